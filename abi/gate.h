@@ -6,13 +6,13 @@
  * The agent starts batch with file descriptors of six arrays, each with one entry for each CPU
  * unless noted, and names them in the environment:
  *
- *   SIDELANE_GATE=2:LANES:REQUESTS:SERVICES:TERMS:GATES:THREADS:NUMBER
+ *   SIDELANE_GATE=2:LANES:REQUESTS:SERVICES:LIMITS:GATES:THREADS:NUMBER
  *
  *   2         the version of this format
  *   LANES     struct sidelane_lane_word, to be mapped read-only
  *   REQUESTS  struct sidelane_request_word, to be mapped read-only
  *   SERVICES  struct sidelane_service_word, a page a service, to be mapped read-only
- *   TERMS     struct sidelane_lane_terms, to be mapped read-only
+ *   LIMITS    struct sidelane_lane_limits, to be mapped read-only
  *   GATES     struct sidelane_gate_word
  *   THREADS   uint64_t, one bit a thread id, 64 to an entry: threads that check
  *   NUMBER    which page of SERVICES is the service's
@@ -49,13 +49,13 @@ enum sidelane_policy {
 /* POWER has eight lanes on each core. */
 #define SIDELANE_GATE_PARTNERS 7
 
-/* The terms on which a batch lane is lent: written by the agent, read by the holder, the kernel
+/* The lending limits of a batch lane: written by the agent, read by the holder, the kernel
  * program and batch that checks. */
-struct sidelane_lane_terms {
+struct sidelane_lane_limits {
 	uint64_t budget_ns;   /*  0: how long batch may run beside a request; by deadline, that request's age limit */
 	uint64_t min_idle_ns; /*  8: how long the request lanes are idle before batch runs again */
 	uint32_t policy;      /* 16: enum sidelane_policy */
-	uint32_t harm_ppm;    /* 20: loss of a request, in millionths of co-running; see policy/borrow/dynamic.rs */
+	uint32_t contention_cost_ppm; /* 20: loss of a request, in millionths of co-running; see policy/borrow/dynamic.rs */
 	uint32_t request_count; /* 24: request lanes of this batch lane's core; 0: not a batch lane */
 	uint32_t requests[SIDELANE_GATE_PARTNERS]; /* 28: their CPUs */
 	uint64_t queued_ns;   /* 56: by deadline, the age that each waiting request counts for */

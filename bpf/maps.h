@@ -48,8 +48,8 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, LANES_MAX);
 	__type(key, uint32_t);
-	__type(value, struct sidelane_lane_terms);
-} lane_terms SEC(".maps");
+	__type(value, struct sidelane_lane_limits);
+} lane_limits SEC(".maps");
 
 /* Books of self-checking batch. Batch may write anything here. */
 struct {

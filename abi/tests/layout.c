@@ -95,16 +95,16 @@ static void service_word(void)
 	FIELD(sidelane_service_word, reserved);
 }
 
-static void lane_terms(void)
+static void lane_limits(void)
 {
-	STRUCT(sidelane_lane_terms);
-	FIELD(sidelane_lane_terms, budget_ns);
-	FIELD(sidelane_lane_terms, min_idle_ns);
-	FIELD(sidelane_lane_terms, policy);
-	FIELD(sidelane_lane_terms, harm_ppm);
-	FIELD(sidelane_lane_terms, request_count);
-	FIELD(sidelane_lane_terms, requests);
-	FIELD(sidelane_lane_terms, queued_ns);
+	STRUCT(sidelane_lane_limits);
+	FIELD(sidelane_lane_limits, budget_ns);
+	FIELD(sidelane_lane_limits, min_idle_ns);
+	FIELD(sidelane_lane_limits, policy);
+	FIELD(sidelane_lane_limits, contention_cost_ppm);
+	FIELD(sidelane_lane_limits, request_count);
+	FIELD(sidelane_lane_limits, requests);
+	FIELD(sidelane_lane_limits, queued_ns);
 	CONSTANT(SIDELANE_GATE_VERSION);
 	CONSTANT(SIDELANE_GATE_PARTNERS);
 }
@@ -212,7 +212,7 @@ int main(void)
 	hold_word();
 	request_word();
 	service_word();
-	lane_terms();
+	lane_limits();
 	gate_word();
 	emitted();
 	emitted_signals();

@@ -97,7 +97,7 @@ static __always_inline void note_cut_nap(uint32_t lane, struct sidelane_lane_rol
 }
 
 /* Returns the time that batch has napped on its lane, by its own account. Batch may write anything there, so only
- * the harm to requests may depend on it. */
+ * the contention cost to requests may depend on it. */
 static __always_inline uint64_t nap_clock_ns(uint32_t lane, struct sidelane_lane_stats *stats, uint64_t now_ns)
 {
 	struct sidelane_gate_word *gate = settings.self_checking ? bpf_map_lookup_elem(&gate_words, &lane) : 0;

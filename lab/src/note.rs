@@ -27,18 +27,20 @@ diagnostics! {
             "the agent told interference from request times, which is slow, and how fast it takes batch away was not \
              measured: it cannot count page faults, which stand in for stalls here ({why})",
             "see what sidelane doctor says of perf events";
-        LittleHarm { what: String = "redis, mix a".to_owned(), times: String = "1.2".to_owned() } =>
+        LittleSlowdown { what: String = "redis, mix a".to_owned(), times: String = "1.2".to_owned() } =>
             "{what}: unmanaged batch made the p99 only {times} times as long as alone, so nothing is checked there",
             "run it where batch disturbs the service more";
 
         // Of an experiment.
-        TermsUnknown { setting: &'static str = "dynamic refresh", load_s: u64 = 30 } =>
+        LimitsUnknown { setting: &'static str = "dynamic refresh", load_s: u64 = 30 } =>
             "{setting}: {load_s} s of load were too few to learn its terms; what batch costs a request \
              was unknown",
             "use a quieter machine, and leave --quick out";
-        TermsVague { setting: &'static str = "dynamic refresh", load_s: u64 = 30, harm: i64 = 40, error: i64 = 22 } =>
+        LimitsVague {
+            setting: &'static str = "dynamic refresh", load_s: u64 = 30, contention_cost: i64 = 40, error: i64 = 22
+        } =>
             "{setting}: {load_s} s of load were too few to learn its terms; what batch costs a request \
-             was known to be {harm} ± {error} %",
+             was known to be {contention_cost} ± {error} %",
             "use a quieter machine, and leave --quick out";
         ClientOnBatchLane { service: &'static str = "search", percent: u64 = 12 } =>
             "client of {service}: without a third core the client shares the batch lane at a real-time priority above \
@@ -153,11 +155,12 @@ diagnostics! {
 /// Returns `note` as it is told among notes of other settings. What is the machine's is the same in all of them.
 pub fn in_setting(note: Note, setting: &'static str) -> Note {
     let is_machine = |note: &LaneNote| {
-        use LaneNote::{HarmWithoutCounters, NoCpuset, NoFreezer, NoGroupsForCommand};
-        matches!(note, NoFreezer | NoCpuset | NoGroupsForCommand | HarmWithoutCounters { .. })
+        use LaneNote::{ContentionCostWithoutCounters, NoCpuset, NoFreezer, NoGroupsForCommand};
+        matches!(note, NoFreezer | NoCpuset | NoGroupsForCommand | ContentionCostWithoutCounters { .. })
     };
-    let names_its_setting =
-        |note: &LabNote| matches!(note, LabNote::TermsUnknown { .. } | LabNote::TermsVague { .. } | LabNote::In { .. });
+    let names_its_setting = |note: &LabNote| {
+        matches!(note, LabNote::LimitsUnknown { .. } | LabNote::LimitsVague { .. } | LabNote::In { .. })
+    };
     if note.is(is_machine) || note.is(names_its_setting) { note } else { LabNote::In { setting, note }.into() }
 }
 
@@ -171,6 +174,6 @@ mod tests {
         let leaks = told(LaneNote::Leaks { times: 2 }.into());
         assert!(leaks.starts_with("borrow idle: the kernel let batch run 2 times"));
         assert!(told(LaneNote::NoFreezer.into()).starts_with("no cgroup freezer"));
-        assert!(told(LabNote::TermsUnknown { setting: "deadline", load_s: 3 }.into()).starts_with("deadline: 3 s"));
+        assert!(told(LabNote::LimitsUnknown { setting: "deadline", load_s: 3 }.into()).starts_with("deadline: 3 s"));
     }
 }

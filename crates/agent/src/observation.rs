@@ -106,7 +106,7 @@ pub fn fill(
         *out = tracked.services.get(place).map(|served| ServiceSeen {
             allowed: served.allowed,
             ran_on: span.ran_on(served.tracked.tracking.identity()),
-            may_be_placed: served.found.terms.may_be_placed,
+            may_be_placed: served.found.settings.may_be_placed,
         });
     });
     seen.containers.iter_mut().enumerate().for_each(|(place, out)| {

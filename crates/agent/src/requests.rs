@@ -73,7 +73,7 @@ impl RequestFigures {
     }
 
     /// Sets the objective: earlier requests were not judged by it. `asked`: whether figures are wanted.
-    pub fn agree_on(&mut self, objective: Option<Objective>, asked: bool) {
+    pub fn set_objective(&mut self, objective: Option<Objective>, asked: bool) {
         self.asked = asked;
         if objective != self.objective {
             self.objective = objective;

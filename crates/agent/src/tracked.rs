@@ -48,9 +48,9 @@ pub struct AgentService {
 
 impl AgentService {
     /// Takes over the file's present settings. `asked`: whether figures of its requests are wanted.
-    pub fn agree_on(&mut self, found: FoundService, asked: bool) {
-        self.allowed = found.terms.cpus.as_ref().map_or(self.found_on, mask);
-        self.figures.agree_on(found.terms.slo, asked);
+    pub fn apply_settings(&mut self, found: FoundService, asked: bool) {
+        self.allowed = found.settings.cpus.as_ref().map_or(self.found_on, mask);
+        self.figures.set_objective(found.settings.slo, asked);
         self.tracked.name.clone_from(&found.name);
         self.found = found;
     }
@@ -175,8 +175,8 @@ impl Tracked {
         let started = ServiceTracking::start(&self.tracker, &found.service, lanes, lane_use);
         let tracking = started.with_context(|| format!("cannot track the service {}", found.name))?;
         let found_on = mask(&allowed_cpus(&found.service.pids));
-        let allowed = found.terms.cpus.as_ref().map_or(found_on, mask);
-        let figures = RequestFigures::new(found.terms.slo, self.asked);
+        let allowed = found.settings.cpus.as_ref().map_or(found_on, mask);
+        let figures = RequestFigures::new(found.settings.slo, self.asked);
         let tracked = TrackedService::new(found.name.clone(), tracking, ServiceRequests::looked_for());
         let served = AgentService { tracked, found, allowed, found_on, figures, placed: None, has_moved: false };
         let place = self.services.add(served).map_err(|served| full("services", &served.found.name))?;

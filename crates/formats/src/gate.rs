@@ -12,10 +12,10 @@ pub const GATE_PARTNERS: usize = 7;
 /// Buckets of [`GateWord::off_hist`] and [`GateWord::on_hist`].
 pub const GATE_HIST_BUCKETS: usize = 1024;
 
-/// The terms on which a batch lane is lent: `struct sidelane_lane_terms`. Written by the agent.
+/// The lending limits of a batch lane: `struct sidelane_lane_limits`. Written by the agent.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
-pub struct LaneTerms {
+pub struct LaneLimits {
     /// How long batch may run beside a request; by deadline, that request's age limit.
     pub budget_ns: AtomicU64,
     /// How long the request lanes must be idle before batch runs again.
@@ -23,7 +23,7 @@ pub struct LaneTerms {
     /// `enum sidelane_policy`.
     pub policy: AtomicU32,
     /// Loss of a request in millionths of the co-running.
-    pub harm_ppm: AtomicU32,
+    pub contention_cost_ppm: AtomicU32,
     /// Request lanes of this batch lane's core; 0: not a batch lane.
     pub request_count: AtomicU32,
     /// Their CPUs.
@@ -65,9 +65,9 @@ pub struct GateWord {
 #[cfg(not(loom))]
 const _: () = {
     use core::mem::{offset_of, size_of};
-    assert!(size_of::<LaneTerms>() == 64);
-    assert!(offset_of!(LaneTerms, requests) == 28);
-    assert!(offset_of!(LaneTerms, queued_ns) == 56);
+    assert!(size_of::<LaneLimits>() == 64);
+    assert!(offset_of!(LaneLimits, requests) == 28);
+    assert!(offset_of!(LaneLimits, queued_ns) == 56);
     assert!(size_of::<GateWord>() == 64 + 2 * 4 * GATE_HIST_BUCKETS);
     assert!(offset_of!(GateWord, on_hist) == 64);
 };

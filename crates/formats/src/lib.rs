@@ -13,7 +13,7 @@
 //! - [`SignalsHead`], [`EmittedSignal`]: tags and counters that a program emits itself.
 //! - [`HazardWord`]: what makes a server slow at the moment, for the proxy in front of it.
 //! - [`StatsLine`]: requests that a service writes to a pipe, as text.
-//! - [`LaneTerms`], [`GateWord`]: the terms on which a batch lane is lent, and the accounting of
+//! - [`LaneLimits`], [`GateWord`]: the lending limits of a batch lane, and the accounting of
 //!   batch that checks its own lane.
 //!
 //! `abi/*.h` are the wire format. The types here mirror them; their offsets are asserted at compile
@@ -85,7 +85,7 @@ pub use emit_signal::{
     EmittedKind, EmittedSignal, SIGNAL_NAME_BYTES, SIGNAL_NAMES, SIGNALS, SIGNALS_MAGIC, SIGNALS_NAME, SIGNALS_VERSION,
     SignalsHead,
 };
-pub use gate::{GATE_ENV, GATE_HIST_BUCKETS, GATE_PARTNERS, GATE_VERSION, GateWord, LaneTerms};
+pub use gate::{GATE_ENV, GATE_HIST_BUCKETS, GATE_PARTNERS, GATE_VERSION, GateWord, LaneLimits};
 #[cfg(not(loom))]
 pub use hazard::{HAZARD_MAGIC, HAZARD_SERVERS, HAZARD_VERSION, HazardBit, HazardHead, HazardWord, HazardsSeen};
 pub use histogram::{hist_bucket, hist_record};

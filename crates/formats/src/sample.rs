@@ -6,8 +6,8 @@ use core::sync::atomic::Ordering;
 
 use sidelane_policy::Nanos;
 
-use crate::{LaneTerms, LaneWord, RequestWord, ServiceWord};
-use sidelane_policy::borrow::{Harm, Observation, Requests, Running, Terms};
+use crate::{LaneLimits, LaneWord, RequestWord, ServiceWord};
+use sidelane_policy::borrow::{ContentionCost, LendingLimits, Observation, Requests, Running};
 
 /// The observation of a batch lane; `lanes` and `requests` are the words of its request lanes.
 /// Whether the service ran on the batch lane itself has to come from the caller.
@@ -15,7 +15,7 @@ pub fn sample<'word>(
     lanes: impl Iterator<Item = &'word LaneWord> + Clone,
     requests: impl Iterator<Item = &'word RequestWord>,
     service: &ServiceWord,
-    terms: &LaneTerms,
+    limits: &LaneLimits,
 ) -> Observation {
     let request_busy = lanes.clone().any(LaneWord::busy);
     Observation {
@@ -23,7 +23,7 @@ pub fn sample<'word>(
         request_since: if request_busy { busy_since(lanes) } else { idle_since(lanes) },
         service_on_batch_lane: false,
         requests: running_requests(requests, service),
-        terms: present(terms),
+        limits: present(limits),
     }
 }
 
@@ -59,13 +59,13 @@ fn running(word: &RequestWord) -> Option<Running> {
     Some(Running { number: request.number, arrived, started, waited: request.waited })
 }
 
-fn present(terms: &LaneTerms) -> Terms {
-    let harm = Harm::from_ppm(terms.harm_ppm.load(Ordering::Relaxed));
-    Terms {
-        budget_ns: terms.budget_ns.load(Ordering::Relaxed),
-        harm,
-        queued_ns: terms.queued_ns.load(Ordering::Relaxed),
-        ..Terms::default()
+fn present(limits: &LaneLimits) -> LendingLimits {
+    let contention_cost = ContentionCost::from_ppm(limits.contention_cost_ppm.load(Ordering::Relaxed));
+    LendingLimits {
+        budget_ns: limits.budget_ns.load(Ordering::Relaxed),
+        contention_cost,
+        queued_ns: limits.queued_ns.load(Ordering::Relaxed),
+        ..LendingLimits::default()
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
 
     fn seen(lanes: &[LaneWord], requests: &[RequestWord], tracked: u32) -> Observation {
         let service = ServiceWord { tracked: tracked.into(), queue_len: 3.into(), ..ServiceWord::default() };
-        sample(lanes.iter(), requests.iter(), &service, &LaneTerms::default())
+        sample(lanes.iter(), requests.iter(), &service, &LaneLimits::default())
     }
 
     #[test]

@@ -9,7 +9,7 @@ use core::sync::atomic::AtomicU8;
 
 use crate::sync::AtomicU64;
 use crate::{
-    EmitEvent, EmitHead, EmitThread, EmittedSignal, EventSlot, GateWord, HazardHead, HazardWord, HoldWord, LaneTerms,
+    EmitEvent, EmitHead, EmitThread, EmittedSignal, EventSlot, GateWord, HazardHead, HazardWord, HoldWord, LaneLimits,
     LaneWord, RequestWord, ServiceWord, SignalsHead,
 };
 
@@ -31,7 +31,7 @@ unsafe impl Shared for RequestWord {}
 // SAFETY: as for `EventSlot`.
 unsafe impl Shared for ServiceWord {}
 // SAFETY: as for `EventSlot`.
-unsafe impl Shared for LaneTerms {}
+unsafe impl Shared for LaneLimits {}
 // SAFETY: as for `EventSlot`.
 unsafe impl Shared for EmitHead {}
 // SAFETY: as for `EventSlot`.

@@ -7,7 +7,7 @@ use std::mem::offset_of;
 use sidelane_formats::{
     EMIT_EVENTS, EMIT_THREADS, EMIT_VERSION, EmitEvent, EmitHead, EmitKind, EmitThread, EmittedKind, EmittedSignal,
     EventSlot, GATE_HIST_BUCKETS, GATE_PARTNERS, GATE_VERSION, GateWord, HAZARD_SERVERS, HAZARD_VERSION, HazardBit,
-    HazardHead, HazardWord, HoldState, HoldWord, LaneClass, LaneTerms, LaneWord, PAYLOAD_WORDS, RequestWord,
+    HazardHead, HazardWord, HoldState, HoldWord, LaneClass, LaneLimits, LaneWord, PAYLOAD_WORDS, RequestWord,
     SIGNAL_NAME_BYTES, SIGNAL_NAMES, SIGNALS, SIGNALS_VERSION, ServiceWord, SignalsHead,
 };
 use sidelane_policy::borrow::LaneState;
@@ -66,9 +66,9 @@ fn service_word() -> Vec<String> {
         "queue_len" queue_len, "busy_lanes" busy_lanes, "tracked" tracked, "reserved" reserved)
 }
 
-fn lane_terms() -> Vec<String> {
-    layout!(LaneTerms, "sidelane_lane_terms":
-        "budget_ns" budget_ns, "min_idle_ns" min_idle_ns, "policy" policy, "harm_ppm" harm_ppm,
+fn lane_limits() -> Vec<String> {
+    layout!(LaneLimits, "sidelane_lane_limits":
+        "budget_ns" budget_ns, "min_idle_ns" min_idle_ns, "policy" policy, "contention_cost_ppm" contention_cost_ppm,
         "request_count" request_count, "requests" requests, "queued_ns" queued_ns)
 }
 
@@ -148,7 +148,7 @@ fn constants() -> Vec<String> {
 }
 
 fn in_rust() -> Vec<String> {
-    let words = [lane_word(), hold_word(), request_word(), service_word(), lane_terms(), gate_word()];
+    let words = [lane_word(), hold_word(), request_word(), service_word(), lane_limits(), gate_word()];
     let emitted = [emitted(), emitted_signals(), hazards()];
     sorted([event_slot(), words.concat(), emitted.concat(), constants()].concat())
 }

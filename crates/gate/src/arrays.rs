@@ -7,7 +7,7 @@
 use std::sync::atomic::AtomicU64;
 
 use sidelane_formats::nap::Nap;
-use sidelane_formats::{GateWord, LaneTerms, LaneWord, RequestWord, ServiceWord, Shared, view};
+use sidelane_formats::{GateWord, LaneLimits, LaneWord, RequestWord, ServiceWord, Shared, view};
 
 use crate::clock::Moment;
 use crate::decide::SharedPolicy;
@@ -25,7 +25,7 @@ pub(crate) struct Arrays {
     pub(crate) lanes: &'static [LaneWord],
     pub(crate) requests: &'static [RequestWord],
     pub(crate) service: &'static ServiceWord,
-    pub(crate) terms: &'static [LaneTerms],
+    pub(crate) limits: &'static [LaneLimits],
     pub(crate) gates: &'static [GateWord],
     pub(crate) threads: &'static [AtomicU64],
     /// This process's policy states, one for each lane.
@@ -42,7 +42,7 @@ impl Arrays {
             lanes,
             requests: map(fds.requests, libc::PROT_READ)?,
             service: map(fds.services, libc::PROT_READ)?.get(fds.number * SERVICES_A_PAGE).ok_or(WRONG)?,
-            terms: map(fds.terms, libc::PROT_READ)?,
+            limits: map(fds.limits, libc::PROT_READ)?,
             gates: map(fds.gates, libc::PROT_READ | libc::PROT_WRITE)?,
             threads: map(fds.threads, libc::PROT_READ | libc::PROT_WRITE)?,
             states: own(lanes.len())?,

@@ -8,17 +8,17 @@ use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use sidelane_formats::LaneTerms;
+use sidelane_formats::LaneLimits;
 use sidelane_policy::Nanos;
 use sidelane_policy::borrow::{AnyRule, Borrow, BorrowConfig, Observation, PolicyKind};
 
-/// The policy that a lane's terms ask for.
-fn policy_for(terms: &LaneTerms) -> Borrow<AnyRule> {
+/// The policy that a lane's limits ask for.
+fn policy_for(limits: &LaneLimits) -> Borrow<AnyRule> {
     // A policy that this version does not know: borrow-idle, which never lends the lane beside a
     // request.
-    let kind = PolicyKind::try_from(terms.policy.load(Ordering::Relaxed)).unwrap_or_default();
+    let kind = PolicyKind::try_from(limits.policy.load(Ordering::Relaxed)).unwrap_or_default();
     kind.policy(BorrowConfig {
-        min_idle_ns: terms.min_idle_ns.load(Ordering::Relaxed),
+        min_idle_ns: limits.min_idle_ns.load(Ordering::Relaxed),
         // A thread that naps in SCHED_IDLE starves no other thread, so no hold is too long.
         evict_after_ns: Nanos::MAX,
         // No wakeup is needed: the thread checks its lane itself.
@@ -75,19 +75,19 @@ impl SharedPolicy {
     }
 
     /// Asks the policy; `None` if another thread is asking.
-    pub(crate) fn ask(&self, terms: &LaneTerms, now_ns: Nanos, seen: &Observation) -> Option<Verdict> {
+    pub(crate) fn ask(&self, limits: &LaneLimits, now_ns: Nanos, seen: &Observation) -> Option<Verdict> {
         self.lock.compare_exchange(FREE, LOCKED, Ordering::Acquire, Ordering::Relaxed).ok()?;
         // SAFETY: locked; a POSIX signal handler that arrives here finds it locked too.
-        let verdict = unsafe { &mut *self.inner.get() }.ask(terms, now_ns, seen);
+        let verdict = unsafe { &mut *self.inner.get() }.ask(limits, now_ns, seen);
         self.lock.store(FREE, Ordering::Release);
         Some(verdict)
     }
 }
 
 impl Inner {
-    fn ask(&mut self, terms: &LaneTerms, now_ns: Nanos, seen: &Observation) -> Verdict {
+    fn ask(&mut self, limits: &LaneLimits, now_ns: Nanos, seen: &Observation) -> Verdict {
         if !self.begun {
-            self.policy.write(policy_for(terms));
+            self.policy.write(policy_for(limits));
             self.begun = true;
         }
         // SAFETY: `policy` was written when the state was initialised.
@@ -101,7 +101,7 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use sidelane_policy::borrow::{Requests, Running, Terms};
+    use sidelane_policy::borrow::{LendingLimits, Requests, Running};
 
     use super::*;
 
@@ -116,8 +116,8 @@ mod tests {
 
     #[test]
     fn nap_lasts_while_the_service_is_busy_and_briefly_after() {
-        let (state, terms) = (fresh(), LaneTerms { min_idle_ns: 1_000.into(), ..Default::default() });
-        let ask = |now_ns, seen: Observation| state.ask(&terms, now_ns, &seen).unwrap();
+        let (state, limits) = (fresh(), LaneLimits { min_idle_ns: 1_000.into(), ..Default::default() });
+        let ask = |now_ns, seen: Observation| state.ask(&limits, now_ns, &seen).unwrap();
         assert_eq!(ask(5_000, seen(false, 1_000)), Verdict::GoOn { until_ns: None });
         assert!(matches!(ask(6_000, seen(true, 5_900)), Verdict::Nap { .. }));
         // Borrow-idle naps for as long as the service is busy.
@@ -127,17 +127,17 @@ mod tests {
         assert_eq!(ask(60_000_002_000, seen(false, 60_000_001_000)), Verdict::GoOn { until_ns: None });
     }
 
-    /// The terms choose the policy and the request's age at which batch may start, as they do for a
+    /// The lane's limits choose the policy and the request's age at which batch may start, as they do for a
     /// lane holder.
     #[test]
     fn deadline_runs_beside_young_requests_and_naps_otherwise() {
         let policy = (PolicyKind::Deadline as u32).into();
-        let (state, lane_terms) = (fresh(), LaneTerms { budget_ns: 1_000.into(), policy, ..Default::default() });
+        let (state, lane_limits) = (fresh(), LaneLimits { budget_ns: 1_000.into(), policy, ..Default::default() });
         let ask = |now_ns, number, arrived| {
             let running = Some(Running { number, arrived, started: arrived, waited: number > 1 });
             let requests = Some(Requests { queue_len: 0, running });
-            let terms = Terms { budget_ns: 1_000, ..Terms::default() };
-            state.ask(&lane_terms, now_ns, &Observation { requests, terms, ..seen(true, 5_000) }).unwrap()
+            let limits = LendingLimits { budget_ns: 1_000, ..LendingLimits::default() };
+            state.ask(&lane_limits, now_ns, &Observation { requests, limits, ..seen(true, 5_000) }).unwrap()
         };
         assert_eq!(ask(5_100, 1, 5_000), Verdict::GoOn { until_ns: Some(6_000) });
         assert!(matches!(ask(6_000, 1, 5_000), Verdict::Nap { .. }));
@@ -158,14 +158,14 @@ mod tests {
     fn held_lock_is_not_waited_for() {
         let state = fresh();
         state.lock.store(LOCKED, Ordering::Relaxed);
-        assert_eq!(state.ask(&LaneTerms::default(), 1, &seen(true, 0)), None);
+        assert_eq!(state.ask(&LaneLimits::default(), 1, &seen(true, 0)), None);
     }
 
     #[test]
     fn a_clock_that_was_read_before_another_threads_does_no_harm() {
-        let (state, terms) = (fresh(), LaneTerms::default());
+        let (state, limits) = (fresh(), LaneLimits::default());
         for now_ns in [9_000, 8_000] {
-            assert!(matches!(state.ask(&terms, now_ns, &seen(true, 7_000)), Some(Verdict::Nap { .. })));
+            assert!(matches!(state.ask(&limits, now_ns, &seen(true, 7_000)), Some(Verdict::Nap { .. })));
         }
     }
 }

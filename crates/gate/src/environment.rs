@@ -1,5 +1,5 @@
 //! The agent's environment variable,
-//! `SIDELANE_GATE=2:LANES:REQUESTS:SERVICES:TERMS:GATES:THREADS:NUMBER`.
+//! `SIDELANE_GATE=2:LANES:REQUESTS:SERVICES:LIMITS:GATES:THREADS:NUMBER`.
 
 use std::ffi::CStr;
 
@@ -14,7 +14,7 @@ pub(crate) struct GateFds {
     pub(crate) lanes: i32,
     pub(crate) requests: i32,
     pub(crate) services: i32,
-    pub(crate) terms: i32,
+    pub(crate) limits: i32,
     pub(crate) gates: i32,
     pub(crate) threads: i32,
     /// The place of the service's page in the array of services.
@@ -34,9 +34,9 @@ impl GateFds {
         }
         let mut fd = || fields.next()?.parse().ok().filter(|fd| *fd >= 0);
         let (lanes, requests, services) = (fd()?, fd()?, fd()?);
-        let (terms, gates, threads) = (fd()?, fd()?, fd()?);
+        let (limits, gates, threads) = (fd()?, fd()?, fd()?);
         let number = fields.next()?.parse().ok().filter(|number| *number < SERVICES_MAX)?;
-        fields.next().is_none().then_some(Self { lanes, requests, services, terms, gates, threads, number })
+        fields.next().is_none().then_some(Self { lanes, requests, services, limits, gates, threads, number })
     }
 }
 
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn six_descriptors_and_a_number_of_this_version() {
-        let fds = GateFds { lanes: 3, requests: 4, services: 5, terms: 6, gates: 7, threads: 18, number: 2 };
+        let fds = GateFds { lanes: 3, requests: 4, services: 5, limits: 6, gates: 7, threads: 18, number: 2 };
         assert_eq!(GateFds::parse("2:3:4:5:6:7:18:2"), Some(fds));
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sidelane_formats::{GateWord, LaneTerms, LaneWord};
+use sidelane_formats::{GateWord, LaneLimits, LaneWord};
 use sidelane_policy::Nanos;
 use sidelane_policy::borrow::{Observation, PolicyKind};
 
@@ -19,7 +19,7 @@ pub(crate) struct Lane {
     cpu: u32,
     arrays: &'static Arrays,
     pub(crate) own: &'static LaneWord,
-    pub(crate) terms: &'static LaneTerms,
+    pub(crate) limits: &'static LaneLimits,
     pub(crate) gate: &'static GateWord,
     pub(crate) state: &'static SharedPolicy,
 }
@@ -34,9 +34,9 @@ impl Lane {
     /// The lane `cpu`, if it is a batch lane.
     pub(crate) fn of(arrays: &'static Arrays, cpu: u32) -> Option<Self> {
         let index = cpu as usize;
-        let terms = arrays.terms.get(index).filter(|terms| terms.request_count.load(Ordering::Relaxed) > 0)?;
+        let limits = arrays.limits.get(index).filter(|limits| limits.request_count.load(Ordering::Relaxed) > 0)?;
         let (own, gate) = (arrays.lanes.get(index)?, arrays.gates.get(index)?);
-        Some(Self { cpu, arrays, own, terms, gate, state: arrays.states.get(index)? })
+        Some(Self { cpu, arrays, own, limits, gate, state: arrays.states.get(index)? })
     }
 
     /// When the arrays were mapped.
@@ -51,9 +51,9 @@ impl Lane {
 
     /// The CPUs that the service runs on beside this one.
     fn request_cpus(&self) -> impl Iterator<Item = usize> + Clone + use<> {
-        let terms = self.terms;
-        let count = terms.request_count.load(Ordering::Relaxed) as usize;
-        terms.requests.iter().take(count).map(|cpu| cpu.load(Ordering::Relaxed) as usize)
+        let limits = self.limits;
+        let count = limits.request_count.load(Ordering::Relaxed) as usize;
+        limits.requests.iter().take(count).map(|cpu| cpu.load(Ordering::Relaxed) as usize)
     }
 
     /// The words of the request lanes.
@@ -72,7 +72,7 @@ impl Lane {
     /// holder, which is summoned for it.
     pub(crate) fn sample(&self) -> Observation {
         let requests = self.request_cpus().filter_map(|cpu| self.arrays.requests.get(cpu));
-        sidelane_formats::sample::sample(self.requests(), requests, self.arrays.service, self.terms)
+        sidelane_formats::sample::sample(self.requests(), requests, self.arrays.service, self.limits)
     }
 
     /// Since when the service has needed one of its lanes; meaningful while it does.
@@ -95,7 +95,7 @@ impl Lane {
 
     /// Whether the policy is borrow-idle: every start of the service then ends batch's turn.
     pub(crate) fn borrows_idle(&self) -> bool {
-        self.terms.policy.load(Ordering::Relaxed) == PolicyKind::BorrowIdle as u32
+        self.limits.policy.load(Ordering::Relaxed) == PolicyKind::BorrowIdle as u32
     }
 
     /// When the calling thread was last switched in here.
@@ -120,8 +120,8 @@ impl Lane {
     /// Two words that change when the policy has to decide anew, with their values now: the running
     /// request's word, and the start of the busy period. `None` with several request lanes.
     pub(crate) fn pass_words(&self) -> Option<PassWords> {
-        let cpu = self.terms.requests[0].load(Ordering::Relaxed) as usize;
-        let one = self.terms.request_count.load(Ordering::Relaxed) == 1;
+        let cpu = self.limits.requests[0].load(Ordering::Relaxed) as usize;
+        let one = self.limits.request_count.load(Ordering::Relaxed) == 1;
         let request = self.arrays.requests.get(cpu).filter(|_| one)?;
         let words = [&request.stamp_ns, &self.arrays.lanes.get(cpu)?.busy_since_ns];
         Some(words.map(|word| (word, word.load(Ordering::Acquire))))

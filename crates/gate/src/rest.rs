@@ -64,7 +64,7 @@ fn wait(lane: &Lane, nap: Nap) {
 }
 
 fn may_go_on(lane: &Lane, now_ns: Nanos) -> bool {
-    match lane.state.ask(lane.terms, now_ns, &lane.sample()) {
+    match lane.state.ask(lane.limits, now_ns, &lane.sample()) {
         Some(verdict) => matches!(verdict, Verdict::GoOn { .. }),
         None => !lane.busy(),
     }

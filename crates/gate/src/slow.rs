@@ -52,7 +52,7 @@ fn check(arrays: &'static Arrays, thread: &Thread) {
     let words = lane.pass_words();
     let now = Moment::now();
     settle(&lane, now.ns());
-    match lane.state.ask(lane.terms, now.ns(), &lane.sample()) {
+    match lane.state.ask(lane.limits, now.ns(), &lane.sample()) {
         Some(Verdict::GoOn { until_ns }) => go_on(&lane, thread, words, now, until_ns),
         _ => rest(&lane, me, arrays.nap),
     }

@@ -13,7 +13,7 @@ use sidelane_host::topology::BatchLane;
 use sidelane_policy::Nanos;
 use sidelane_policy::borrow::idle_threshold::IdleThreshold;
 use sidelane_policy::borrow::{
-    AnyRule, Borrow, Decision, LaneState, Observation, PolicyKind, Reason, Requests, Terms, Watched,
+    AnyRule, Borrow, Decision, LaneState, LendingLimits, Observation, PolicyKind, Reason, Requests, Watched,
 };
 use sidelane_tracker::summons::SummonsRing;
 use sidelane_tracker::tracker::LaneMemory;
@@ -98,9 +98,9 @@ pub(super) struct Shared {
     evictor_errors: AtomicU64,
     pub(super) promises_broken: AtomicU64,
     late_ns: AtomicU64,
-    /// [`sidelane_policy::borrow::Terms::kept_off`].
+    /// [`sidelane_policy::borrow::LendingLimits::kept_off`].
     kept_off: AtomicBool,
-    /// [`sidelane_policy::borrow::Terms::min_idle_ns`].
+    /// [`sidelane_policy::borrow::LendingLimits::min_idle_ns`].
     min_idle_ns: AtomicU64,
     /// Index of the [`Reason`] why batch may not run on the lane, plus 1; 0: it may.
     kept_by: AtomicU8,
@@ -219,7 +219,7 @@ pub(super) struct Decider {
     pub(super) state: LaneState,
     /// State that was decided last.
     wanted: LaneState,
-    /// Whether a request that had to wait must not share its core. Read from the terms, which are agreed before the
+    /// Whether a request that had to wait must not share its core. Read from the limits, which are written before the
     /// lanes are kept.
     pub(super) spares_waited: bool,
     /// Whether the last eviction has taken effect.
@@ -236,7 +236,7 @@ impl Decider {
     pub(super) fn new(lane: &BatchLane, means: Means, shared: Arc<Shared>, policy: Borrow<AnyRule>) -> Self {
         let Means { memory, evictor, audit } = means;
         let requests = lane.request_lanes.iter().collect();
-        let kind = PolicyKind::try_from(memory.terms(lane.cpu).policy.load(Ordering::Relaxed)).unwrap_or_default();
+        let kind = PolicyKind::try_from(memory.limits(lane.cpu).policy.load(Ordering::Relaxed)).unwrap_or_default();
         Self {
             cpu: lane.cpu,
             request_lanes: requests,
@@ -331,14 +331,14 @@ impl Decider {
         self.memory.refresh(self.cpu);
         let words = self.request_lanes.iter().map(|cpu| self.memory.word(*cpu));
         let requests = self.request_lanes.iter().map(|cpu| self.memory.request(*cpu));
-        let seen = sample(words, requests, self.memory.service_of(self.cpu), self.memory.terms(self.cpu));
+        let seen = sample(words, requests, self.memory.service_of(self.cpu), self.memory.limits(self.cpu));
         if self.spares_waited && !waited && self.state == LaneState::Lent && self.memory.needs_refresh(self.cpu) {
             self.note_late(&seen);
         }
         self.sampled_ns = now_ns();
         let (kept_off, min_idle_ns) = (self.shared.kept_off(), self.shared.min_idle_ns.load(Ordering::Relaxed));
-        let terms = Terms { kept_off, min_idle_ns, ..seen.terms };
-        self.seen = Observation { service_on_batch_lane: self.visited(), terms, ..seen };
+        let limits = LendingLimits { kept_off, min_idle_ns, ..seen.limits };
+        self.seen = Observation { service_on_batch_lane: self.visited(), limits, ..seen };
     }
 
     /// Returns the requests on the request lanes; emitted requests as of the last refresh.

@@ -308,7 +308,7 @@ impl Body {
         let over = || {
             decider.watched() != before
                 || decider.visited() != decider.seen.service_on_batch_lane
-                || decider.shared.kept_off() != decider.seen.terms.kept_off
+                || decider.shared.kept_off() != decider.seen.limits.kept_off
                 || decider.shared.stop.load(Ordering::Relaxed)
                 || self.is_displaced()
         };

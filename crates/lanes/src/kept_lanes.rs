@@ -1,4 +1,4 @@
-//! The batch lanes beside one service, with their keepers and the terms on which they are lent.
+//! The batch lanes beside one service, with their keepers and their lending limits.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use sidelane_tracker::tracker::LaneMemory;
 
 use super::gate::LaneKeeper;
 use super::gate::keepers::let_visitors_go;
-use super::terms::TermsKeeper;
+use super::lending_limits::LendingLimitsKeeper;
 
 /// The lanes beside one service. Dropping this leaves them to batch.
 pub struct KeptLanes {
@@ -20,19 +20,19 @@ pub struct KeptLanes {
     pub lanes: Vec<BatchLane>,
     /// CPUs of the service.
     pub beside: CpuSet,
-    /// Terms on which the lanes are lent.
-    pub terms: TermsKeeper,
+    /// Lending limits of the lanes.
+    pub limits: LendingLimitsKeeper,
     /// Recent overlap of batch with the service.
     pub overlap: RecentOverlap,
 }
 
 impl KeptLanes {
-    /// Takes the lanes `lanes` of one service, with the keepers that run already. The terms were written before the
+    /// Takes the lanes `lanes` of one service, with the keepers that run already. The limits were written before the
     /// keepers began.
-    pub fn new(keepers: Vec<LaneKeeper>, lanes: &Lanes, terms: TermsKeeper, memory: &LaneMemory) -> Self {
+    pub fn new(keepers: Vec<LaneKeeper>, lanes: &Lanes, limits: LendingLimitsKeeper, memory: &LaneMemory) -> Self {
         let (lanes, beside, batch) = (lanes.batch.clone(), lanes.request_lanes.clone(), lanes.batch_cpus());
         let overlap = RecentOverlap::new(now_ns(), memory.overlap(&beside, &batch));
-        Self { keepers, lanes, beside, terms, overlap }
+        Self { keepers, lanes, beside, limits, overlap }
     }
 
     /// Returns the keepers.
@@ -66,7 +66,7 @@ impl KeptLanes {
         self.lanes.retain(|lane| cpus.contains(lane.cpu));
     }
 
-    /// Releases all lanes. The terms stay.
+    /// Releases all lanes. The limits stay.
     pub fn let_go(&mut self) {
         self.keepers.clear();
     }

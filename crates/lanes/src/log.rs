@@ -60,8 +60,8 @@ fn values(seen: &Observation) -> Map<String, Value> {
         put("started_ns", json!(running.started));
         put("waited", json!(running.waited));
     }
-    put("budget_ns", json!(seen.terms.budget_ns));
-    put("harm_ppm", json!(seen.terms.harm.ppm()));
+    put("budget_ns", json!(seen.limits.budget_ns));
+    put("contention_cost_ppm", json!(seen.limits.contention_cost.ppm()));
     values
 }
 

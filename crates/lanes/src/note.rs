@@ -73,11 +73,11 @@ diagnostics! {
         RequestEventsLost { events: u64 = 12 } =>
             "{events} events of requests were lost before they were read; the budget is from the others",
             "leave sidelane more time on the CPUs that are no lanes";
-        HarmWithoutCounters { cpu: u32 = 0, error: String = "No such file or directory".to_owned() } =>
+        ContentionCostWithoutCounters { cpu: u32 = 0, error: String = "No such file or directory".to_owned() } =>
             "what batch costs a request was worked out from server times: request lane {cpu} has no counters of \
              instructions and cycles ({error})",
             "in a virtual machine, ask its host for a virtual PMU";
-        HarmCountedTooRarely =>
+        ContentionCostCountedTooRarely =>
             "what batch costs a request was worked out from server times: too few requests had their lane to \
              themselves from start to finish to be counted",
             "run longer, or at a lower load";

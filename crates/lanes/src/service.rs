@@ -72,11 +72,11 @@ impl TrackedService {
         }
     }
 
-    /// Fetches requests that have finished since the last call. The terms of its lanes learn from them.
+    /// Fetches requests that have finished since the last call. The lending limits of its lanes learn from them.
     pub fn fetch_requests(&mut self, each: impl FnMut(&Request)) -> Result<(), RequestError> {
         match (&mut self.kept, &mut self.requests.source) {
             (_, None) => Ok(()),
-            (Some(kept), Some(source)) => kept.terms.learn(source, each),
+            (Some(kept), Some(source)) => kept.limits.learn(source, each),
             (None, Some(source)) => source.drain(each),
         }
     }

@@ -4,10 +4,10 @@ use std::fmt;
 
 use serde_json::{Map, json};
 
+use super::lending_limits::{FinalLendingLimits, ObjectiveOutcome};
 use super::promise::{Circumstances, Promise, percent_of_bound};
 use super::session::{Ending, Outcome, ServiceOutcome};
 use super::slowdown::SlowdownOutcome;
-use super::terms::{FinalTerms, ObjectiveOutcome};
 use crate::gate::Gate;
 use crate::note::LaneNote;
 use sidelane_diagnostics::machine;
@@ -85,9 +85,9 @@ pub struct Summary {
     pub notes: Vec<Note>,
 }
 
-/// Names of the figures on the terms of a service's lanes.
-const OF_TERMS: [&str; 5] =
-    ["budget_ms", "harm_percent", "requests_count", "delay_bound_mean_us", "delay_bound_max_us"];
+/// Names of the figures on the lending limits of a service's lanes.
+const LIMIT_FIGURES: [&str; 5] =
+    ["budget_ms", "contention_cost_percent", "requests_count", "delay_bound_mean_us", "delay_bound_max_us"];
 
 /// Figures of one service in a run.
 #[derive(Clone, Debug)]
@@ -125,36 +125,36 @@ impl ServiceSummary {
             ("overlap_percent", self.overlap_percent),
             ("lent_overlap_percent", self.lent_overlap_percent),
         ];
-        for (key, value) in figures.into_iter().chain(self.of_terms()).chain(self.of_cost()) {
+        for (key, value) in figures.into_iter().chain(self.limit_figures()).chain(self.of_cost()) {
             row.put(key, value);
         }
         row
     }
 
-    /// Returns the terms of its lanes.
-    fn of_terms(&self) -> [(&'static str, Option<f64>); 5] {
-        let terms = self.outcome.terms.filter(|terms| terms.lending.policy.needs_requests());
-        let requests = terms.filter(|_| self.outcome.requests.is_some()).map(|terms| terms.requests as f64);
+    /// Returns the lending limits of its lanes.
+    fn limit_figures(&self) -> [(&'static str, Option<f64>); 5] {
+        let limits = self.outcome.limits.filter(|limits| limits.lending.policy.needs_requests());
+        let requests = limits.filter(|_| self.outcome.requests.is_some()).map(|limits| limits.requests as f64);
         let values = [
-            terms.map(|terms| terms.budget_ns as f64 / 1e6),
-            terms.map(|terms| f64::from(terms.harm.ppm()) / 1e4),
+            limits.map(|limits| limits.budget_ns as f64 / 1e6),
+            limits.map(|limits| f64::from(limits.contention_cost.ppm()) / 1e4),
             requests,
-            terms.and_then(|terms| Some(terms.delay_mean_ns? / 1e3)),
-            terms.and_then(|terms| Some(terms.delay_max_ns? as f64 / 1e3)),
+            limits.and_then(|limits| Some(limits.delay_mean_ns? / 1e3)),
+            limits.and_then(|limits| Some(limits.delay_max_ns? as f64 / 1e3)),
         ];
-        std::array::from_fn(|at| (OF_TERMS[at], values[at]))
+        std::array::from_fn(|at| (LIMIT_FIGURES[at], values[at]))
     }
 
     /// Writes the lines about its budget and its requests, if the policy has any.
-    fn show_terms(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(terms) = self.outcome.terms.filter(|terms| terms.lending.policy.needs_requests()) else {
+    fn show_limits(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(limits) = self.outcome.limits.filter(|limits| limits.lending.policy.needs_requests()) else {
             return Ok(());
         };
         let lent = self.lent_overlap_percent.filter(|percent| *percent > 0.0).map(percent_of);
         let lent = lent.map(|lent| format!("; batch ran beside {lent} of the service's time on it"));
-        writeln!(f, "  budget     {terms}{}", lent.unwrap_or_default())?;
+        writeln!(f, "  budget     {limits}{}", lent.unwrap_or_default())?;
         let mut source = self.outcome.requests.iter();
-        source.try_for_each(|source| writeln!(f, "  requests   {}, {source}", counted(terms.requests)))
+        source.try_for_each(|source| writeln!(f, "  requests   {}, {source}", counted(limits.requests)))
     }
 
     /// Writes the lines about the cost of batch for its requests.
@@ -195,7 +195,7 @@ impl ServiceSummary {
             percent(self.batch_share_of_idle_percent)
         )?;
         self.show_cost(f)?;
-        self.show_terms(f)
+        self.show_limits(f)
     }
 }
 
@@ -266,14 +266,16 @@ impl Summary {
         let services: Vec<String> = self.services.iter().map(|service| service.outcome.target.to_string()).collect();
         settings.insert("services".into(), json!(services));
         let first = self.services.first().map(|service| &service.outcome);
-        let lends_by_requests = |terms: &FinalTerms| terms.lending.policy.needs_requests();
+        let lends_by_requests = |limits: &FinalLendingLimits| limits.lending.policy.needs_requests();
         if let Some(requests) =
-            first.filter(|f| f.terms.as_ref().is_some_and(lends_by_requests)).and_then(|f| f.requests)
+            first.filter(|f| f.limits.as_ref().is_some_and(lends_by_requests)).and_then(|f| f.requests)
         {
             settings.insert("requests".into(), json!(requests.to_string()));
         }
-        if let Some(terms) = first.and_then(|first| first.terms).filter(|terms| terms.lending.policy.needs_harm()) {
-            settings.insert("harm_source".into(), json!(terms.source.name()));
+        if let Some(limits) =
+            first.and_then(|first| first.limits).filter(|limits| limits.lending.policy.needs_contention_cost())
+        {
+            settings.insert("contention_cost_source".into(), json!(limits.source.name()));
         }
         settings.insert("request_lanes".into(), json!(self.lanes.request_lanes.to_string()));
         settings.insert("batch_lanes".into(), json!(self.lanes.batch_cpus().to_string()));
@@ -306,14 +308,15 @@ impl Summary {
 
     /// Returns the policy's name in results.
     fn policy(&self) -> String {
-        let terms = self.services.first().and_then(|service| service.outcome.terms);
-        terms.map_or("unmanaged".to_owned(), |terms| terms.lending.policy.name().replace('-', "_"))
+        let limits = self.services.first().and_then(|service| service.outcome.limits);
+        limits.map_or("unmanaged".to_owned(), |limits| limits.lending.policy.name().replace('-', "_"))
     }
 
     fn figures(&self) -> [(&'static str, Option<f64>); 31] {
         let looked = |figure: fn(&GateBooks) -> u64| self.looked.as_ref().map(|books| figure(books) as f64);
-        let only = (self.services.len() == 1).then(|| self.services[0].of_terms());
-        let [budget, harm, requests, delay_mean, delay_max] = only.unwrap_or_else(|| OF_TERMS.map(|key| (key, None)));
+        let only = (self.services.len() == 1).then(|| self.services[0].limit_figures());
+        let [budget, contention_cost, requests, delay_mean, delay_max] =
+            only.unwrap_or_else(|| LIMIT_FIGURES.map(|key| (key, None)));
         let [off_p50, off_p99, on_p50, on_p99] = reaction_figures(&self.reaction_off, &self.reaction_on);
         let [off_max, off_count] = worst_reaction(&self.reaction_off);
         [
@@ -326,7 +329,7 @@ impl Summary {
             ("overlap_a_turn_us", self.overlap_a_turn_us()),
             ("lent_overlap_percent", self.lent_overlap_percent),
             budget,
-            harm,
+            contention_cost,
             requests,
             delay_mean,
             delay_max,
@@ -471,7 +474,7 @@ impl fmt::Display for Summary {
             self.overlap()
         )?;
         match &self.services[..] {
-            [only] => only.show_terms(f)?,
+            [only] => only.show_limits(f)?,
             several => several.iter().try_for_each(|service| service.show(f))?,
         }
         self.show_work(f)?;

@@ -12,8 +12,8 @@
 //!   `held_time_stays_below_the_kernels_patience`).
 //! - `borrow`: if requests that waited are spared, batch delays a request by one budget at most
 //!   (`src/borrow/queue.rs`: `no_request_pays_more_than_one_budget`).
-//! - `borrow`: under every policy a delay is at most the harm of what ran in the busy period (`src/borrow/queue.rs`:
-//!   `a_delay_is_the_harm_of_the_busy_period_at_most`).
+//! - `borrow`: under every policy a delay is at most the contention cost of what ran in the busy period
+//!   (`src/borrow/queue.rs`: `a_delay_is_the_harm_of_the_busy_period_at_most`).
 //! - `borrow`: noise in one pair of windows is no slowdown (`src/borrow/slowdown.rs`:
 //!   `noise_in_one_pair_of_windows_is_undecided`).
 //! - `borrow`: a short run gives no verdict on overlap (`src/borrow/promise.rs`:

@@ -9,8 +9,8 @@ use crate::result::{Pair, ResultFile};
 use crate::row::Row;
 use crate::unit::Unit;
 
-/// A smaller slowdown is not counted as harm: the host of a virtual machine causes as much.
-const HARM_OVER_ALONE: f64 = 1.10;
+/// A smaller slowdown does not count: the host of a virtual machine causes as much.
+const SLOWDOWN_OVER_ALONE: f64 = 1.10;
 /// The check whether Sidelane kept p99.
 const P99_CHECK: &str = "p99 over alone";
 const SHARE_CHECK: &str = "batch's share of the idle time";
@@ -23,16 +23,16 @@ pub fn of_sharing(result: &ResultFile, service: &str) -> String {
         return "Too little was measured here to say what Sidelane does for p99.".to_owned();
     };
     let (before, kept, share) = (times(unmanaged), kept(result, unmanaged, held), share(result));
-    let sentence = match harm(result, unmanaged) {
-        Harm::Seen => {
+    let sentence = match unmanaged_slowdown(result, unmanaged) {
+        UnmanagedSlowdown::Seen => {
             format!("Batch beside {service} without Sidelane made p99 {before} as long; with Sidelane {kept}{share}")
         }
-        Harm::None => format!(
+        UnmanagedSlowdown::None => format!(
             "Nothing could be gained here: batch beside {service} made p99 {before} as long even without Sidelane, \
              because {}; with Sidelane {kept}{share}",
-            why_harmless(result)
+            why_no_slowdown(result)
         ),
-        Harm::Undecided => format!(
+        UnmanagedSlowdown::Undecided => format!(
             "Whether batch harms {service} here is undecided: without Sidelane p99 was {before} as long{}; with \
              Sidelane {kept}{share}",
             spread(result)
@@ -45,20 +45,20 @@ pub fn of_sharing(result: &ResultFile, service: &str) -> String {
 }
 
 /// Whether batch without Sidelane made the service slower.
-enum Harm {
+enum UnmanagedSlowdown {
     Seen,
     None,
     Undecided,
 }
 
-/// Harm is seen if the whole interval is above 1, and not seen if the number itself is hardly above
+/// A slowdown is seen if the whole interval is above 1, and not seen if the number itself is hardly above
 /// 1; else it is undecided.
-fn harm(result: &ResultFile, unmanaged: f64) -> Harm {
+fn unmanaged_slowdown(result: &ResultFile, unmanaged: f64) -> UnmanagedSlowdown {
     let low = row(result, "unmanaged").and_then(|row| row.get("p99_low_over_alone"));
     match low {
-        _ if unmanaged < HARM_OVER_ALONE => Harm::None,
-        Some(low) if low > 1.0 => Harm::Seen,
-        _ => Harm::Undecided,
+        _ if unmanaged < SLOWDOWN_OVER_ALONE => UnmanagedSlowdown::None,
+        Some(low) if low > 1.0 => UnmanagedSlowdown::Seen,
+        _ => UnmanagedSlowdown::Undecided,
     }
 }
 
@@ -84,7 +84,7 @@ fn times(ratio: f64) -> String {
     if (0.8..1.2).contains(&ratio) { format!("{ratio:.2} times") } else { format!("{ratio:.1} times") }
 }
 
-fn why_harmless(result: &ResultFile) -> &'static str {
+fn why_no_slowdown(result: &ResultFile) -> &'static str {
     match (result.machine.pair, result.text("sibling")) {
         (Pair::Declared, None) => "the two lanes share no core",
         _ => "this batch at this load hardly slows it",
@@ -191,18 +191,18 @@ mod tests {
 
     #[test]
     fn without_harm_nothing_can_be_gained() {
-        let mut harmless = result(0.96, 1.01, (0.99, 1.04));
+        let mut unslowed = result(0.96, 1.01, (0.99, 1.04));
         assert_eq!(
-            of_sharing(&harmless, "search"),
+            of_sharing(&unslowed, "search"),
             "Nothing could be gained here: batch beside search made p99 0.96 times as long even without Sidelane, \
              because the two lanes share no core; with Sidelane 1.01 times, and batch still got 91 % of the idle \
              time."
         );
-        harmless.machine.pair = Pair::Smt;
-        assert!(of_sharing(&harmless, "search").contains("because this batch at this load hardly slows it"));
-        harmless.machine.pair = Pair::Declared;
-        harmless.settings.insert("sibling".into(), "emulated sibling, 40 %".into());
-        assert!(of_sharing(&harmless, "search").contains("because this batch at this load hardly slows it"));
+        unslowed.machine.pair = Pair::Smt;
+        assert!(of_sharing(&unslowed, "search").contains("because this batch at this load hardly slows it"));
+        unslowed.machine.pair = Pair::Declared;
+        unslowed.settings.insert("sibling".into(), "emulated sibling, 40 %".into());
+        assert!(of_sharing(&unslowed, "search").contains("because this batch at this load hardly slows it"));
     }
 
     #[test]

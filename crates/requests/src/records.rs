@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use sidelane_policy::borrow::harm::Counters;
+use sidelane_policy::borrow::contention_cost::Counters;
 
 use sidelane_timeline::ending::{Ending, Side};
 use sidelane_tracker::counters::counted;

@@ -10,7 +10,7 @@ use common::lanes::Turn;
 use common::process::cpu_ticks;
 use common::{Finished, Run, Running, SPIN, Service, ServiceOnCommand, Words, lanes_to_ourselves, wait_until};
 use sidelane_host::procfs::family;
-use sidelane_policy::borrow::{Harm, LaneState};
+use sidelane_policy::borrow::{ContentionCost, LaneState};
 use sidelane_requests::emitted::Emitters;
 use tempfile::TempDir;
 
@@ -187,15 +187,15 @@ fn an_objective_is_kept_by_what_is_emitted() {
         .start_script(&format!("echo $$; {SPIN}"));
     run.batch_pid();
     let lane = Words::of(&mut run);
-    run.wait_until("there was a budget", |_| lane.terms().budget_ns.load(Ordering::Acquire) > 0);
-    run.wait_until("there were requests enough to know the harm", |_| {
-        let known = lane.terms().harm_ppm.load(Ordering::Acquire) < Harm::FULL.ppm();
+    run.wait_until("there was a budget", |_| lane.limits().budget_ns.load(Ordering::Acquire) > 0);
+    run.wait_until("there were requests enough to know the contention cost", |_| {
+        let known = lane.limits().contention_cost_ppm.load(Ordering::Acquire) < ContentionCost::FULL.ppm();
         known || cpu_ticks(service.pid()) >= ENOUGH_TICKS
     });
     run.signal(libc::SIGTERM);
     let run = run.wait_for_end().must_exit(128 + libc::SIGTERM);
     assert!(run.figure("budget_ms") > 0.0, "{:?}", run.figures());
-    // The co-running of each request is known; otherwise no harm could be computed.
+    // The co-running of each request is known; otherwise no contention cost could be computed.
     run.must_say(&["from p99=5s", "from server times"]);
 }
 

@@ -16,7 +16,7 @@ use common::{
 };
 use sidelane_host::priority::with_this_thread_on;
 use sidelane_lab::programs::Lab;
-use sidelane_policy::borrow::{Harm, LaneState};
+use sidelane_policy::borrow::{ContentionCost, LaneState};
 use tempfile::TempDir;
 
 /// `runtime/c/examples/kernels.c`, built in one of the ways.
@@ -243,11 +243,13 @@ fn requests_beside_which_batch_naps_are_alone() {
     let words: Vec<&str> = command.iter().map(String::as_str).collect();
     let mut run = run.start(&words);
     let lane = Words::of(&mut run);
-    run.wait_until("the harm was known", |_| lane.terms().harm_ppm.load(Ordering::Acquire) < Harm::FULL.ppm());
+    run.wait_until("the contention cost was known", |_| {
+        lane.limits().contention_cost_ppm.load(Ordering::Acquire) < ContentionCost::FULL.ppm()
+    });
     run.signal(libc::SIGTERM);
     let run = run.wait_for_end().must_exit(128 + libc::SIGTERM);
     client.kill().and_then(|()| client.wait()).unwrap();
-    let source = &run.result().settings["harm_source"];
+    let source = &run.result().settings["contention_cost_source"];
     assert!(source == "server_times" || source == "counters", "{source}: {run}");
     assert!(run.figure("gate_naps_count") > 0.0, "{:?}", run.figures());
 }

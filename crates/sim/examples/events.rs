@@ -1,7 +1,7 @@
 //! Measures events per second: `cargo run --release -p sidelane-sim --example events`.
 //!
 //! Every slot that fires counts as an event: arrivals, ends of requests, keepers that are woken,
-//! reach their lane or look again, gates that open, phases of jobs, and terms. The time is CPU
+//! reach their lane or look again, gates that open, phases of jobs, and lending limits. The time is CPU
 //! time, on which other programs have little effect; where that cannot be read, it is wall-clock
 //! time.
 

@@ -34,7 +34,7 @@ pub struct Machine {
     pub core_speed: Vec<f64>,
     /// Cycles per nanosecond.
     pub clock_ghz: f64,
-    /// Whether requests have hardware counters, for the harm of Fig. 9(d).
+    /// Whether requests have hardware counters, for the contention cost of Fig. 9(d).
     pub counters: bool,
     /// Time that batch loses to a look of a sleeping keeper that changes nothing.
     pub context_switch_ns: Nanos,

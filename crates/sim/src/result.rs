@@ -59,8 +59,8 @@ pub struct Figures {
     pub vpi: Option<f64>,
     /// The budget at the end.
     pub budget_ns: Nanos,
-    /// The harm at the end, in millionths.
-    pub harm_ppm: u32,
+    /// The contention cost at the end, in millionths.
+    pub contention_cost_ppm: u32,
     /// Summonses by the service.
     pub summons: u64,
     /// Decisions of policies.
@@ -78,9 +78,9 @@ pub struct Figures {
 impl Figures {
     /// The figures of an engine that has reached its end.
     pub fn of<W: Watch>(engine: &Engine<W>) -> Self {
-        let terms = engine.terms();
+        let limits = engine.limits();
         let figures = Self::of_books(engine.books(), engine.model(), engine.now() - engine.books().since, 1);
-        Self { budget_ns: terms.budget_ns, harm_ppm: terms.harm.ppm(), ..figures }
+        Self { budget_ns: limits.budget_ns, contention_cost_ppm: limits.contention_cost.ppm(), ..figures }
     }
 
     /// The figures of `machines` like `model`, each of which ran for `elapsed_ns`.
@@ -118,7 +118,7 @@ impl Figures {
             energy_j: energy_j(&model.machine, &books.active_ns, elapsed_ns * machines as Nanos),
             vpi: vpi(books, model),
             budget_ns: 0,
-            harm_ppm: 0,
+            contention_cost_ppm: 0,
             summons: books.summons,
             decisions: books.looks,
             actions: books.actions,

@@ -7,7 +7,7 @@ use sidelane_policy::borrow::{AnyRule, Observation, Reason, Rule};
 #[derive(Clone, Copy, Debug)]
 pub enum SimRule {
     Agent(AnyRule),
-    /// For as long as the terms' budget says, from now on.
+    /// For as long as the limits' budget says, from now on.
     Oracle,
 }
 
@@ -16,7 +16,7 @@ impl Rule for SimRule {
         match self {
             Self::Agent(rule) => rule.check(now, seen),
             Self::Oracle => {
-                (seen.request_busy && seen.terms.budget_ns > 0).then(|| now.saturating_add(seen.terms.budget_ns))
+                (seen.request_busy && seen.limits.budget_ns > 0).then(|| now.saturating_add(seen.limits.budget_ns))
             }
         }
     }

@@ -38,7 +38,12 @@ fn a_late_wake_up_is_a_leak_for_as_long() {
 fn glitch_of_the_counters_raises_the_harm_estimate() {
     let well = run(DYNAMIC, "");
     let ill = run(DYNAMIC, "[[fault]]\nkind = \"counter-glitch\"\nprobability = 0.01\n");
-    assert!(ill.harm_ppm > well.harm_ppm, "{} {}", ill.harm_ppm, well.harm_ppm);
+    assert!(
+        ill.contention_cost_ppm > well.contention_cost_ppm,
+        "{} {}",
+        ill.contention_cost_ppm,
+        well.contention_cost_ppm
+    );
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence};
 use sidelane_policy::borrow::delay::DelayBound;
-use sidelane_policy::borrow::{BorrowConfig, Harm, PolicyKind, terms};
+use sidelane_policy::borrow::{BorrowConfig, ContentionCost, PolicyKind, lending_limits};
 use sidelane_sim::arrivals::Arrivals;
 use sidelane_sim::demand::{Demand, Lognormal};
 use sidelane_sim::engine::watch::{Fate, Watch};
@@ -276,7 +276,7 @@ fn leaks_are_bounded(case: &Case, engine: &mut Engine<Log>) -> Verdict {
     let again = if policy.spares_waited() { 0 } else { engine.books().arrived };
     let is_learnt = lending.budget == Budget::Slo || policy == PolicyKind::DynamicRefresh;
     let changes = |fate: &Fate| match is_learnt {
-        true => fate.finished / terms::EVERY_NS - fate.started / terms::EVERY_NS,
+        true => fate.finished / lending_limits::EVERY_NS - fate.started / lending_limits::EVERY_NS,
         false => 0,
     };
     for fate in &engine.watch().fates {
@@ -295,13 +295,15 @@ fn leaks_are_bounded(case: &Case, engine: &mut Engine<Log>) -> Verdict {
 fn no_request_pays_more_than_a_budget(case: &Case, engine: &mut Engine<Log>) -> Verdict {
     let Beside::Lent(lending) = case.beside() else { return Ok(()) };
     let lost_or_crashed = case.faults & 0b1_0010 != 0;
-    // The harm of a stretched budget is learned from requests with batch beside them for at least
+    // The contention cost of a stretched budget is learned from requests with batch beside them for at least
     // nine tenths of their time.
-    let harm_is_known = case.counters && case.batch_lanes == 1 && case.faults & 0b100 == 0;
+    let contention_cost_is_known = case.counters && case.batch_lanes == 1 && case.faults & 0b100 == 0;
     let known = match (lending.by, lending.budget) {
         (_, Budget::None) => Some(0),
         (by, _) if !by.spares_waited() => None,
-        (Decider::Policy(PolicyKind::DynamicRefresh), Budget::Given(ns)) => harm_is_known.then_some(ns + ns / 8),
+        (Decider::Policy(PolicyKind::DynamicRefresh), Budget::Given(ns)) => {
+            contention_cost_is_known.then_some(ns + ns / 8)
+        }
         (_, Budget::Given(ns)) => Some(ns),
         _ => None,
     };
@@ -329,13 +331,13 @@ fn a_delay_is_the_harm_of_the_busy_period(case: &Case, engine: &mut Engine<Log>)
         return Ok(());
     }
     let extra = (case.slowdown - 1.0) * case.batch_lanes as f64;
-    let harm = Harm::from_ppm((1e6 * extra / (1.0 + extra)).ceil() as u32);
+    let contention_cost = ContentionCost::from_ppm((1e6 * extra / (1.0 + extra)).ceil() as u32);
     let (mut alone, mut bound) = (play(engine.model().alone()), DelayBound::default());
     let summons_ns = 2 * case.batch_lanes as u64 * case.gate().lc_cost_ns;
     let mut paid_ns = 0;
     for (alone, beside) in alone.watch().fates.iter().zip(&engine.watch().fates) {
         paid_ns = if beside.waited { paid_ns } else { 0 } + summons_ns + 2 + beside.co_run_ns / 100_000;
-        let limit_ns = bound.finished(beside.waited, beside.co_run_ns, harm) + paid_ns;
+        let limit_ns = bound.finished(beside.waited, beside.co_run_ns, contention_cost) + paid_ns;
         let (alone_ns, beside_ns) = (alone.finished - alone.arrived, beside.finished - beside.arrived);
         prop_assert!(beside_ns <= alone_ns + limit_ns, "{alone:?} {beside:?} {limit_ns}");
     }

@@ -93,15 +93,15 @@ fn a_keeper_that_naps_badly_costs_requests() {
     near(figures.server_mean_ns, 1.25 * alone.server_mean_ns, 1e-4);
 }
 
-/// Fig. 9(d): harm is 1 − LC_IPC ÷ ref_IPC, and the budget is stretched accordingly.
+/// Fig. 9(d): contention cost is 1 − LC_IPC ÷ ref_IPC, and the budget is stretched accordingly.
 #[test]
 fn the_harm_of_batch_is_found() {
-    let harm = |gate: &str| {
+    let contention_cost = |gate: &str| {
         let setting = "[[setting]]\npolicy = \"dynamic-refresh\"\nbudget_ms = 1\n";
-        run(&format!("{setting}[setting.gate]\nkind = \"{gate}\"\n")).harm_ppm
+        run(&format!("{setting}[setting.gate]\nkind = \"{gate}\"\n")).contention_cost_ppm
     };
     for gate in ["ideal", "nanonap", "holder"] {
-        assert!((325_000..350_000).contains(&harm(gate)), "{gate}: {}", harm(gate));
+        assert!((325_000..350_000).contains(&contention_cost(gate)), "{gate}: {}", contention_cost(gate));
     }
     let fixed = run("[[setting]]\npolicy = \"fixed-budget\"\nbudget_ms = 0.3\n");
     let dynamic = run("[[setting]]\npolicy = \"dynamic-refresh\"\nbudget_ms = 0.3\n");

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use libbpf_rs::{MapCore, MapFlags};
-use sidelane_policy::borrow::harm::Counters;
+use sidelane_policy::borrow::contention_cost::Counters;
 use thiserror::Error;
 
 use crate::tracker::Tracker;

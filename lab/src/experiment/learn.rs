@@ -2,21 +2,21 @@
 //!
 //! A session learns from requests what batch costs them, and what a request in the queue costs. A service runs for
 //! hours, so the value of a policy is its value with that knowledge. A run of a second does not reach it. So sessions
-//! of one experiment take over from each other, and the first of them is given time, until an event: the terms are
+//! of one experiment take over from each other, and the first of them is given time, until an event: the limits are
 //! learned.
 
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use sidelane_policy::borrow::harm::HarmEstimate;
+use sidelane_policy::borrow::contention_cost::ContentionCostEstimate;
 use sidelane_policy::borrow::{Budget, Lending, PolicyKind};
 
 use super::load::{Load, Rhythm};
 use super::run::{SUPERVISE_EVERY, Task};
 use super::setting::Setting;
 use crate::note::LabNote;
+use sidelane_lanes::lending_limits::Learned;
 use sidelane_lanes::session::Session;
-use sidelane_lanes::terms::Learned;
 
 /// Knowledge of a session about the service at its start, and its time to learn more.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,7 +27,7 @@ pub struct Experience {
     pub learning: Duration,
 }
 
-/// Harm counts as learned when it is raised by no more than this to be on the safe side.
+/// Contention cost counts as learned when it is raised by no more than this to be on the safe side.
 const MARGIN: f64 = 0.2;
 /// Least requests for the cost of a request in the queue, which is a mean, too.
 const REQUESTS_MIN: u64 = 100;
@@ -36,9 +36,9 @@ const PIECE: Duration = Duration::from_secs(2);
 /// Other requests than those of any run.
 const SEED: u64 = 1_000_000;
 
-/// Load until the terms of `session` are learned, if its policy learns any. Returns a note if they were not.
+/// Load until the limits of `session` are learned, if its policy learns any. Returns a note if they were not.
 pub(super) fn learn(task: Task<'_>, setting: &Setting, session: &mut Session) -> Result<Option<LabNote>> {
-    let Some(lending) = setting.beside.and_then(|terms| terms.hold).filter(is_learning) else { return Ok(None) };
+    let Some(lending) = setting.beside.and_then(|limits| limits.hold).filter(is_learning) else { return Ok(None) };
     let Experience { taken_over, learning } = task.experience;
     taken_over.iter().for_each(|learned| session.take_over(learned));
     let began = Instant::now();
@@ -60,13 +60,13 @@ pub(super) fn learn(task: Task<'_>, setting: &Setting, session: &mut Session) ->
 
 /// Whether the policy learns, and spends anything that it could learn from.
 fn is_learning(lending: &Lending) -> bool {
-    let learns = lending.policy.needs_harm() || lending.policy.is_by_age();
+    let learns = lending.policy.needs_contention_cost() || lending.policy.is_by_age();
     learns && lending.budget != Budget::Given(0)
 }
 
 fn has_learned(policy: PolicyKind, learned: &Learned) -> bool {
-    match policy.needs_harm() {
-        true => learned.harm().is_some_and(|harm| harm.margin() <= MARGIN),
+    match policy.needs_contention_cost() {
+        true => learned.contention_cost().is_some_and(|contention_cost| contention_cost.margin() <= MARGIN),
         false => learned.requests >= REQUESTS_MIN,
     }
 }
@@ -74,11 +74,11 @@ fn has_learned(policy: PolicyKind, learned: &Learned) -> bool {
 fn unlearned(setting: &Setting, learning: Duration, learned: Option<Learned>) -> LabNote {
     let (setting, load_s) = (setting.title, learning.as_secs());
     let percent = |part: f64| (100.0 * part).round() as i64;
-    match learned.and_then(|learned| learned.harm()) {
-        Some(HarmEstimate { mean, error }) => {
-            LabNote::TermsVague { setting, load_s, harm: percent(mean), error: percent(2.0 * error) }
+    match learned.and_then(|learned| learned.contention_cost()) {
+        Some(ContentionCostEstimate { mean, error }) => {
+            LabNote::LimitsVague { setting, load_s, contention_cost: percent(mean), error: percent(2.0 * error) }
         }
-        None => LabNote::TermsUnknown { setting, load_s },
+        None => LabNote::LimitsUnknown { setting, load_s },
     }
 }
 
@@ -102,6 +102,6 @@ mod tests {
     fn session_without_learned_terms_is_noted() {
         let setting = Setting::on_budget(PolicyKind::DynamicRefresh, Budget::Given(5));
         let note = unlearned(&setting, Duration::from_secs(30), None);
-        assert_eq!(note, LabNote::TermsUnknown { setting: "dynamic refresh", load_s: 30 });
+        assert_eq!(note, LabNote::LimitsUnknown { setting: "dynamic refresh", load_s: 30 });
     }
 }

@@ -9,13 +9,13 @@ use anyhow::Result;
 use super::batch::{command, wait_for_work, work_done};
 use super::learn::{self, Experience};
 use super::load::{Latencies, Load, Rhythm};
-use super::setting::{BatchTerms, Setting};
+use super::setting::{BatchMode, Setting};
 use super::stage::Stage;
 use super::timeline;
 use sidelane_diagnostics::note::Note;
 use sidelane_lanes::gate::Gate;
+use sidelane_lanes::lending_limits::Learned;
 use sidelane_lanes::session::{Session, SessionOptions};
-use sidelane_lanes::terms::Learned;
 use sidelane_report::{Percentile, Timeline};
 use sidelane_requests::at_socket::AtSocket;
 use sidelane_tracker::books::Books;
@@ -96,7 +96,7 @@ pub struct BesideFigures {
 pub fn run(task: Task<'_>, setting: &Setting) -> Result<Figures> {
     match setting.beside {
         None => run_alone(task),
-        Some(terms) => run_beside(task, setting, terms),
+        Some(mode) => run_beside(task, setting, mode),
     }
 }
 
@@ -112,13 +112,13 @@ fn run_alone(task: Task<'_>) -> Result<Figures> {
     Ok(Figures { latencies: load.finish()?, at_socket, lc_utilisation, beside: None })
 }
 
-fn run_beside(task: Task<'_>, setting: &Setting, terms: BatchTerms) -> Result<Figures> {
+fn run_beside(task: Task<'_>, setting: &Setting, mode: BatchMode) -> Result<Figures> {
     let stage = task.stage;
     let counter = stage.counter(&format!("{}-{}", task.batch, setting.name));
     let _ = std::fs::remove_file(&counter);
     let options = SessionOptions {
-        class: terms.class,
-        hold: terms.hold,
+        class: mode.class,
+        hold: mode.hold,
         gate: Gate::Holder,
         audit: None,
         max_slowdown: None,

@@ -12,12 +12,12 @@ pub struct Setting {
     /// Its name for people.
     pub title: &'static str,
     /// How batch runs; `None`: not at all.
-    pub beside: Option<BatchTerms>,
+    pub beside: Option<BatchMode>,
 }
 
 /// How batch runs beside the service.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct BatchTerms {
+pub struct BatchMode {
     /// Batch's scheduling class.
     pub class: BatchClass,
     /// How lanes are lent; `None`: batch runs whenever it likes.
@@ -31,13 +31,13 @@ impl Setting {
     pub const UNMANAGED: Self = Self {
         name: "unmanaged",
         title: "batch unmanaged",
-        beside: Some(BatchTerms { class: BatchClass::Ordinary, hold: None }),
+        beside: Some(BatchMode { class: BatchClass::Ordinary, hold: None }),
     };
     /// Batch in the kernel's own class for such work, which only ever yields its own lane.
     pub const SCHED_IDLE: Self = Self {
         name: "sched_idle",
         title: "batch in SCHED_IDLE",
-        beside: Some(BatchTerms { class: BatchClass::Idle, hold: None }),
+        beside: Some(BatchMode { class: BatchClass::Idle, hold: None }),
     };
 
     /// Elfen's §3.4, Fig. 9(a).
@@ -68,21 +68,21 @@ impl Setting {
 
     /// Whether lanes are lent in it: batch does not run whenever it likes.
     pub fn is_lent(&self) -> bool {
-        self.beside.is_some_and(|terms| terms.hold.is_some())
+        self.beside.is_some_and(|mode| mode.hold.is_some())
     }
 
     /// Whether its policy asks what batch costs a request.
-    pub fn learns_harm(&self) -> bool {
-        self.beside.is_some_and(|terms| terms.hold.is_some_and(|lending| lending.policy.needs_harm()))
+    pub fn learns_contention_cost(&self) -> bool {
+        self.beside.is_some_and(|mode| mode.hold.is_some_and(|lending| lending.policy.needs_contention_cost()))
     }
 
     /// Returns whether it is worth a comparison beside every batch kernel; the service alone, and the paper's own
     /// rules, have one.
     pub fn compares_everywhere(&self) -> bool {
-        self.beside.is_some_and(|terms| !terms.hold.is_some_and(|lending| lending.policy.is_printed()))
+        self.beside.is_some_and(|mode| !mode.hold.is_some_and(|lending| lending.policy.is_printed()))
     }
 
     fn lent(name: &'static str, title: &'static str, lending: Lending) -> Self {
-        Self { name, title, beside: Some(BatchTerms { class: BatchClass::Idle, hold: Some(lending) }) }
+        Self { name, title, beside: Some(BatchMode { class: BatchClass::Idle, hold: Some(lending) }) }
     }
 }

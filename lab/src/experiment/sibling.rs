@@ -176,7 +176,7 @@ impl Sibling {
         }
     }
 
-    /// Returns which parts are real if lanes share no core and their harm is emulated.
+    /// Returns which parts are real if lanes share no core and their contention cost is emulated.
     pub fn explanation(&self, lanes: &str) -> String {
         format!(
             "CPUs {lanes} are declared to be a pair: they are not known to share a core. What lanes of one core take \

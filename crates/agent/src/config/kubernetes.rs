@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     fn class_of(path: &str) -> Option<Class> {
-        let usual = Kubernetes { cgroup: None, exclude: Vec::new(), terms: Default::default() };
+        let usual = Kubernetes { cgroup: None, exclude: Vec::new(), settings: Default::default() };
         usual.pods().into_iter().find(|(_, glob)| glob.fit(path) == Fit::Matches).map(|(class, _)| class)
     }
 

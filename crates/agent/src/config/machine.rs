@@ -210,7 +210,7 @@ impl Config {
 
     fn unfit(&self, online: &CpuSet, reserved: &CpuSet) -> Vec<Unfit> {
         let siblings = self.policy.siblings.iter().fold(CpuSet::default(), |all, core| all.union(core));
-        let services = self.services.iter().filter_map(|rule| rule.terms.cpus.clone());
+        let services = self.services.iter().filter_map(|rule| rule.settings.cpus.clone());
         let services = services.fold(CpuSet::default(), |all, cpus| all.union(&cpus));
         let (big, little) = match self.hurry.as_ref().map(|hurry| &hurry.cores) {
             Some(BigCores::Given(big, little)) => (big.clone(), little.clone()),

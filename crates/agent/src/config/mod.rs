@@ -74,12 +74,12 @@ pub struct ServiceRule {
     /// How the service is found.
     pub matches: Match,
     /// Settings of the service's owner.
-    pub terms: ServiceTerms,
+    pub settings: ServiceSettings,
 }
 
 /// Settings of a service's owner.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ServiceTerms {
+pub struct ServiceSettings {
     /// Objective of the service.
     pub slo: Option<Objective>,
     /// Whether it may be placed on the reserved CPUs (Holmes, Algorithm 1).
@@ -122,7 +122,7 @@ pub struct Kubernetes {
     /// Pods that are neither service nor batch, by NAMESPACE/NAME.
     pub exclude: Vec<Glob>,
     /// Settings of all pods that are services.
-    pub terms: ServiceTerms,
+    pub settings: ServiceSettings,
 }
 
 /// `[policy]`: the policy that decides which CPUs batch may use.

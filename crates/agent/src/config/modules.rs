@@ -42,7 +42,7 @@ fn services(reader: &Reader) -> Option<Vec<String>> {
 fn are_named(services: Option<&[String]>, rule: &ServiceRule) -> bool {
     match services {
         Some(names) => names.contains(&rule.name),
-        None => rule.terms.slo.is_some(),
+        None => rule.settings.slo.is_some(),
     }
 }
 
@@ -125,7 +125,7 @@ pub(super) fn unrecorded(config: &Config, lines: &Lines) -> Vec<Problem> {
     let services = trace.services.as_deref();
     let without_services = ("is missing, and no [[service]] has an slo that could break", SLO);
     let table = Table { key: "trace.services", services, line: lines.trace, without_services };
-    let owe_nothing = lined(services, config, lines).filter(|(rule, _)| rule.terms.slo.is_none());
+    let owe_nothing = lined(services, config, lines).filter(|(rule, _)| rule.settings.slo.is_none());
     let nothing = owe_nothing.map(|(rule, line)| Problem {
         line,
         key: "service.slo".to_owned(),
@@ -247,7 +247,7 @@ pub(super) fn unmoved(config: &Config, lines: &Lines) -> Vec<Problem> {
     let services = hurry.services.as_deref();
     let without_services = ("is missing, and no [[service]] has an slo", SERVICES);
     let table = Table { key: "hurry.services", services, line: lines.hurry, without_services };
-    let placed = lined(services, config, lines).filter(|(rule, _)| rule.terms.may_be_placed);
+    let placed = lined(services, config, lines).filter(|(rule, _)| rule.settings.may_be_placed);
     let placed = placed.map(|(rule, line)| Problem {
         line,
         key: "service.may_be_placed".to_owned(),

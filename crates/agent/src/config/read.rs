@@ -172,9 +172,10 @@ fn podless(config: &Config, lines: &Lines) -> Vec<Problem> {
 /// Returns problems for services for which the policy of lanes has neither budget nor objective.
 fn unspent(config: &Config, lines: &Lines) -> Vec<Problem> {
     let Some(lanes) = config.lanes.as_ref().filter(|lanes| lanes.budget.is_none()) else { return Vec::new() };
-    let services = config.services.iter().zip(&lines.services).map(|(rule, line)| (&rule.terms, "service.slo", *line));
-    let pods = config.kubernetes.iter().map(|pods| (&pods.terms, "kubernetes.slo", lines.kubernetes));
-    let lacking = services.chain(pods).filter(|(terms, ..)| lanes.lending(terms.slo).is_err());
+    let services =
+        config.services.iter().zip(&lines.services).map(|(rule, line)| (&rule.settings, "service.slo", *line));
+    let pods = config.kubernetes.iter().map(|pods| (&pods.settings, "kubernetes.slo", lines.kubernetes));
+    let lacking = services.chain(pods).filter(|(settings, ..)| lanes.lending(settings.slo).is_err());
     let problem = |key: &str, line| Problem {
         line,
         key: key.to_owned(),

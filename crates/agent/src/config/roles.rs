@@ -3,7 +3,7 @@
 use sidelane_host::cpulist::CpuSet;
 
 use super::glob::{Glob, GlobError};
-use super::{BatchTree, Kubernetes, Match, ServiceRule, ServiceTerms};
+use super::{BatchTree, Kubernetes, Match, ServiceRule, ServiceSettings};
 use sidelane_requests::objective::parse_objective;
 use sidelane_toml::Reader;
 
@@ -20,9 +20,9 @@ const CPUS_MAX: u32 = 512;
 pub(super) fn service(reader: Reader) -> Option<ServiceRule> {
     let name = reader.wanted_text("name", "write a name for it, as in \"redis\"").ok().map(str::to_owned);
     let matches = found_by(&reader);
-    let terms = terms(&reader);
+    let settings = settings(&reader);
     reader.finish();
-    Some(ServiceRule { name: name?, matches: matches?, terms })
+    Some(ServiceRule { name: name?, matches: matches?, settings })
 }
 
 fn found_by(reader: &Reader) -> Option<Match> {
@@ -70,8 +70,8 @@ fn parse_pod(text: &str) -> Result<Glob, GlobError> {
     if text.split('/').count() == 2 { Ok(glob) } else { Err(GlobError::Part(text.to_owned())) }
 }
 
-fn terms(reader: &Reader) -> ServiceTerms {
-    ServiceTerms {
+fn settings(reader: &Reader) -> ServiceSettings {
+    ServiceSettings {
         slo: reader.parsed(
             "slo",
             parse_objective_alone,
@@ -116,7 +116,7 @@ pub(super) fn batch(reader: Reader) -> Option<BatchTree> {
 pub(super) fn kubernetes(top: &Reader) -> Option<Kubernetes> {
     const KEY: &str = "kubernetes";
     if !top.is_table(KEY) {
-        let plain = Kubernetes { cgroup: None, exclude: Vec::new(), terms: ServiceTerms::default() };
+        let plain = Kubernetes { cgroup: None, exclude: Vec::new(), settings: ServiceSettings::default() };
         return top.flag(KEY).unwrap_or(false).then_some(plain);
     }
     let reader = top.table(KEY);
@@ -130,16 +130,16 @@ pub(super) fn kubernetes(top: &Reader) -> Option<Kubernetes> {
         }
     });
     let exclude = exclude.collect();
-    let terms = ServiceTerms { cpus: None, ..terms_of_pods(&reader) };
+    let settings = ServiceSettings { cpus: None, ..settings_of_pods(&reader) };
     reader.finish();
-    Some(Kubernetes { cgroup, exclude, terms })
+    Some(Kubernetes { cgroup, exclude, settings })
 }
 
 /// Reads the settings of pods. Their CPUs cannot be known in a file.
-fn terms_of_pods(reader: &Reader) -> ServiceTerms {
-    let terms = terms(reader);
-    if terms.cpus.is_some() {
+fn settings_of_pods(reader: &Reader) -> ServiceSettings {
+    let settings = settings(reader);
+    if settings.cpus.is_some() {
         reader.wrong("cpus", "is for one service", "leave it out: a pod's own groups say which CPUs it has");
     }
-    terms
+    settings
 }

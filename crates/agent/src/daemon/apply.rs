@@ -44,7 +44,7 @@ impl Agent {
         if !not_so.is_empty() {
             not_so.iter().for_each(|action| self.keep_what_is(*action));
             self.have_other_bounds();
-            self.agree_on_pauses();
+            self.report_pausable();
         }
         Ok(any_failed)
     }
@@ -87,7 +87,7 @@ impl Agent {
     }
 
     /// Tells the policy which containers can be paused now. If that has changed, it decides again at once.
-    pub(super) fn agree_on_pauses(&mut self) {
+    pub(super) fn report_pausable(&mut self) {
         let Some(actuator) = &self.actuator else { return };
         let can_pause = |place: usize| actuator.can_pause(place);
         let all =

@@ -30,7 +30,7 @@ impl Agent {
             .map(|(_, served)| allowed_cpus(&served.tracked.processes()))
             .fold(CpuSet::default(), |sum, cpus| sum.union(&cpus));
         let lanes = lanes_of(&self.here.cores, &own, &others, &self.usable.difference(&self.kept_cpus()));
-        match (lanes, self.gates.as_ref()?.lending(found.terms.slo)) {
+        match (lanes, self.gates.as_ref()?.lending(found.settings.slo)) {
             (Some(lanes), Ok(lending)) => Some((lanes, lending)),
             // The lanes beside it are kept for another service on the same CPUs.
             (None, _) if self.tracked.kept().any(|kept| !kept.beside.intersection(&own).is_empty()) => None,
@@ -82,16 +82,16 @@ impl Agent {
     }
 
     /// Lends lanes by the objectives that the file has now.
-    pub(super) fn agree_on_lanes(&mut self) {
+    pub(super) fn set_lending(&mut self) {
         let Some(gates) = &self.gates else { return };
-        let mut not_agreed = Vec::new();
+        let mut unchanged = Vec::new();
         for (_, served) in self.tracked.services.iter_mut() {
-            let (name, slo) = (served.found.name.clone(), served.found.terms.slo);
+            let (name, slo) = (served.found.name.clone(), served.found.settings.slo);
             let Some(kept) = &mut served.tracked.kept else { continue };
-            let is_agreed = gates.lending(slo).is_ok_and(|lending| kept.terms.agree_on(lending));
-            not_agreed.extend((!is_agreed).then_some(name));
+            let is_set = gates.lending(slo).is_ok_and(|lending| kept.limits.set_lending(lending));
+            unchanged.extend((!is_set).then_some(name));
         }
-        for service in not_agreed {
+        for service in unchanged {
             self.note(AgentNote::LanesLentAsBefore { service });
         }
     }
@@ -111,7 +111,7 @@ impl Agent {
             let tracking = &served.tracked.tracking;
             if let Some(kept) = &mut served.tracked.kept {
                 kept.receive_visitors(|| tracking.processes().into_iter().collect());
-                kept.terms.keep();
+                kept.limits.update();
             }
         }
     }

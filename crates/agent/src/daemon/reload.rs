@@ -131,7 +131,7 @@ impl Agent {
         let may = places_services(&self.config.policy);
         let placed = self.tracked.services.iter_mut().filter(|(_, served)| served.placed.is_some());
         let mut left = Vec::new();
-        for (place, served) in placed.filter(|(_, served)| !may || !served.found.terms.may_be_placed) {
+        for (place, served) in placed.filter(|(_, served)| !may || !served.found.settings.may_be_placed) {
             (served.placed, served.has_moved) = (None, true);
             left.push(place);
         }
@@ -168,11 +168,11 @@ impl Agent {
         self.tracked.ask_for_requests(asked);
         for (_, served) in self.tracked.services.iter_mut() {
             if let Some(found) = services.get(&served.found.id) {
-                served.agree_on(found.clone(), asked);
+                served.apply_settings(found.clone(), asked);
             }
         }
-        self.agree_on_lanes();
-        self.agree_on_slowdown();
+        self.set_lending();
+        self.apply_slowdown();
         for waiting in &mut self.left_alone {
             waiting.what = services.get(&waiting.what.id).cloned().unwrap_or_else(|| waiting.what.clone());
         }

@@ -110,7 +110,7 @@ impl Agent {
         self.stats.notes.retain(|note, _| !is_of_unseen_requests(note, &name));
         self.note_requests(place, &name);
         if learned == Sight::Seen {
-            self.agree_on_slowdown();
+            self.apply_slowdown();
             self.log_note("requests", &format!("requests of service {name} can be seen"));
         }
     }
@@ -345,7 +345,7 @@ impl Agent {
         if !has_list {
             self.note_about(name, AgentNote::NoCpuList { container: name.to_owned() });
         }
-        self.agree_on_pauses();
+        self.report_pausable();
     }
 
     pub(super) fn drop_container(&mut self, place: usize) {
@@ -364,7 +364,7 @@ impl Agent {
         self.stats.repaired += changes as u64;
         failed.into_iter().for_each(|error| self.failed(error));
         self.have_other_bounds();
-        self.agree_on_pauses();
+        self.report_pausable();
     }
 
     /// Places new processes of placed services.

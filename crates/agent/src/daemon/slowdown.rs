@@ -28,7 +28,7 @@ impl Agent {
         self.fetch_requests();
         let Some(slowdown) = &mut self.slowdown else { return };
         let Some(changes) = slowdown.go_on(now_ns) else { return };
-        self.agree_on_slowdown();
+        self.apply_slowdown();
         changes.iter().for_each(|change| self.tell_idle_threshold(change));
     }
 
@@ -49,13 +49,13 @@ impl Agent {
             }
         }
         slowdown.measure(&measured, now_ns);
-        self.agree_on_slowdown();
+        self.apply_slowdown();
         unseen.retain(|note| !self.stats.notes.contains_key(note));
         unseen.into_iter().for_each(|note| self.note(note));
     }
 
     /// Tells request sources and keepers of lanes what to do in the present window.
-    pub(super) fn agree_on_slowdown(&self) {
+    pub(super) fn apply_slowdown(&self) {
         let Some(slowdown) = &self.slowdown else { return };
         for (_, served) in self.tracked.services.iter() {
             served.see_requests(slowdown.sees_requests() && slowdown.measures(served.found.id.0));
@@ -86,7 +86,7 @@ impl Agent {
 
 /// Returns lanes that batch has only in the idle moments of services.
 fn bounded(tracked: &Tracked) -> impl Iterator<Item = &KeptLanes> {
-    tracked.kept().filter(|kept| !kept.terms.policy().needs_requests())
+    tracked.kept().filter(|kept| !kept.limits.policy().needs_requests())
 }
 
 /// Returns whether the service may work beside these lanes.

@@ -167,8 +167,8 @@ pub(super) fn fit(config: &Config, running: Option<&ActiveSource>) -> Result<OnM
 
 /// Returns whether any service has an objective.
 pub(super) fn asks_for_requests(config: &Config) -> bool {
-    config.services.iter().any(|service| service.terms.slo.is_some())
-        || config.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.terms.slo.is_some())
+    config.services.iter().any(|service| service.settings.slo.is_some())
+        || config.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.settings.slo.is_some())
 }
 
 /// Returns whether figures of requests are wanted, or lanes are lent by requests.

@@ -8,7 +8,7 @@ use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::service::Service;
 
 use super::groups::Member;
-use crate::config::ServiceTerms;
+use crate::config::ServiceSettings;
 
 /// Number of a service that was found. It is never given twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,7 +22,7 @@ pub struct FoundService {
     /// Name, which no other service has at the same time.
     pub name: String,
     /// Settings of its owner.
-    pub terms: ServiceTerms,
+    pub settings: ServiceSettings,
     /// Index of its `[[service]]` in the file. `None`: it is a service by its pod's class.
     pub rule: Option<usize>,
     /// Its processes, and its group by the kernel's numbers if it is one.

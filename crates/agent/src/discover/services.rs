@@ -10,12 +10,12 @@ use super::found::{Changes, FoundService, GroupId, ServiceId};
 use super::groups::Member;
 use super::processes::Found;
 use super::roles::Role;
-use crate::config::{Class, Fit, Match, ServiceTerms};
+use crate::config::{Class, Fit, Match, ServiceSettings};
 
 /// Name and settings of a group that is a service.
 struct Known {
     name: String,
-    terms: ServiceTerms,
+    settings: ServiceSettings,
     rule: Option<usize>,
 }
 
@@ -71,7 +71,7 @@ impl Finder {
             return Some(self.by_rule(rule, &name));
         }
         let kubernetes = self.config.kubernetes.as_ref().filter(|_| class != Class::BestEffort)?;
-        Some(Known { name, terms: kubernetes.terms.clone(), rule: None })
+        Some(Known { name, settings: kubernetes.settings.clone(), rule: None })
     }
 
     /// Returns whether a pod is to be left out.
@@ -87,7 +87,7 @@ impl Finder {
         let is_pattern = matches!(&rule.matches, Match::Cgroup(glob) | Match::Pod(glob) if !glob.is_path());
         let last = path.rsplit('/').next().unwrap_or(path);
         let name = if is_pattern { format!("{}:{last}", rule.name) } else { rule.name.clone() };
-        Known { name, terms: rule.terms.clone(), rule: Some(number) }
+        Known { name, settings: rule.settings.clone(), rule: Some(number) }
     }
 
     fn found_at(&self, member: &Member) -> Option<ServiceId> {
@@ -100,7 +100,7 @@ impl Finder {
         if service.group.as_ref().is_none_or(|group| service.name != with_path(&known.name, group)) {
             service.name = known.name;
         }
-        (service.terms, service.rule) = (known.terms, known.rule);
+        (service.settings, service.rule) = (known.settings, known.rule);
     }
 
     /// Adds a group, if it has processes.
@@ -207,7 +207,7 @@ impl Finder {
     fn take_in(&mut self, known: Known, service: Service, group: Option<GroupId>, changes: &mut Changes) -> ServiceId {
         let id = self.new_id();
         let name = self.unused(known.name, group.as_ref());
-        let found = FoundService { id, name, terms: known.terms, rule: known.rule, service, group };
+        let found = FoundService { id, name, settings: known.settings, rule: known.rule, service, group };
         changes.services_came.push(found.clone());
         self.services.insert(id, found);
         id

@@ -21,9 +21,9 @@ use super::config::LaneGate;
 use sidelane_lanes::gate::{Gate, keepers};
 use sidelane_lanes::holder::{Evictor, Means};
 use sidelane_lanes::kept_lanes::KeptLanes;
+use sidelane_lanes::lending_limits::{LendingError, LendingLimitsKeeper};
 use sidelane_lanes::log::LaneAudit;
 use sidelane_lanes::slowdown::SlowdownKeeper;
-use sidelane_lanes::terms::{LendingError, TermsKeeper};
 
 /// The parts that all keepers share.
 pub struct LaneGates {
@@ -69,14 +69,14 @@ impl LaneGates {
     /// Starts keeping the lanes. The service is tracked with them.
     pub fn keep(&self, lanes: &Lanes, lending: Lending, tracker: &Tracker) -> Result<KeptLanes> {
         let memory = tracker.memory();
-        let terms = TermsKeeper::new(lending, lanes, Arc::clone(&memory));
+        let limits = LendingLimitsKeeper::new(lending, lanes, Arc::clone(&memory));
         let evictor: Arc<dyn Evictor> = Arc::clone(&self.evictions) as _;
         let means = Means { memory, evictor, audit: self.pen.clone() };
         let keepers = match self.gate {
             Gate::SchedIdle => Vec::new(),
             _ => keepers::hold(lanes, tracker, lending, &means)?,
         };
-        Ok(KeptLanes::new(keepers, lanes, terms, &means.memory))
+        Ok(KeptLanes::new(keepers, lanes, limits, &means.memory))
     }
 }
 

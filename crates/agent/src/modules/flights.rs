@@ -144,7 +144,7 @@ pub fn flight_of(found: &FoundService, config: &Config) -> Option<FlightOptions>
     Some(FlightOptions {
         service: found.name.clone(),
         target: target_of(found, rule)?,
-        threshold: SlowThreshold::Percentile(found.terms.slo?),
+        threshold: SlowThreshold::Percentile(found.settings.slo?),
         light: trace.light,
         dir: trace.dir.clone(),
         keep: trace.keep,

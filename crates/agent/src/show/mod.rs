@@ -144,9 +144,9 @@ impl ServiceShown {
             name: found.name.clone(),
             group: found.group.as_ref().map(|group| group.path.clone()),
             pids: found.service.pids.iter().copied().collect(),
-            cpus: found.terms.cpus.clone().unwrap_or_else(|| allowed_cpus(&found.service.pids)),
-            slo: found.terms.slo.map(written),
-            may_be_placed: found.terms.may_be_placed,
+            cpus: found.settings.cpus.clone().unwrap_or_else(|| allowed_cpus(&found.service.pids)),
+            slo: found.settings.slo.map(written),
+            may_be_placed: found.settings.may_be_placed,
         }
     }
 }

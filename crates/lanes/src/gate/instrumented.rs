@@ -16,7 +16,7 @@ use sidelane_tracker::tracking::ServiceTracking;
 /// Shared arrays, in the order of `abi/gate.h`. Their descriptors are writable, because the kernel maps no array from a
 /// read-only one; the library maps the first four read-only.
 const ARRAYS: [&str; 6] =
-    ["lane_words", "request_words", "service_words", "lane_terms", "gate_words", "self_checking_threads"];
+    ["lane_words", "request_words", "service_words", "lane_limits", "gate_words", "self_checking_threads"];
 const LIBRARY: &str = "SIDELANE_GATE_LIBRARY";
 const PRELOAD: &str = "LD_PRELOAD";
 

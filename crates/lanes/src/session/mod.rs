@@ -25,10 +25,10 @@ use crate::confinement::BatchConfinement;
 use crate::gate::{Gate, LaneKeeper};
 use crate::holder::HolderBooks;
 use crate::kept_lanes::KeptLanes;
+use crate::lending_limits::{FinalLendingLimits, Learned, ObjectiveOutcome};
 use crate::note::LaneNote;
 use crate::placement::Placement;
 use crate::slowdown::{SlowdownKeeper, SlowdownOutcome};
-use crate::terms::{FinalTerms, Learned, ObjectiveOutcome};
 use crate::watchdog::LaneWatch;
 use rank::Rank;
 use service::{PendingService, SessionService};
@@ -85,8 +85,8 @@ pub struct ServiceOutcome {
     pub target: Target,
     /// Its lanes.
     pub lanes: Lanes,
-    /// Terms on which its lanes were lent, if they were held.
-    pub terms: Option<FinalTerms>,
+    /// Lending limits of its lanes, if they were held.
+    pub limits: Option<FinalLendingLimits>,
     /// Source of its requests, if the policy needed them.
     pub requests: Option<Source>,
     /// Result for its objective, if it has one.
@@ -98,13 +98,13 @@ pub struct ServiceOutcome {
 impl ServiceOutcome {
     fn of((index, service): (usize, &SessionService), slowdown: Option<&SlowdownKeeper>) -> Self {
         let source = service.tracked.requests.source.as_ref();
-        let terms = service.tracked.kept.as_ref().map(|kept| &kept.terms);
+        let limits = service.tracked.kept.as_ref().map(|kept| &kept.limits);
         Self {
-            objective: terms.and_then(|terms| terms.objective()),
+            objective: limits.and_then(|limits| limits.objective()),
             slowdown: slowdown.filter(|_| source.is_some()).and_then(|slowdown| slowdown.outcome(index as u64)),
             target: service.placement.target.clone(),
             lanes: service.placement.lanes.clone(),
-            terms: terms.map(|terms| terms.present()),
+            limits: limits.map(|limits| limits.present()),
             requests: source.map(RequestSource::name),
         }
     }
@@ -282,12 +282,12 @@ impl Session {
 
     /// Returns what was learned from the requests of the first service, if lanes are held.
     pub fn learned(&self) -> Option<Learned> {
-        self.services[0].tracked.kept.as_ref().map(|kept| kept.terms.learned())
+        self.services[0].tracked.kept.as_ref().map(|kept| kept.limits.learned())
     }
 
     /// Continues from what another session has learned of the same service and batch command.
     pub fn take_over(&mut self, learned: &Learned) {
-        self.services[0].tracked.kept.iter_mut().for_each(|kept| kept.terms.take_over(learned));
+        self.services[0].tracked.kept.iter_mut().for_each(|kept| kept.limits.take_over(learned));
     }
 
     /// Returns whether batch was adopted.

@@ -6,13 +6,13 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result};
 use sidelane_host::cpulist::CpuSet;
-use sidelane_policy::borrow::harm::HarmSource;
+use sidelane_policy::borrow::contention_cost::ContentionCostSource;
 
 use super::start::SessionOptions;
+use crate::lending_limits::FinalLendingLimits;
 use crate::note::LaneNote;
 use crate::placement::Placement;
 use crate::service::{ServiceRequests, TrackedService, emitted};
-use crate::terms::FinalTerms;
 use sidelane_diagnostics::note::Note;
 use sidelane_requests::RequestNote;
 use sidelane_requests::emitted::Emitters;
@@ -52,7 +52,7 @@ impl PendingService {
         };
         // Emitted requests are more exact than those seen at sockets.
         let emitters = (requests != Wanted::No).then(|| Emitters::find(&placement.service.pids)).flatten();
-        let counting = lending.filter(|lending| lending.policy.needs_harm());
+        let counting = lending.filter(|lending| lending.policy.needs_contention_cost());
         let lane_use = LaneUse {
             lends_to_waited: lending.is_some_and(|lending| !lending.policy.spares_waited()),
             ..counting.map_or_else(LaneUse::default, |_| LaneUse::counting(EventPair::HARDWARE, &placement.lanes))
@@ -151,24 +151,24 @@ impl SessionService {
         self.pinned.as_mut().map_or(Ok(()), |pinned| pinned.confine_again(guardian))
     }
 
-    /// Returns notes on its requests: those lost or not told apart, why requests could not be seen, and why harm was
-    /// worked out from server times.
+    /// Returns notes on its requests: those lost or not told apart, why requests could not be seen, and why contention
+    /// cost was worked out from server times.
     pub(super) fn notes(&mut self) -> Vec<Note> {
         let TrackedService { kept, name, tracking, requests } = &mut self.tracked;
         let why = requests.why_not.as_ref();
         let unseen = why.map(|why| LaneNote::CostUnknown { service: name.clone(), why: why.clone() });
-        let terms = kept.as_ref().map(|kept| kept.terms.present());
-        let harm = terms.as_ref().and_then(|terms| harm_note(tracking, terms));
+        let limits = kept.as_ref().map(|kept| kept.limits.present());
+        let contention_cost = limits.as_ref().and_then(|limits| contention_cost_note(tracking, limits));
         let window = requests.source.as_mut().map(RequestSource::take_window).unwrap_or_default();
         let events = window.counts.dropped;
         let lost = (events > 0).then_some(LaneNote::RequestEventsLost { events });
         // Unless the policy lends by requests, a part of a connection's requests is not told apart. No note is needed
         // for that.
-        let lends_by_requests = terms.is_some_and(|terms| terms.lending.policy.needs_requests());
+        let lends_by_requests = limits.is_some_and(|limits| limits.lending.policy.needs_requests());
         let source = requests.source.as_ref().filter(|_| window.count() > 0).map(RequestSource::name);
         let vague = window.notes().chain(source.and_then(|source| source.note())).filter(|_| lends_by_requests);
         let vague = vague.chain(self.elsewhere()).map(Note::from);
-        lost.into_iter().chain(harm).chain(unseen).map(Note::from).chain(vague).collect()
+        lost.into_iter().chain(contention_cost).chain(unseen).map(Note::from).chain(vague).collect()
     }
 
     /// Returns another place where the service may take requests, if its sockets are looked at.
@@ -179,13 +179,13 @@ impl SessionService {
     }
 }
 
-fn harm_note(tracking: &ServiceTracking, terms: &FinalTerms) -> Option<LaneNote> {
-    if terms.source != HarmSource::ServerTimes {
+fn contention_cost_note(tracking: &ServiceTracking, limits: &FinalLendingLimits) -> Option<LaneNote> {
+    if limits.source != ContentionCostSource::ServerTimes {
         return None;
     }
     Some(match tracking.counts()? {
-        Err(lack) => LaneNote::HarmWithoutCounters { cpu: lack.cpu, error: lack.source.to_string() },
-        Ok(()) => LaneNote::HarmCountedTooRarely,
+        Err(lack) => LaneNote::ContentionCostWithoutCounters { cpu: lack.cpu, error: lack.source.to_string() },
+        Ok(()) => LaneNote::ContentionCostCountedTooRarely,
     })
 }
 

@@ -15,8 +15,8 @@ use super::super::gate::{Gate, Pass, keepers};
 use super::super::placement::settle;
 use super::service::SessionService;
 use crate::kept_lanes::KeptLanes;
+use crate::lending_limits::LendingLimitsKeeper;
 use crate::log::LaneAudit;
-use crate::terms::TermsKeeper;
 use crate::watchdog::LaneWatch;
 use sidelane_diagnostics::audit::{Audit, AuditFile, AuditLevel, AuditLog};
 use sidelane_host::clock::now_ns;
@@ -240,7 +240,8 @@ fn keep_lanes(
     };
     let memory = stage.tracker.memory();
     let lanes = || stage.services.iter().map(|service| &service.placement.lanes);
-    let terms: Vec<TermsKeeper> = lanes().map(|lanes| TermsKeeper::new(lending, lanes, Arc::clone(&memory))).collect();
+    let limits: Vec<LendingLimitsKeeper> =
+        lanes().map(|lanes| LendingLimitsKeeper::new(lending, lanes, Arc::clone(&memory))).collect();
     let (mut keepers, scheduler) =
         keepers::start(&options.gate, stage.lanes, stage.tracker, confinement, lending, &pen)?;
     // Without keepers batch is not evicted from any lane, so no watchdog is needed.
@@ -249,11 +250,11 @@ fn keep_lanes(
         LaneWatch::start(stage.lanes, Arc::clone(&memory), stage.tracker.alarms()?, confinement).context(NO_WATCHDOG)
     };
     let watch = watched.then(watch).transpose()?;
-    let keep = |(lanes, terms): (&Lanes, TermsKeeper)| {
+    let keep = |(lanes, limits): (&Lanes, LendingLimitsKeeper)| {
         let own = keepers.extract_if(.., |keeper| lanes.batch_cpus().contains(keeper.cpu())).collect();
-        KeptLanes::new(own, lanes, terms, &memory)
+        KeptLanes::new(own, lanes, limits, &memory)
     };
-    Ok((Kept { kept: lanes().zip(terms).map(keep).collect(), scheduler, watch }, log))
+    Ok((Kept { kept: lanes().zip(limits).map(keep).collect(), scheduler, watch }, log))
 }
 
 const NO_WATCHDOG: &str = "cannot start the watchdog of the batch lanes";

@@ -33,7 +33,7 @@ impl Session {
     /// Supervises everything that is not decided for each lane; to be called a few times a second.
     pub fn supervise(&mut self) -> Result<()> {
         self.look_at_log();
-        self.keep_terms()?;
+        self.update_limits()?;
         self.keep_slowdown();
         self.look_at_blocked();
         self.look_after_scheduler()?;
@@ -66,8 +66,8 @@ impl Session {
         }
     }
 
-    /// Learns from the requests that have finished, and agrees new terms.
-    fn keep_terms(&mut self) -> Result<()> {
+    /// Learns from the requests that have finished, and computes new limits.
+    fn update_limits(&mut self) -> Result<()> {
         for index in 0..self.services.len() {
             let (tracked, slowdown) = (&mut self.services[index].tracked, &mut self.slowdown);
             if tracked.kept.is_none() {
@@ -76,8 +76,8 @@ impl Session {
             tracked.fetch_requests(|request| {
                 slowdown.iter_mut().for_each(|slowdown| slowdown.finished(index as u64, request));
             })?;
-            let Some(terms) = tracked.kept.as_mut().map(|kept| &mut kept.terms) else { continue };
-            let (budget, standing) = (terms.budget(), terms.keep());
+            let Some(limits) = tracked.kept.as_mut().map(|kept| &mut kept.limits) else { continue };
+            let (budget, standing) = (limits.budget(), limits.update());
             let Budget::Slo(slo) = budget else { continue };
             let slo = objective::written(slo);
             match standing {

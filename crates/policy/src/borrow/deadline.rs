@@ -17,9 +17,9 @@
 //! by going on: each request in it counts as [`QUEUE_WEIGHT`] mean server times.
 //!
 //! Requests are served in the order in which they came, so requests in the queue are younger. It follows that batch
-//! never ran in a request's busy period when that request was A old, or older: its delay is at most the harm of the
-//! co-running in its busy period before (see [`super::delay`]). With A = 0 this is borrow idle; with an unlimited A
-//! batch is unmanaged.
+//! never ran in a request's busy period when that request was A old, or older: its delay is at most the contention cost
+//! of the co-running in its busy period before (see [`super::delay`]). With A = 0 this is borrow idle; with an
+//! unlimited A batch is unmanaged.
 //!
 //! If several requests run on a core, the oldest of them counts. Work of the service on its lane that is no request
 //! counts as a request that came when the lane became busy.
@@ -76,8 +76,8 @@ impl QueuedCost {
 /// Returns when the oldest running request will be too old, if none comes and none finishes.
 fn too_old_at(seen: &Observation, requests: &Requests) -> Nanos {
     let arrived = requests.running.map_or(seen.request_since, |running| running.arrived);
-    let behind_ns = seen.terms.queued_ns.saturating_mul(requests.queue_len.into());
-    arrived.saturating_add(seen.terms.budget_ns.saturating_sub(behind_ns))
+    let behind_ns = seen.limits.queued_ns.saturating_mul(requests.queue_len.into());
+    arrived.saturating_add(seen.limits.budget_ns.saturating_sub(behind_ns))
 }
 
 impl Rule for Deadline {
@@ -87,14 +87,14 @@ impl Rule for Deadline {
         if now >= until {
             return None;
         }
-        match seen.terms.queued_ns {
+        match seen.limits.queued_ns {
             0 => Some(until),
             one_ns => Some(until.min(now.saturating_add((one_ns / LOOKS_PER_REQUEST).max(LOOK_EVERY_NS_MIN)))),
         }
     }
 
     fn lends(&self, seen: &Observation) -> bool {
-        seen.requests.is_some() && seen.terms.budget_ns > 0
+        seen.requests.is_some() && seen.limits.budget_ns > 0
     }
 
     fn refuses(&self, seen: &Observation) -> Option<Reason> {
@@ -139,7 +139,7 @@ mod tests {
         const MS: Nanos = 1_000_000;
         let seen = |queue_len| {
             let mut seen = request(1, 0).queued(queue_len).seen(50 * MS, 0);
-            seen.terms.queued_ns = 12 * MS;
+            seen.limits.queued_ns = 12 * MS;
             seen
         };
         // It looks again after a quarter of 12 ms, since the queue may grow.

@@ -4,11 +4,11 @@
 //! leaves, and a request pays for what ran beside it and beside those before it.
 //!
 //! Approach. Alone or beside batch, a queue does not begin to grow before its busy period begins. So a request is later
-//! by at most what its core lost in its busy period until its end: the harm of the co-running there. This is known for
-//! each request when it has finished, and is counted.
+//! by at most what its core lost in its busy period until its end: the contention cost of the co-running there. This is
+//! known for each request when it has finished, and is counted.
 
 use crate::Nanos;
-use crate::borrow::seen::Harm;
+use crate::borrow::seen::ContentionCost;
 
 /// Adds up what ran beside the requests of one lane's busy period, in the order in which they finish.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,10 +19,10 @@ pub struct DelayBound {
 impl DelayBound {
     /// Takes in a request that has finished, beside which batch ran for `co_run_ns`; one that did not wait began a busy
     /// period. Returns by how much it can be later than alone.
-    pub fn finished(&mut self, waited: bool, co_run_ns: Nanos, harm: Harm) -> Nanos {
+    pub fn finished(&mut self, waited: bool, co_run_ns: Nanos, contention_cost: ContentionCost) -> Nanos {
         let before_ns = if waited { self.co_run_ns } else { 0 };
         self.co_run_ns = before_ns.saturating_add(co_run_ns);
-        (u128::from(self.co_run_ns) * u128::from(harm.ppm()) / 1_000_000) as Nanos
+        (u128::from(self.co_run_ns) * u128::from(contention_cost.ppm()) / 1_000_000) as Nanos
     }
 }
 
@@ -32,7 +32,7 @@ mod tests {
 
     #[test]
     fn a_request_that_waited_pays_for_those_before_it() {
-        let (mut bound, half) = (DelayBound::default(), Harm::from_ppm(500_000));
+        let (mut bound, half) = (DelayBound::default(), ContentionCost::from_ppm(500_000));
         let paid =
             [(false, 40), (true, 20), (true, 0), (false, 10)].map(|(waited, ns)| bound.finished(waited, ns, half));
         assert_eq!(paid, [20, 30, 30, 5]);

@@ -5,27 +5,28 @@
 //!
 //! Approach. As the refresh budget, but what is spent is the delay. The figure stretches the budget by ref_IPC ÷
 //! (ref_IPC − LC_IPC): a request that runs at 80 % of its speed alone loses a fifth of the time, so batch may run
-//! beside it for five budgets. Here that fraction, 1 − LC_IPC ÷ ref_IPC, is the *harm*, in parts of a million. Its
-//! source (counters, or the inflation of server times) is the caller's business, see [`super::harm`].
+//! beside it for five budgets. Here that fraction, 1 − LC_IPC ÷ ref_IPC, is the *contention cost*, in parts of a
+//! million. Its source (counters, or the inflation of server times) is the caller's business, see
+//! [`super::contention_cost`].
 //!
-//! Harm can only be measured with requests that have no batch beside them. So one idle moment in [`REFERENCE_EVERY`]
-//! does not begin a period of co-running: the request after it has the core for itself. The paper profiles once,
-//! before; a service whose requests change needs it always. While the harm is unknown, it is one in
-//! [`REFERENCE_EVERY_UNKNOWN`].
+//! Contention cost can only be measured with requests that have no batch beside them. So one idle moment in
+//! [`REFERENCE_EVERY`] does not begin a period of co-running: the request after it has the core for itself. The paper
+//! profiles once, before; a service whose requests change needs it always. While the contention cost is unknown, it is
+//! one in [`REFERENCE_EVERY_UNKNOWN`].
 //!
-//! A harm near zero would stretch a budget to infinity. [`STRETCH_MAX`] bounds that, since harm is a mean and one
-//! request may fare worse.
+//! A contention cost near zero would stretch a budget to infinity. [`STRETCH_MAX`] bounds that, since contention cost
+//! is a mean and one request may fare worse.
 
 use crate::Nanos;
 use crate::borrow::lane::Rule;
 use crate::borrow::refresh::RefreshBudget;
-use crate::borrow::seen::{Harm, Observation};
+use crate::borrow::seen::{ContentionCost, Observation};
 use crate::borrow::state::Reason;
 
 /// One new period in this many is kept for reference, which costs 3 % of the co-running. Requests without batch by
 /// chance are references, too.
 const REFERENCE_EVERY: u32 = 32;
-/// The same while the harm is unknown: the budget is not stretched then, so a fast estimate is worth more.
+/// The same while the contention cost is unknown: the budget is not stretched then, so a fast estimate is worth more.
 const REFERENCE_EVERY_UNKNOWN: u32 = 4;
 /// The most that a budget is stretched.
 const STRETCH_MAX: u64 = 16;
@@ -39,17 +40,17 @@ pub struct DynamicRefresh {
 }
 
 /// Returns the figure's `budget * ratio`.
-fn real_budget_ns(budget_ns: Nanos, harm: Harm) -> Nanos {
+fn real_budget_ns(budget_ns: Nanos, contention_cost: ContentionCost) -> Nanos {
     let stretch_max_ns = budget_ns.saturating_mul(STRETCH_MAX);
-    match harm.ppm() {
+    match contention_cost.ppm() {
         0 => stretch_max_ns,
         ppm => (budget_ns.saturating_mul(1_000_000) / u64::from(ppm)).min(stretch_max_ns),
     }
 }
 
 impl DynamicRefresh {
-    fn is_reference(&self, harm: Harm) -> bool {
-        let every = if harm == Harm::FULL { REFERENCE_EVERY_UNKNOWN } else { REFERENCE_EVERY };
+    fn is_reference(&self, contention_cost: ContentionCost) -> bool {
+        let every = if contention_cost == ContentionCost::FULL { REFERENCE_EVERY_UNKNOWN } else { REFERENCE_EVERY };
         self.periods % every == every - 1
     }
 }
@@ -60,16 +61,16 @@ impl Rule for DynamicRefresh {
         let fixed = &mut self.refresh.printed.fixed;
         fixed.notice_period(seen, requests);
         if fixed.begins(seen) {
-            if self.is_reference(seen.terms.harm) {
+            if self.is_reference(seen.limits.contention_cost) {
                 self.refresh.printed.fixed.stop();
             }
             self.periods = self.periods.wrapping_add(1);
         }
-        self.refresh.check_with(now, seen, real_budget_ns(seen.terms.budget_ns, seen.terms.harm))
+        self.refresh.check_with(now, seen, real_budget_ns(seen.limits.budget_ns, seen.limits.contention_cost))
     }
 
     fn lends(&self, seen: &Observation) -> bool {
-        self.refresh.lends(seen) && !self.is_reference(seen.terms.harm)
+        self.refresh.lends(seen) && !self.is_reference(seen.limits.contention_cost)
     }
 
     fn refuses(&self, seen: &Observation) -> Option<Reason> {
@@ -84,8 +85,8 @@ mod tests {
 
     extern crate std;
 
-    fn play(harm_ppm: u32, looks: &[Look]) -> std::vec::Vec<Option<Nanos>> {
-        follow(&mut DynamicRefresh::default(), 50, harm_ppm, looks)
+    fn play(contention_cost_ppm: u32, looks: &[Look]) -> std::vec::Vec<Option<Nanos>> {
+        follow(&mut DynamicRefresh::default(), 50, contention_cost_ppm, looks)
     }
 
     /// Fig. 9(d), lines 7 to 10: at 80 % of its speed a request may be co-run with for 5 budgets.

@@ -16,10 +16,10 @@
 
 use crate::Nanos;
 use crate::borrow::lane::Rule;
-use crate::borrow::seen::{Harm, Observation, Requests};
+use crate::borrow::seen::{ContentionCost, Observation, Requests};
 
-/// New periods without batch before the first with it: twice the number that [`super::harm`] needs, and a few seconds
-/// of any service with enough requests.
+/// New periods without batch before the first with it: twice the number that [`super::contention_cost`] needs, and a
+/// few seconds of any service with enough requests.
 const PROFILE_PERIODS: u32 = 64;
 
 /// `lane_status` of the figure.
@@ -87,11 +87,11 @@ impl Rule for ElfenFixed {
     fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos> {
         let requests = seen.requests.as_ref()?;
         self.notice_period(seen, requests);
-        seen.request_busy.then(|| self.slow_path(now, seen, seen.terms.budget_ns))?
+        seen.request_busy.then(|| self.slow_path(now, seen, seen.limits.budget_ns))?
     }
 
     fn lends(&self, seen: &Observation) -> bool {
-        self.status != LaneStatus::Normal && seen.terms.budget_ns > 0
+        self.status != LaneStatus::Normal && seen.limits.budget_ns > 0
     }
 }
 
@@ -137,7 +137,7 @@ impl ElfenRefresh {
 
 impl Rule for ElfenRefresh {
     fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos> {
-        self.check_with(now, seen, seen.terms.budget_ns)
+        self.check_with(now, seen, seen.limits.budget_ns)
     }
 
     fn lends(&self, seen: &Observation) -> bool {
@@ -153,9 +153,9 @@ pub struct ElfenDynamic {
     profiled: u32,
 }
 
-/// Lines 7 and 8: `ratio` is ref_IPC ÷ (ref_IPC − LC_IPC), which is 1 ÷ harm.
-fn real_budget_ns(budget_ns: Nanos, harm: Harm) -> Nanos {
-    match u64::from(harm.ppm()) {
+/// Lines 7 and 8: `ratio` is ref_IPC ÷ (ref_IPC − LC_IPC), which is 1 ÷ contention cost.
+fn real_budget_ns(budget_ns: Nanos, contention_cost: ContentionCost) -> Nanos {
+    match u64::from(contention_cost.ppm()) {
         0 => Nanos::MAX,
         ppm => (u128::from(budget_ns) * 1_000_000 / u128::from(ppm)).try_into().unwrap_or(Nanos::MAX),
     }
@@ -169,7 +169,7 @@ impl Rule for ElfenDynamic {
             self.refresh.fixed.stop();
             self.profiled += 1;
         }
-        self.refresh.check_with(now, seen, real_budget_ns(seen.terms.budget_ns, seen.terms.harm))
+        self.refresh.check_with(now, seen, real_budget_ns(seen.limits.budget_ns, seen.limits.contention_cost))
     }
 
     fn lends(&self, seen: &Observation) -> bool {
@@ -261,9 +261,9 @@ mod tests {
 
     #[test]
     fn no_harm_is_no_end() {
-        assert_eq!(real_budget_ns(BUDGET_NS, Harm::from_ppm(0)), Nanos::MAX);
-        assert_eq!(real_budget_ns(Nanos::MAX, Harm::from_ppm(1)), Nanos::MAX);
-        assert_eq!(real_budget_ns(BUDGET_NS, Harm::FULL), BUDGET_NS);
+        assert_eq!(real_budget_ns(BUDGET_NS, ContentionCost::from_ppm(0)), Nanos::MAX);
+        assert_eq!(real_budget_ns(Nanos::MAX, ContentionCost::from_ppm(1)), Nanos::MAX);
+        assert_eq!(real_budget_ns(BUDGET_NS, ContentionCost::FULL), BUDGET_NS);
     }
 
     #[test]

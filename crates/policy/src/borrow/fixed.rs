@@ -39,7 +39,7 @@ impl Rule for FixedBudget {
         if requests.waited() {
             self.printed.stop();
         }
-        self.printed.slow_path(now, seen, seen.terms.budget_ns)
+        self.printed.slow_path(now, seen, seen.limits.budget_ns)
     }
 
     fn lends(&self, seen: &Observation) -> bool {

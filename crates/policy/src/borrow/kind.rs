@@ -90,7 +90,7 @@ impl PolicyKind {
     }
 
     /// Returns whether it has to know what requests lose to batch beside them.
-    pub fn needs_harm(self) -> bool {
+    pub fn needs_contention_cost(self) -> bool {
         matches!(self, Self::DynamicRefresh | Self::ElfenDynamic)
     }
 
@@ -105,7 +105,7 @@ impl PolicyKind {
         matches!(self, Self::ElfenFixed | Self::ElfenRefresh | Self::ElfenDynamic)
     }
 
-    /// Returns whether the terms of batch are an age, and no budget.
+    /// Returns whether the limit of batch is an age, and no budget.
     pub fn is_by_age(self) -> bool {
         self == Self::Deadline
     }

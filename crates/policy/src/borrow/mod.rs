@@ -9,17 +9,17 @@
 //! A [`Lending`] contains the policy and the cost that batch may have. A policy answers each [`Observation`] with the
 //! [`LaneState`] that it wants and a [`Reason`]; a keeper asks again when its [`Watched`] changes.
 //!
-//! [`harm`] and [`headroom`] compute the inputs of the rules: how much a request loses to batch beside it, and how much
-//! it may lose. [`terms`] combines them, ten times a second. [`delay`] is the most that a request has lost.
-//! [`slowdown`] is the total cost of batch to requests, measured in [`windows`] of time; [`idle_threshold`] keeps it
-//! under a bound. [`promise`] judges the overlap of a run.
+//! [`contention_cost`] and [`headroom`] compute the inputs of the rules: how much a request loses to batch beside it,
+//! and how much it may lose. [`lending_limits`] combines them, ten times a second. [`delay`] is the most that a request
+//! has lost. [`slowdown`] is the total cost of batch to requests, measured in [`windows`] of time; [`idle_threshold`]
+//! keeps it under a bound. [`promise`] judges the overlap of a run.
 
+pub mod contention_cost;
 pub mod deadline;
 pub mod delay;
 mod dynamic;
 pub mod elfen;
 mod fixed;
-pub mod harm;
 pub mod headroom;
 mod idle;
 pub mod idle_threshold;
@@ -27,6 +27,7 @@ mod kind;
 mod lane;
 mod latencies;
 mod lending;
+pub mod lending_limits;
 pub mod promise;
 #[cfg(test)]
 mod queue;
@@ -34,7 +35,6 @@ mod refresh;
 mod seen;
 pub mod slowdown;
 mod state;
-pub mod terms;
 #[cfg(test)]
 mod vectors;
 pub mod watchdog;
@@ -50,8 +50,8 @@ pub use kind::{AnyRule, PolicyKind, UnknownPolicy};
 pub use lane::{Borrow, BorrowConfig, Rule};
 pub use latencies::Latencies;
 pub use lending::{Budget, Lending, Objective, Unfit};
+pub use lending_limits::{Learned, LendingLimitsMeter};
 pub use refresh::RefreshBudget;
-pub use seen::{Harm, Observation, Requests, Running, Terms};
+pub use seen::{ContentionCost, LendingLimits, Observation, Requests, Running};
 pub use state::{Decision, LaneState, Reason, Watched};
-pub use terms::{Learned, TermsMeter};
 pub use window::LatencyWindow;

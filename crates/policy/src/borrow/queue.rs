@@ -1,7 +1,7 @@
 //! Promises of the policies, on random queues: one server, one batch lane, time in ticks.
 //!
 //! The keeper looks as on a real machine: when it is summoned, when the policy wants to, and all the time while it
-//! holds. Batch beside a request delays it by its harm.
+//! holds. Batch beside a request delays it by its contention cost.
 
 extern crate std;
 
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use crate::Nanos;
 use crate::borrow::kind::{AnyRule, PolicyKind};
 use crate::borrow::lane::{Borrow, BorrowConfig};
-use crate::borrow::seen::{Harm, Observation, Requests, Running, Terms};
+use crate::borrow::seen::{ContentionCost, LendingLimits, Observation, Requests, Running};
 use crate::borrow::state::LaneState;
 
 const PPM: u64 = 1_000_000;
@@ -64,7 +64,7 @@ impl Keeper {
 }
 
 /// Serves `requests`, first come first served.
-fn serve(requests: &[Request], mut keeper: Option<Keeper>, terms: Terms) -> Vec<Fate> {
+fn serve(requests: &[Request], mut keeper: Option<Keeper>, limits: LendingLimits) -> Vec<Fate> {
     let mut fates = std::vec![Fate::default(); requests.len()];
     let (mut queue, mut coming) = (VecDeque::new(), requests.iter().enumerate().peekable());
     let mut running: Option<(usize, u64)> = None;
@@ -99,7 +99,7 @@ fn serve(requests: &[Request], mut keeper: Option<Keeper>, terms: Terms) -> Vec<
                     waited: fates[index].waited,
                 }),
             }),
-            terms,
+            limits,
         };
         if let Some(keeper) = &mut keeper {
             keeper.tick(now, &seen, starts);
@@ -113,7 +113,7 @@ fn serve(requests: &[Request], mut keeper: Option<Keeper>, terms: Terms) -> Vec<
         if beside {
             fate.co_ran_at_age = Some(now - requests[*index].arrives);
         }
-        *left = left.saturating_sub(if beside { PPM - u64::from(terms.harm.ppm()) } else { PPM });
+        *left = left.saturating_sub(if beside { PPM - u64::from(limits.contention_cost.ppm()) } else { PPM });
         if *left == 0 {
             fate.latency = now + 1 - requests[*index].arrives;
             fate.co_ran_in_period = period_co_ran;
@@ -145,8 +145,8 @@ fn sparing() -> impl Strategy<Value = PolicyKind> {
     kinds().prop_filter("spares requests that waited", |kind| kind.spares_waited())
 }
 
-fn terms(budget_ns: Nanos, harm: Harm) -> Terms {
-    Terms { budget_ns, harm, ..Terms::default() }
+fn limits(budget_ns: Nanos, contention_cost: ContentionCost) -> LendingLimits {
+    LendingLimits { budget_ns, contention_cost, ..LendingLimits::default() }
 }
 
 proptest! {
@@ -154,12 +154,13 @@ proptest! {
     /// is rounded up).
     #[test]
     fn no_request_pays_more_than_one_budget(
-        requests in requests(), kind in sparing(), budget_ns in 0_u64..60, harm_ppm in 100_000_u32..=1_000_000,
+        requests in requests(), kind in sparing(), budget_ns in 0_u64..60,
+        contention_cost_ppm in 100_000_u32..=1_000_000,
     ) {
         // The fixed and the refreshed budget are time, whatever it costs.
-        let terms = terms(budget_ns, Harm::from_ppm(harm_ppm));
-        let alone = serve(&requests, None, terms);
-        let beside = serve(&requests, Some(Keeper::new(kind)), terms);
+        let limits = limits(budget_ns, ContentionCost::from_ppm(contention_cost_ppm));
+        let alone = serve(&requests, None, limits);
+        let beside = serve(&requests, Some(Keeper::new(kind)), limits);
         for (alone, beside) in alone.iter().zip(&beside) {
             prop_assert!(beside.latency <= alone.latency + budget_ns + 1, "{kind}: {alone:?} {beside:?}");
         }
@@ -167,16 +168,16 @@ proptest! {
 
     #[test]
     fn a_request_that_waited_never_pays(requests in requests(), kind in sparing(), budget_ns in 0_u64..60) {
-        let terms = terms(budget_ns, Harm::FULL);
-        for fate in serve(&requests, Some(Keeper::new(kind)), terms) {
+        let limits = limits(budget_ns, ContentionCost::FULL);
+        for fate in serve(&requests, Some(Keeper::new(kind)), limits) {
             prop_assert!(!fate.waited || fate.co_ran == 0, "{kind}: {fate:?}");
         }
     }
 
     #[test]
     fn borrowing_idle_costs_nothing_at_all(requests in requests(), budget_ns in 0_u64..60) {
-        let terms = terms(budget_ns, Harm::FULL);
-        for fate in serve(&requests, Some(Keeper::new(PolicyKind::BorrowIdle)), terms) {
+        let limits = limits(budget_ns, ContentionCost::FULL);
+        for fate in serve(&requests, Some(Keeper::new(PolicyKind::BorrowIdle)), limits) {
             prop_assert_eq!(fate.co_ran, 0);
         }
     }
@@ -184,36 +185,37 @@ proptest! {
     /// Under each policy, a request is later by at most what its core lost in its busy period.
     #[test]
     fn a_delay_is_the_harm_of_the_busy_period_at_most(
-        requests in requests(), kind in kinds(), budget_ns in 0_u64..200, harm_ppm in 0_u32..=900_000,
+        requests in requests(), kind in kinds(), budget_ns in 0_u64..200, contention_cost_ppm in 0_u32..=900_000,
     ) {
-        let terms = terms(budget_ns, Harm::from_ppm(harm_ppm));
-        let alone = serve(&requests, None, terms);
-        let beside = serve(&requests, Some(Keeper::new(kind)), terms);
+        let limits = limits(budget_ns, ContentionCost::from_ppm(contention_cost_ppm));
+        let alone = serve(&requests, None, limits);
+        let beside = serve(&requests, Some(Keeper::new(kind)), limits);
         for (alone, beside) in alone.iter().zip(&beside) {
-            let harm = (beside.co_ran_in_period * u64::from(harm_ppm)).div_ceil(PPM);
+            let contention_cost = (beside.co_ran_in_period * u64::from(contention_cost_ppm)).div_ceil(PPM);
             // In each request of the period a fraction of a tick may be lost to rounding.
             let ticks = requests.len() as u64;
-            prop_assert!(beside.latency <= alone.latency + harm + ticks, "{kind}: {alone:?} {beside:?}");
+            prop_assert!(beside.latency <= alone.latency + contention_cost + ticks, "{kind}: {alone:?} {beside:?}");
         }
     }
 
     #[test]
     fn deadline_never_co_runs_with_requests_over_the_limit(
-        requests in requests(), limit_ns in 0_u64..300, queued_ns in 0_u64..30, harm_ppm in 0_u32..=900_000,
+        requests in requests(), limit_ns in 0_u64..300, queued_ns in 0_u64..30, contention_cost_ppm in 0_u32..=900_000,
     ) {
-        let terms = Terms { budget_ns: limit_ns, harm: Harm::from_ppm(harm_ppm), queued_ns, ..Terms::default() };
-        for fate in serve(&requests, Some(Keeper::new(PolicyKind::Deadline)), terms) {
+        let contention_cost = ContentionCost::from_ppm(contention_cost_ppm);
+        let limits = LendingLimits { budget_ns: limit_ns, contention_cost, queued_ns, ..LendingLimits::default() };
+        for fate in serve(&requests, Some(Keeper::new(PolicyKind::Deadline)), limits) {
             prop_assert!(fate.co_ran_at_age.is_none_or(|age| age < limit_ns), "{limit_ns}: {fate:?}");
         }
     }
 
     #[test]
     fn deadline_zero_never_co_runs_and_infinite_always_does(
-        requests in requests(), harm_ppm in 0_u32..=900_000,
+        requests in requests(), contention_cost_ppm in 0_u32..=900_000,
     ) {
         let deadline = |limit_ns| {
-            let terms = terms(limit_ns, Harm::from_ppm(harm_ppm));
-            serve(&requests, Some(Keeper::new(PolicyKind::Deadline)), terms)
+            let limits = limits(limit_ns, ContentionCost::from_ppm(contention_cost_ppm));
+            serve(&requests, Some(Keeper::new(PolicyKind::Deadline)), limits)
         };
         for fate in deadline(0) {
             prop_assert_eq!(fate.co_ran, 0);
@@ -228,9 +230,9 @@ proptest! {
 #[test]
 fn a_lone_request_is_co_run_with_for_the_whole_budget() {
     let requests = [Request { arrives: 100, work: 500 }];
-    let terms = terms(40, Harm::from_ppm(250_000));
+    let limits = limits(40, ContentionCost::from_ppm(250_000));
     let co_ran = |kind| {
-        let fate = serve(&requests, Some(Keeper::new(kind)), terms)[0];
+        let fate = serve(&requests, Some(Keeper::new(kind)), limits)[0];
         assert_eq!(fate.latency, 500 + fate.co_ran / 4, "{kind}: a quarter of the time beside batch is lost");
         fate.co_ran
     };

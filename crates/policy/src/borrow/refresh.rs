@@ -24,7 +24,7 @@ pub struct RefreshBudget {
 }
 
 impl RefreshBudget {
-    /// Runs the whole check, with a budget that may differ from the agreed one.
+    /// Runs the whole check, with a budget that may differ from that of the limits.
     pub(super) fn check_with(&mut self, now: Nanos, seen: &Observation, budget_ns: Nanos) -> Option<Nanos> {
         let requests = seen.requests.as_ref()?;
         let printed = &mut self.printed;
@@ -45,7 +45,7 @@ impl RefreshBudget {
 
 impl Rule for RefreshBudget {
     fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos> {
-        self.check_with(now, seen, seen.terms.budget_ns)
+        self.check_with(now, seen, seen.limits.budget_ns)
     }
 
     fn lends(&self, seen: &Observation) -> bool {

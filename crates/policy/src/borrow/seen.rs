@@ -1,4 +1,4 @@
-//! Input of a borrowing policy: an observation of the lanes of a core, and the terms on which a lane is lent.
+//! Input of a borrowing policy: an observation of the lanes of a core, and the lending limits of a lane.
 
 use crate::Nanos;
 
@@ -15,7 +15,7 @@ pub struct Observation {
     /// The service's requests; `None` if they are not known.
     pub requests: Option<Requests>,
     /// The cost to them that batch may have.
-    pub terms: Terms,
+    pub limits: LendingLimits,
 }
 
 /// State of the service's requests: Elfen's signals `queue_len` and `running_request`.
@@ -47,14 +47,14 @@ pub struct Running {
     pub waited: bool,
 }
 
-/// Terms on which a lane is lent to batch.
+/// Lending limits: the cost that batch on a lane may have, and when it may be there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
+pub struct LendingLimits {
     /// The most by which batch may delay a request; under [`super::Deadline`], the age of a request at which batch
     /// leaves it.
     pub budget_ns: Nanos,
     /// Delay of a request by batch beside it.
-    pub harm: Harm,
+    pub contention_cost: ContentionCost,
     /// Age for which a waiting request counts; see [`super::deadline`].
     pub queued_ns: Nanos,
     /// Whether batch is kept off the lane, whatever the service does: to measure requests without batch, or because
@@ -68,10 +68,10 @@ pub struct Terms {
 /// The delay of a request for each moment that batch runs beside it: 0 is none; at a million parts of a million the
 /// request stands still. It is 1 − LC_IPC ÷ ref_IPC in Elfen's Fig. 9(d).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Harm(u32);
+pub struct ContentionCost(u32);
 
-impl Harm {
-    /// The harm at which the request stands still.
+impl ContentionCost {
+    /// The contention cost at which the request stands still.
     pub const FULL: Self = Self(1_000_000);
 
     /// Creates it from `ppm` parts of a million; more than a million counts as a million.
@@ -85,7 +85,7 @@ impl Harm {
     }
 }
 
-impl Default for Harm {
+impl Default for ContentionCost {
     /// Returns the worst, since nothing is known.
     fn default() -> Self {
         Self::FULL

@@ -119,7 +119,7 @@ pub enum Reason {
     RequestWaited,
     /// A request runs that is too old, or has too many behind it.
     RequestTooOld,
-    /// Batch is kept off the lane, whatever the service does: [`super::Terms::kept_off`].
+    /// Batch is kept off the lane, whatever the service does: [`super::LendingLimits::kept_off`].
     KeptOff,
     /// The keeper leaves the lane.
     End,

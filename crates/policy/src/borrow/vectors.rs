@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 use crate::Nanos;
 use crate::borrow::lane::Rule;
-use crate::borrow::seen::{Harm, Observation, Requests, Running, Terms};
+use crate::borrow::seen::{ContentionCost, LendingLimits, Observation, Requests, Running};
 
 /// The observation of one look.
 #[derive(Clone, Copy, Debug)]
@@ -56,18 +56,27 @@ impl Scene {
         self
     }
 
-    pub(crate) fn seen(self, budget_ns: Nanos, harm_ppm: u32) -> Observation {
+    pub(crate) fn seen(self, budget_ns: Nanos, contention_cost_ppm: u32) -> Observation {
         Observation {
             request_busy: self.busy,
             request_since: self.since,
             service_on_batch_lane: false,
             requests: Some(Requests { queue_len: self.queue_len, running: self.running }),
-            terms: Terms { budget_ns, harm: Harm::from_ppm(harm_ppm), ..Terms::default() },
+            limits: LendingLimits {
+                budget_ns,
+                contention_cost: ContentionCost::from_ppm(contention_cost_ppm),
+                ..LendingLimits::default()
+            },
         }
     }
 }
 
 /// Returns the answer of `rule` at each look.
-pub(crate) fn follow(rule: &mut impl Rule, budget_ns: Nanos, harm_ppm: u32, looks: &[Look]) -> Vec<Option<Nanos>> {
-    looks.iter().map(|(now, scene)| rule.check(*now, &scene.seen(budget_ns, harm_ppm))).collect()
+pub(crate) fn follow(
+    rule: &mut impl Rule,
+    budget_ns: Nanos,
+    contention_cost_ppm: u32,
+    looks: &[Look],
+) -> Vec<Option<Nanos>> {
+    looks.iter().map(|(now, scene)| rule.check(*now, &scene.seen(budget_ns, contention_cost_ppm))).collect()
 }

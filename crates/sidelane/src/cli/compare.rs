@@ -11,7 +11,7 @@ use super::common::ResultFiles;
 use super::run::LendArgs;
 use sidelane_compare::{CompareOptions, WorkCounter};
 use sidelane_lanes::batch::BatchClass;
-use sidelane_lanes::terms::LendingError;
+use sidelane_lanes::lending_limits::LendingError;
 
 /// Arguments of `sidelane compare`.
 #[derive(Debug, Args)]

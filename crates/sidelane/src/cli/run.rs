@@ -13,8 +13,8 @@ use super::common::{JsonFile, parse_percent};
 use sidelane_diagnostics::audit::AuditLevel;
 use sidelane_lanes::adopt::{AdoptError, Adoptee};
 use sidelane_lanes::gate::GateChoice;
+use sidelane_lanes::lending_limits::LendingError;
 use sidelane_lanes::slowdown::MaxSlowdown;
-use sidelane_lanes::terms::LendingError;
 use sidelane_requests::objective::parse_objective;
 
 /// Arguments of `sidelane run`.

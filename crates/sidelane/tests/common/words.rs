@@ -13,7 +13,7 @@ use std::time::Instant;
 use libbpf_rs::MapHandle;
 use libbpf_rs::query::MapInfoIter;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
-use sidelane_formats::{GateWord, HoldState, HoldWord, LaneClass, LaneTerms, LaneWord, Shared, view};
+use sidelane_formats::{GateWord, HoldState, HoldWord, LaneClass, LaneLimits, LaneWord, Shared, view};
 use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_policy::borrow::LaneState;
@@ -33,7 +33,7 @@ pub struct Words {
     lanes: &'static [LaneWord],
     holds: &'static [HoldWord],
     gates: &'static [GateWord],
-    terms: &'static [LaneTerms],
+    limits: &'static [LaneLimits],
     halt_bell: &'static AtomicU64,
 }
 
@@ -57,7 +57,7 @@ impl Words {
         let (id, holds) = found.find(|(_, holds)| is_its(&holds[BATCH_LANE]))?;
         let (lanes, gates) = (beside(id, "lane_words")?, beside(id, "gate_words")?);
         let halt_bell = written(nearest(id, "halt_bell")?)?;
-        Some(Self { lanes, holds, gates, terms: beside(id, "lane_terms")?, halt_bell })
+        Some(Self { lanes, holds, gates, limits: beside(id, "lane_limits")?, halt_bell })
     }
 
     /// Returns the state of the batch lane; `None`: its keeper is summoned.
@@ -155,9 +155,9 @@ impl Words {
         self.halt_bell.load(Ordering::Acquire)
     }
 
-    /// Returns the terms on which the batch lane is lent.
-    pub fn terms(&self) -> &LaneTerms {
-        &self.terms[BATCH_LANE]
+    /// Returns the lending limits of the batch lane.
+    pub fn limits(&self) -> &LaneLimits {
+        &self.limits[BATCH_LANE]
     }
 }
 

@@ -34,7 +34,7 @@ pub struct Books {
     pub latency_ns: u128,
     /// The part of it before the requests' start.
     pub queued_ns: u128,
-    /// Upper bound of the total delay of requests by batch: for each request, the harm of the
+    /// Upper bound of the total delay of requests by batch: for each request, the contention cost of the
     /// co-running in its busy period, on its core.
     pub delay_bound_ns: u128,
     /// The largest bound of one request.

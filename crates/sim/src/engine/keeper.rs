@@ -184,9 +184,9 @@ impl<W: Watch> Engine<W> {
     /// The observation of the keeper of `lane`.
     fn see(&self, lane: usize) -> Observation {
         let batch = &self.lanes[lane];
-        let mut terms = self.terms.present();
+        let mut limits = self.limits.present();
         if batch.keeper.as_ref().is_some_and(|keeper| keeper.by == Decider::Oracle) {
-            terms.budget_ns = self.foreseen_ns(batch.core, terms.budget_ns);
+            limits.budget_ns = self.foreseen_ns(batch.core, limits.budget_ns);
         }
         let core = &self.cores[batch.core];
         Observation {
@@ -194,7 +194,7 @@ impl<W: Watch> Engine<W> {
             request_since: core.flipped,
             service_on_batch_lane: false,
             requests: Some(core.requests(self.queues.len)),
-            terms,
+            limits,
         }
     }
 

@@ -16,7 +16,7 @@ mod service;
 mod state;
 pub mod watch;
 
-use sidelane_policy::borrow::{Terms, terms};
+use sidelane_policy::borrow::{LendingLimits, lending_limits};
 
 use crate::arrivals::Client;
 use crate::keeper::Keeper;
@@ -30,7 +30,7 @@ use books::Books;
 use state::core::{Core, Queued, Request};
 use state::faults::{Faults, Incident};
 use state::lane::BatchLane;
-use state::terms::TermsKeeper;
+use state::lending_limits::LendingLimitsKeeper;
 use watch::Watch;
 
 /// Slots of each batch lane: its keeper, its gate, its job.
@@ -40,7 +40,7 @@ const SLOTS_OF_LANE: usize = 3;
 #[derive(Clone, Copy)]
 enum Once {
     Arrival,
-    Terms,
+    LendingLimits,
     Fault,
     WarmUp,
     End,
@@ -66,7 +66,7 @@ pub struct Engine<W> {
     dispatch: Rng,
     gate_latency: Rng,
     faults: Faults,
-    terms: TermsKeeper,
+    limits: LendingLimitsKeeper,
     books: Books,
 }
 
@@ -90,7 +90,7 @@ impl<W: Watch> Engine<W> {
             dispatch: Rng::new(own_seed, Stream::Dispatch),
             gate_latency: Rng::new(own_seed, Stream::Gate),
             faults: Faults::new(&model.faults, Rng::new(own_seed, Stream::Faults)),
-            terms: TermsKeeper::new(&model),
+            limits: LendingLimitsKeeper::new(&model),
             books: Books::new(0),
             model,
             watch,
@@ -112,7 +112,8 @@ impl<W: Watch> Engine<W> {
             Until::Requests(_) => NEVER,
         };
         self.slots.set(self.once(Once::Arrival), first_ns);
-        self.slots.set(self.once(Once::Terms), if self.terms.wanted { terms::EVERY_NS } else { NEVER });
+        self.slots
+            .set(self.once(Once::LendingLimits), if self.limits.wanted { lending_limits::EVERY_NS } else { NEVER });
         self.slots.set(self.once(Once::Fault), self.faults.next_at());
         self.slots.set(self.once(Once::WarmUp), if self.model.warm_up_ns > 0 { self.model.warm_up_ns } else { NEVER });
         self.slots.set(self.once(Once::End), end);
@@ -158,9 +159,9 @@ impl<W: Watch> Engine<W> {
     }
 
     fn fire_rare(&mut self, slot: usize) {
-        if slot == Once::Terms as usize {
-            self.terms.agree();
-            self.slots.set(self.once(Once::Terms), self.now + terms::EVERY_NS);
+        if slot == Once::LendingLimits as usize {
+            self.limits.recompute();
+            self.slots.set(self.once(Once::LendingLimits), self.now + lending_limits::EVERY_NS);
         } else if slot == Once::Fault as usize {
             self.go_wrong();
         } else if slot == Once::WarmUp as usize {
@@ -223,9 +224,9 @@ impl<W: Watch> Engine<W> {
         &self.books
     }
 
-    /// The terms on which lanes are lent now.
-    pub fn terms(&self) -> Terms {
-        self.terms.present()
+    /// The present lending limits.
+    pub fn limits(&self) -> LendingLimits {
+        self.limits.present()
     }
 
     /// The watch.

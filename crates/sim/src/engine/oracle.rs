@@ -37,11 +37,11 @@ impl<W: Watch> Engine<W> {
     fn until_lost_ns(&self, slack_ns: Nanos) -> Nanos {
         let classes = self.model.batch.iter().filter_map(|job| job.class());
         let extra = classes.map(|class| self.model.smt.extra(self.model.service.class, class)).fold(0.0, f64::max);
-        let harm = extra / (1.0 + extra);
+        let contention_cost = extra / (1.0 + extra);
         match slack_ns {
             NEVER => NEVER,
-            _ if harm == 0.0 => NEVER,
-            _ => (slack_ns.saturating_sub(MARGIN_NS) as f64 / harm) as Nanos,
+            _ if contention_cost == 0.0 => NEVER,
+            _ => (slack_ns.saturating_sub(MARGIN_NS) as f64 / contention_cost) as Nanos,
         }
     }
 }

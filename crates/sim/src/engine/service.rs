@@ -92,7 +92,7 @@ impl<W: Watch> Engine<W> {
         self.books.queued_ns += u128::from(queued_ns);
         self.book_delay(worker, request);
         let glitch = self.faults.counter_glitch();
-        self.terms.finished(request, self.now, glitch);
+        self.limits.finished(request, self.now, glitch);
         self.watch.finished(&Fate {
             number: request.number,
             arrived: request.arrived,
@@ -110,8 +110,8 @@ impl<W: Watch> Engine<W> {
 
     /// If several workers share one queue, a request is also delayed by batch beside other workers.
     fn book_delay(&mut self, worker: usize, request: &Request) {
-        let harm = self.terms.present().harm;
-        let bound_ns = self.cores[worker].delay.finished(request.waited, request.co_run_ns, harm);
+        let contention_cost = self.limits.present().contention_cost;
+        let bound_ns = self.cores[worker].delay.finished(request.waited, request.co_run_ns, contention_cost);
         self.books.delay_bound_ns += u128::from(bound_ns);
         self.books.delay_bound_ns_max = self.books.delay_bound_ns_max.max(bound_ns);
     }

@@ -4,7 +4,7 @@
 //!
 //! The policy of lanes is borrow idle. When it evicts, containers stay off as under a hold, without a holder.
 
-use sidelane_policy::borrow::{BorrowConfig, LaneState, Observation, PolicyKind, Terms, Watched};
+use sidelane_policy::borrow::{BorrowConfig, LaneState, LendingLimits, Observation, PolicyKind, Watched};
 
 use super::Engine;
 use super::setting::Beside;
@@ -126,7 +126,7 @@ impl Engine {
             request_since: self.cpus[lane].flipped,
             service_on_batch_lane: self.cpus[lane].thread.is_some(),
             requests: None,
-            terms: Terms::default(),
+            limits: LendingLimits::default(),
         };
         self.settle_around(lane);
         let Some(keeper) = &mut self.cpus[lane].keeper else { return };

@@ -49,7 +49,7 @@ fn row(experiment: &Experiment, point: &[Outcome], outcome: &Outcome) -> Row {
     row.put("p99_over_alone", alone.map(|alone| figures.p99_ns as f64 / alone));
     row.put("queue_mean_us", figures.queue_mean_ns / 1e3).put("server_mean_us", figures.server_mean_ns / 1e3);
     row.put("budget_us", (figures.budget_ns > 0).then_some(us(figures.budget_ns)));
-    row.put("harm_percent", (figures.budget_ns > 0).then_some(f64::from(figures.harm_ppm) / 1e4));
+    row.put("contention_cost_percent", (figures.budget_ns > 0).then_some(f64::from(figures.contention_cost_ppm) / 1e4));
     row.put("delay_bound_mean_us", figures.delay_bound_mean_ns.map(|ns| ns / 1e3));
     row.put("delay_bound_max_us", figures.delay_bound_max_ns.map(us));
     row.put("utilisation_ratio", figures.utilisation());

@@ -36,7 +36,7 @@ const ONE_ENTRY_A_LANE: [&str; 10] = [
     "lane_words",
     "hold_words",
     "request_words",
-    "lane_terms",
+    "lane_limits",
     "gate_words",
     "lane_stats",
     "kernel_work",

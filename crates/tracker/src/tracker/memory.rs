@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{OnceLock, RwLock};
 
 use libbpf_rs::MapHandle;
-use sidelane_formats::{GateWord, HoldWord, LaneTerms, LaneWord, RequestWord, ServiceWord};
+use sidelane_formats::{GateWord, HoldWord, LaneLimits, LaneWord, RequestWord, ServiceWord};
 
 use crate::books::{Books, LaneStats};
 use crate::gate_books::GateBooks;
@@ -47,7 +47,7 @@ pub struct LaneMemory {
     holds: MappedArray<HoldWord>,
     requests: MappedArray<RequestWord>,
     services: MappedArray<ServiceWord>,
-    terms: MappedArray<LaneTerms>,
+    limits: MappedArray<LaneLimits>,
     gates: MappedArray<GateWord>,
     promises: Promises,
     self_checking: bool,
@@ -80,7 +80,7 @@ impl LaneMemory {
             holds: array(maps, "hold_words", cpu_count)?,
             requests: array(maps, "request_words", cpu_count)?,
             services: array(maps, "service_words", NUMBERS * SERVICE_STRIDE)?,
-            terms: array(maps, "lane_terms", cpu_count)?,
+            limits: array(maps, "lane_limits", cpu_count)?,
             gates: array(maps, "gate_words", cpu_count)?,
             self_checking,
             promises: Promises::new(array(maps, SELF_CHECKING, Promises::words(self_checking))?),
@@ -157,9 +157,9 @@ impl LaneMemory {
         self.variables.get(0)
     }
 
-    /// Returns the terms on which the batch lane `cpu` is lent.
-    pub fn terms(&self, cpu: u32) -> &LaneTerms {
-        self.terms.get(cpu as usize)
+    /// Returns the lending limits of the batch lane `cpu`.
+    pub fn limits(&self, cpu: u32) -> &LaneLimits {
+        self.limits.get(cpu as usize)
     }
 
     /// Returns the counts of batch that looks for itself on the batch lane `cpu`.

@@ -19,7 +19,7 @@ use sidelane_stats::interval::{of_all, of_median};
 
 /// The paper's SLO is what 90 % of the requests keep that a service gets alone.
 const SLO_PERCENTILE: f64 = 90.0;
-/// Harm from which it can be judged whether a policy prevents it.
+/// Slowdown by unmanaged batch from which it can be judged whether a policy prevents it.
 pub(super) const DISTURBED: f64 = 1.5;
 const P99_OVER_ALONE: f64 = 1.1;
 const AGENT_IDLE_PERCENT: f64 = 0.3;
@@ -144,13 +144,13 @@ pub(super) fn names(compared: Compared<'_>) -> Vec<String> {
 }
 
 /// Returns how much longer batch makes the p99 of a store without a policy.
-pub(super) fn harm(compared: Compared<'_>, store: usize) -> Option<Interval> {
+pub(super) fn unmanaged_slowdown(compared: Compared<'_>, store: usize) -> Option<Interval> {
     of_median(compared.p99_over(store, Variant::Unmanaged, Variant::Alone))
 }
 
 /// Whether that is enough to judge others by.
 pub(super) fn is_disturbed(compared: Compared<'_>, store: usize) -> bool {
-    harm(compared, store).is_some_and(|over| over.measured >= DISTURBED)
+    unmanaged_slowdown(compared, store).is_some_and(|over| over.measured >= DISTURBED)
 }
 
 /// A variant in which batch is always paused has done no work at all; then nothing is a multiple of it.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::plan::{Plan, Variant};
-use super::results::{Measured, harm, is_disturbed, names};
+use super::results::{Measured, is_disturbed, names, unmanaged_slowdown};
 use crate::experiment::place::Place;
 use crate::note::LabNote;
 use sidelane_diagnostics::note::Note;
@@ -79,8 +79,8 @@ pub(super) fn notes(measured: &Measured, place: Place) -> BTreeSet<Note> {
     for group in measured.compared() {
         let undisturbed = names(group).into_iter().enumerate().filter(|(store, _)| !is_disturbed(group, *store));
         notes.extend(undisturbed.filter_map(|(store, what)| {
-            let times = format!("{:.2}", harm(group, store)?.measured);
-            Some(Note::from(LabNote::LittleHarm { what, times }))
+            let times = format!("{:.2}", unmanaged_slowdown(group, store)?.measured);
+            Some(Note::from(LabNote::LittleSlowdown { what, times }))
         }));
     }
     notes

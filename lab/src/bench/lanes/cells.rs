@@ -1,7 +1,7 @@
 //! The results of a sweep's runs: medians over rounds, and ratios within rounds.
 
 use sidelane_host::median::median;
-use sidelane_policy::borrow::harm::HarmEstimate;
+use sidelane_policy::borrow::contention_cost::ContentionCostEstimate;
 
 /// The figures of one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -18,8 +18,8 @@ pub(super) struct Figures {
     pub(super) batch_work_ratio: Option<f64>,
     pub(super) overlap_percent: Option<f64>,
     pub(super) lent_overlap_percent: Option<f64>,
-    /// The harm estimate of the session at its end.
-    pub(super) harm: Option<HarmEstimate>,
+    /// The contention cost estimate of the session at its end.
+    pub(super) contention_cost: Option<ContentionCostEstimate>,
 }
 
 impl Figures {
@@ -68,16 +68,16 @@ impl Cells {
         median(self.at(at).filter_map(|run| figure(&run.figures)))
     }
 
-    /// The harm that the last session of a cell had learned; it starts from that of the sessions
+    /// The contention cost that the last session of a cell had learned; it starts from that of the sessions
     /// before.
-    pub(super) fn harm(&self, at: At<'_>) -> Option<HarmEstimate> {
-        self.at(at).last()?.figures.harm
+    pub(super) fn contention_cost(&self, at: At<'_>) -> Option<ContentionCostEstimate> {
+        self.at(at).last()?.figures.contention_cost
     }
 
-    /// The harm that the last session with a batch kernel had learned, at any load.
-    pub(super) fn last_harm(&self, batch: &str, setting: &str) -> Option<HarmEstimate> {
+    /// The contention cost that the last session with a batch kernel had learned, at any load.
+    pub(super) fn last_contention_cost(&self, batch: &str, setting: &str) -> Option<ContentionCostEstimate> {
         let fits = |run: &&Run| run.setting == setting && run.batch.as_deref() == Some(batch);
-        self.0.iter().rfind(fits)?.figures.harm
+        self.0.iter().rfind(fits)?.figures.contention_cost
     }
 
     /// A figure divided by the same figure in the same round under the setting `other`, for each

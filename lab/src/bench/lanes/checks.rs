@@ -1,6 +1,6 @@
 //! The checks of the sweep.
 
-use sidelane_policy::borrow::harm::HarmEstimate;
+use sidelane_policy::borrow::contention_cost::ContentionCostEstimate;
 
 use super::cells::{At, Cells, Figures};
 use super::plan::SweepPlan;
@@ -29,8 +29,8 @@ const REDIS_NOISE: f64 = 0.05;
 /// doubles.
 const DYNAMIC_OVER_IDLE: f64 = 1.3;
 const P99_OVER_ALONE: f64 = 1.05;
-/// How close the learned harm must come to the emulated one.
-const HARM_WITHIN: f64 = 0.1;
+/// How close the learned contention cost must come to the emulated one.
+const CONTENTION_COST_WITHIN: f64 = 0.1;
 const LEARNS: &str = "dynamic_refresh";
 
 /// The checks on the search service.
@@ -59,32 +59,32 @@ fn of_moderate_load(sweep: &Sweep) -> Vec<Check> {
     checks.push(Check::interval_at_least(name, gain, DYNAMIC_OVER_IDLE, Unit::Ratio));
     let name = format!("p99 at {load} % over alone, borrow idle, median of pairs");
     checks.push(Check::interval_at_most(name, p99_over_alone(plan, cells), P99_OVER_ALONE, Unit::OverAlone));
-    checks.extend(sweep.emulated_harm.map(|emulated| of_harm(sweep, emulated)));
+    checks.extend(sweep.emulated_contention_cost.map(|emulated| contention_cost_check(sweep, emulated)));
     checks
 }
 
-/// Whether the learned harm is the emulated one. The emulated harm is the same with all batch
+/// Whether the learned contention cost is the emulated one. The emulated contention cost is the same with all batch
 /// kernels, so the mean over them is taken, weighted by their precision: one session's estimate
 /// alone has a wider interval than the bound.
-fn of_harm(sweep: &Sweep, emulated: f64) -> Check {
-    let percent = |harm: f64| 100.0 * harm;
-    let learned = sweep.plan.batches.iter().filter_map(|batch| sweep.cells.last_harm(batch, LEARNS));
-    let off = mean_of(learned).map(|harm| {
-        let interval = Interval::of_mean(percent(harm.mean), percent(harm.error));
+fn contention_cost_check(sweep: &Sweep, emulated: f64) -> Check {
+    let percent = |contention_cost: f64| 100.0 * contention_cost;
+    let learned = sweep.plan.batches.iter().filter_map(|batch| sweep.cells.last_contention_cost(batch, LEARNS));
+    let off = mean_of(learned).map(|contention_cost| {
+        let interval = Interval::of_mean(percent(contention_cost.mean), percent(contention_cost.error));
         interval.apart_from(percent(emulated), |one, other| (one - other).abs())
     });
-    let name = format!("harm learned by dynamic refresh is off the {:.0} % emulated by", percent(emulated));
-    Check::interval_at_most(name, off, percent(HARM_WITHIN), Unit::Percent)
+    let name = format!("contention cost learned by dynamic refresh is off the {:.0} % emulated by", percent(emulated));
+    Check::interval_at_most(name, off, percent(CONTENTION_COST_WITHIN), Unit::Percent)
 }
 
 /// The mean of estimates of one number, each weighted by the inverse of its squared error.
-fn mean_of(estimates: impl Iterator<Item = HarmEstimate>) -> Option<HarmEstimate> {
-    let add = |(weights, sum), one: HarmEstimate| {
+fn mean_of(estimates: impl Iterator<Item = ContentionCostEstimate>) -> Option<ContentionCostEstimate> {
+    let add = |(weights, sum), one: ContentionCostEstimate| {
         let weight = one.error.powi(2).recip();
         (weights + weight, sum + weight * one.mean)
     };
     let (weights, sum) = estimates.filter(|one| one.error > 0.0).fold((0.0, 0.0), add);
-    (weights > 0.0).then(|| HarmEstimate { mean: sum / weights, error: weights.sqrt().recip() })
+    (weights > 0.0).then(|| ContentionCostEstimate { mean: sum / weights, error: weights.sqrt().recip() })
 }
 
 /// The gain that lending by age must have at one of its loads.
@@ -219,7 +219,7 @@ mod tests {
             client_percent: 0.0,
             send_lag_us: 0.0,
             notes: BTreeSet::new(),
-            emulated_harm: None,
+            emulated_contention_cost: None,
             learned: BTreeMap::new(),
         }
     }
@@ -252,10 +252,10 @@ mod tests {
     fn harm_is_judged_by_what_is_emulated() {
         let of = |mean, error| {
             let mut sweep = sweep(GOOD);
-            sweep.emulated_harm = Some(0.4);
+            sweep.emulated_contention_cost = Some(0.4);
             let dynamic = sweep.cells.0.iter_mut().filter(|run| run.setting == LEARNS);
-            dynamic.for_each(|run| run.figures.harm = Some(HarmEstimate { mean, error }));
-            of_search(&sweep).into_iter().find(|check| check.name.starts_with("harm")).unwrap().verdict
+            dynamic.for_each(|run| run.figures.contention_cost = Some(ContentionCostEstimate { mean, error }));
+            of_search(&sweep).into_iter().find(|check| check.name.starts_with("contention cost")).unwrap().verdict
         };
         assert_eq!(of(0.42, 0.02), Verdict::Holds);
         assert_eq!(of(0.42, 0.1), Verdict::Undecided);
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn mean_weights_estimates_by_their_error() {
-        let estimates = [(0.5, 0.1), (0.4, 0.05)].map(|(mean, error)| HarmEstimate { mean, error });
+        let estimates = [(0.5, 0.1), (0.4, 0.05)].map(|(mean, error)| ContentionCostEstimate { mean, error });
         let mean = mean_of(estimates.into_iter()).unwrap();
         assert!((mean.mean - 0.42).abs() < 1e-9 && (mean.error - 0.05 / 1.25_f64.sqrt()).abs() < 1e-9, "{mean:?}");
         assert_eq!(mean_of([].into_iter()), None);

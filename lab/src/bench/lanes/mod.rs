@@ -66,8 +66,8 @@ pub const COLUMNS: [&str; 20] = [
     "batch_work_ratio",
     "overlap_percent",
     "lent_overlap_percent",
-    "harm_learned_percent",
-    "harm_margin_percent",
+    "contention_cost_learned_percent",
+    "contention_cost_margin_percent",
     "limit_us",
     "longest_above_s",
 ];

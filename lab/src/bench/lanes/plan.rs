@@ -200,7 +200,7 @@ mod tests {
     fn takes(plan: &SweepPlan) -> Duration {
         let runs = plan.loads.len() + plan.runs_a_round() * plan.limit.first as usize;
         let sessions = |setting: &Setting| if setting.compares_everywhere() { plan.batches.len() } else { 1 };
-        let settings = plan.settings(1, 1).into_iter().filter(Setting::learns_harm);
+        let settings = plan.settings(1, 1).into_iter().filter(Setting::learns_contention_cost);
         let learning = plan.learning * settings.map(|setting| sessions(&setting)).sum::<usize>() as u32;
         learning + (plan.run + plan.warm_up + OVERHEAD) * runs as u32
     }

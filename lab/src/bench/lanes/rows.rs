@@ -50,9 +50,9 @@ fn row(sweep: &Sweep, load: u8, batch: &str, setting: &Setting) -> Row {
     row.put("batch_work_ratio", median(|run| run.batch_work_ratio));
     row.put("overlap_percent", median(|run| run.overlap_percent));
     row.put("lent_overlap_percent", median(|run| run.lent_overlap_percent));
-    let harm = sweep.cells.harm(at).filter(|_| setting.learns_harm());
-    row.put("harm_learned_percent", harm.map(|harm| 100.0 * harm.mean));
-    row.put("harm_margin_percent", harm.map(|harm| 100.0 * harm.margin()));
+    let contention_cost = sweep.cells.contention_cost(at).filter(|_| setting.learns_contention_cost());
+    row.put("contention_cost_learned_percent", contention_cost.map(|contention_cost| 100.0 * contention_cost.mean));
+    row.put("contention_cost_margin_percent", contention_cost.map(|contention_cost| 100.0 * contention_cost.margin()));
     row.put("requests_count", sweep.cells.at(at).map(|run| run.figures.requests).sum::<f64>());
     row.put("rounds_count", sweep.cells.at(at).count() as f64);
     row

@@ -18,7 +18,7 @@ use crate::experiment::{batch, run};
 use crate::note::in_setting;
 use sidelane_diagnostics::note::Note;
 use sidelane_host::topology::Lanes;
-use sidelane_lanes::terms::Learned;
+use sidelane_lanes::lending_limits::Learned;
 use sidelane_report::Check;
 use sidelane_stats::rounds::{Turn, until_decided};
 
@@ -39,7 +39,7 @@ pub(super) struct Sweep {
     pub(super) send_lag_us: f64,
     pub(super) notes: BTreeSet<Note>,
     /// Loss of a request to batch for each moment beside it, if that is emulated.
-    pub(super) emulated_harm: Option<f64>,
+    pub(super) emulated_contention_cost: Option<f64>,
     /// Knowledge of the sessions, by batch kernel and setting. Neither batch's cost to a request nor a request's demand
     /// depends on the load.
     pub(super) learned: BTreeMap<(String, &'static str), Learned>,
@@ -62,7 +62,7 @@ pub(super) fn run(
         client_percent: 0.0,
         send_lag_us: 0.0,
         notes: BTreeSet::new(),
-        emulated_harm: stage.sibling.as_ref().map(|sibling| sibling.service_loss()),
+        emulated_contention_cost: stage.sibling.as_ref().map(|sibling| sibling.service_loss()),
         learned: BTreeMap::new(),
     };
     let lanes = stage.beside()?.lanes;
@@ -154,7 +154,7 @@ impl Sweep {
         self.cells.0.push(Run { round, load, batch, setting: setting.name, figures });
         self.client_percent = self.client_percent.max(seen.latencies.cpu_percent);
         self.send_lag_us = self.send_lag_us.max(seen.latencies.send_lag_p99_us);
-        let lends = setting.beside.is_some_and(|terms| terms.hold.is_some());
+        let lends = setting.beside.is_some_and(|mode| mode.hold.is_some());
         let notes = seen.beside.iter().flat_map(|beside| &beside.notes).filter(|_| lends);
         self.notes.extend(notes.map(|note| in_setting(note.clone(), setting.title)));
     }
@@ -186,7 +186,7 @@ fn figures(seen: &run::Figures, lanes: &Lanes) -> Figures {
         batch_work_ratio: beside.map(|beside| beside.batch_work_ratio),
         overlap_percent: beside.and_then(|beside| beside.books.overlap_percent(lanes)),
         lent_overlap_percent: beside.and_then(|beside| beside.books.lent_overlap_percent(lanes)),
-        harm: beside.and_then(|beside| beside.learned.as_ref()?.harm()),
+        contention_cost: beside.and_then(|beside| beside.learned.as_ref()?.contention_cost()),
     }
 }
 

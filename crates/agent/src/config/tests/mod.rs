@@ -53,7 +53,7 @@ fn read(text: &str) -> Config {
 fn valid_file_is_read() {
     let config = read(GOOD);
     assert_eq!(config.services[0].matches, Match::Unit("redis-server.service".into()));
-    assert_eq!(config.services[0].terms.slo, Some(Objective { percentile: 99.0, limit_ns: 5_000_000 }));
+    assert_eq!(config.services[0].settings.slo, Some(Objective { percentile: 99.0, limit_ns: 5_000_000 }));
     assert_eq!(config.services[1].matches, Match::Port(8080));
     assert_eq!(config.batch[0].cgroup.to_string(), "/batch");
     assert!(config.kubernetes.is_some());

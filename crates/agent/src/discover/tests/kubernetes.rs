@@ -58,7 +58,7 @@ fn pods_can_be_left_out_and_named() {
     assert_eq!(look.services(), ["crunch", "default/web-5d9c7b", "redis:redis-0"]);
     assert_eq!(look.containers(), []);
     let limits =
-        look.finder.services().map(|service| (service.name.as_str(), service.terms.slo.map(|slo| slo.limit_ns)));
+        look.finder.services().map(|service| (service.name.as_str(), service.settings.slo.map(|slo| slo.limit_ns)));
     let mut limits: Vec<_> = limits.collect();
     limits.sort_unstable();
     assert_eq!(

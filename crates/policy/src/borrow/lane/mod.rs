@@ -68,7 +68,7 @@ const LOOK_EVICTED_MIN_NS: Nanos = 50_000;
 const HOLD_IDLE_MAX_NS: Nanos = 1_000_000;
 
 /// The longest sleep while a lane is lent, or while batch is evicted. Reference periods (see [`super::DynamicRefresh`])
-/// and changed terms take effect at such looks. Batch comes back at a look that finds the service idle. 100 looks a
+/// and changed limits take effect at such looks. Batch comes back at a look that finds the service idle. 100 looks a
 /// second take 0.05 % of the lane.
 const LOOK_EVERY_NS: Nanos = 10_000_000;
 
@@ -122,7 +122,7 @@ impl<R: Rule> Borrow<R> {
         let until = self.rule.check(now, seen);
         match self.state {
             _ if seen.service_on_batch_lane => self.keep_away(Reason::ServiceOnBatchLane, None, now),
-            _ if seen.terms.kept_off => self.keep_away(Reason::KeptOff, Some(self.look_evicted_at(now)), now),
+            _ if seen.limits.kept_off => self.keep_away(Reason::KeptOff, Some(self.look_evicted_at(now)), now),
             LaneState::Released | LaneState::Lent => self.running(now, seen, until),
             LaneState::Held => self.held(now, seen, until),
             LaneState::Evicted => self.evicted(now, seen),
@@ -177,10 +177,10 @@ impl<R: Rule> Borrow<R> {
 
     /// Handles batch beside an idle service; whether it may go on when the service starts can change.
     fn beside_idle(&mut self, now: Nanos, seen: &Observation) {
-        let lends = self.rule.lends(seen) && seen.terms.budget_ns >= self.config.lend_ahead_min_ns;
+        let lends = self.rule.lends(seen) && seen.limits.budget_ns >= self.config.lend_ahead_min_ns;
         self.enter(if lends { LaneState::Lent } else { LaneState::Released }, now);
         // A request that starts right now has its budget until then.
-        let look_at = now.saturating_add(seen.terms.budget_ns.clamp(1, LOOK_EVERY_NS));
+        let look_at = now.saturating_add(seen.limits.budget_ns.clamp(1, LOOK_EVERY_NS));
         self.rest(Reason::RequestIdle, lends.then_some(look_at));
     }
 
@@ -246,7 +246,7 @@ impl<R: Rule> Borrow<R> {
     /// Returns when batch gets a held or evicted lane back, if the request lanes stay as they are: idle, or busy with a
     /// request that has budget left.
     fn release_at(&self, seen: &Observation) -> Nanos {
-        seen.request_since.saturating_add(self.config.min_idle_ns.max(seen.terms.min_idle_ns))
+        seen.request_since.saturating_add(self.config.min_idle_ns.max(seen.limits.min_idle_ns))
     }
 
     fn why_hold(&self, seen: &Observation) -> Reason {

@@ -6,17 +6,17 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::super::{Idle, Terms};
+use super::super::{Idle, LendingLimits};
 use super::*;
 
 const CONFIG: BorrowConfig = BorrowConfig { min_idle_ns: 10, evict_after_ns: 1_000, lend_ahead_min_ns: 0 };
 
-/// A rule that lends beside every request, for the terms' budget.
+/// A rule that lends beside every request, for the limits' budget.
 struct Always;
 
 impl Rule for Always {
     fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos> {
-        Some(now + seen.terms.budget_ns)
+        Some(now + seen.limits.budget_ns)
     }
 
     fn lends(&self, _seen: &Observation) -> bool {
@@ -83,7 +83,8 @@ fn a_long_hold_evicts_and_the_next_idle_moment_restores() {
 #[test]
 fn an_idle_lane_is_lent_ahead_only_with_a_budget_worth_a_look() {
     let mut policy = Borrow::new(BorrowConfig { lend_ahead_min_ns: 300, ..CONFIG }, Always);
-    let with_budget = |budget_ns| Observation { terms: Terms { budget_ns, ..Terms::default() }, ..idle(0) };
+    let with_budget =
+        |budget_ns| Observation { limits: LendingLimits { budget_ns, ..LendingLimits::default() }, ..idle(0) };
 
     assert_eq!(look(&mut policy, 100, with_budget(299)), None);
     assert_eq!(policy.next_wakeup(), None);
@@ -261,8 +262,8 @@ proptest! {
 }
 
 fn kept_off(since: Nanos) -> Observation {
-    let terms = Terms { kept_off: true, ..Terms::default() };
-    Observation { terms, ..idle(since) }
+    let limits = LendingLimits { kept_off: true, ..LendingLimits::default() };
+    Observation { limits, ..idle(since) }
 }
 
 #[test]
@@ -277,7 +278,8 @@ fn kept_off_batch_leaves_idle_lane_and_returns_afterwards() {
 #[test]
 fn an_idle_moment_has_to_be_as_long_as_the_terms_say() {
     let mut policy = Borrow::new(CONFIG, Idle);
-    let idle_long = |since| Observation { terms: Terms { min_idle_ns: 500, ..Terms::default() }, ..idle(since) };
+    let idle_long =
+        |since| Observation { limits: LendingLimits { min_idle_ns: 500, ..LendingLimits::default() }, ..idle(since) };
     look(&mut policy, 0, busy(0));
     assert_eq!(look(&mut policy, 50, idle_long(20)), None);
     assert_eq!((policy.why, policy.next_wakeup()), (Reason::IdleTooShort, Some(520)));
@@ -288,8 +290,8 @@ fn an_idle_moment_has_to_be_as_long_as_the_terms_say() {
 fn a_lane_is_not_held_for_an_idle_moment_that_has_to_be_long() {
     const WAIT: Nanos = 2 * HOLD_IDLE_MAX_NS;
     let mut policy = Borrow::new(BorrowConfig { evict_after_ns: 10 * WAIT, ..CONFIG }, Idle);
-    let terms = Terms { min_idle_ns: WAIT, ..Terms::default() };
-    let [idle, busy] = [idle, busy].map(|seen| move |since| Observation { terms, ..seen(since) });
+    let limits = LendingLimits { min_idle_ns: WAIT, ..LendingLimits::default() };
+    let [idle, busy] = [idle, busy].map(|seen| move |since| Observation { limits, ..seen(since) });
     look(&mut policy, 0, busy(0));
     assert_eq!(look(&mut policy, 60, idle(50)), Some(LaneState::Evicted));
     assert_eq!((policy.why, policy.next_wakeup()), (Reason::IdleTooShort, Some(50 + WAIT)));

@@ -3,4 +3,4 @@
 pub mod core;
 pub mod faults;
 pub mod lane;
-pub mod terms;
+pub mod lending_limits;

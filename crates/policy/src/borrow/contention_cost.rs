@@ -5,22 +5,22 @@
 //! without.
 //!
 //! Approach. Only requests that did not wait count. Some of them ran alone (the reference periods of
-//! [`super::DynamicRefresh`]), some beside batch. If the requests carry counters, the estimate is the figure's: harm =
-//! 1 − LC_IPC ÷ ref_IPC, from those beside batch for all of their time. Otherwise it comes from server times. Whether a
-//! request ran alone does not depend on the request, so both kinds have the same mean work, and
+//! [`super::DynamicRefresh`]), some beside batch. If the requests carry counters, the estimate is the figure's:
+//! contention cost = 1 − LC_IPC ÷ ref_IPC, from those beside batch for all of their time. Otherwise it comes from
+//! server times. Whether a request ran alone does not depend on the request, so both kinds have the same mean work, and
 //!
 //! ```text
-//! harm = (mean server time beside − mean server time alone) ÷ mean time beside batch
+//! contention cost = (mean server time beside − mean server time alone) ÷ mean time beside batch
 //! ```
 //!
 //! is the cost of one moment beside batch, however long the budget let them run together.
 //!
 //! A mean of few samples is not reliable. So the estimate is raised by twice its standard error, and it is the worst,
-//! [`Harm::FULL`], until there are [`SAMPLES_MIN`] of each kind. Old samples fade, so the estimate follows the load and
-//! the batch program.
+//! [`ContentionCost::FULL`], until there are [`SAMPLES_MIN`] of each kind. Old samples fade, so the estimate follows
+//! the load and the batch program.
 
 use crate::Nanos;
-use crate::borrow::seen::Harm;
+use crate::borrow::seen::ContentionCost;
 
 /// The fewest samples of a kind that count.
 const SAMPLES_MIN: f64 = 32.0;
@@ -74,9 +74,9 @@ impl Counters {
     }
 }
 
-/// The source of an estimate of harm.
+/// The source of an estimate of contention cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HarmSource {
+pub enum ContentionCostSource {
     /// Nothing yet.
     #[default]
     Nothing,
@@ -86,7 +86,7 @@ pub enum HarmSource {
     ServerTimes,
 }
 
-impl HarmSource {
+impl ContentionCostSource {
     /// Returns its name in results.
     pub fn name(self) -> &'static str {
         match self {
@@ -135,14 +135,14 @@ struct Kind {
     ipc: Faded,
 }
 
-/// Estimates the harm from requests that have finished.
+/// Estimates the contention cost from requests that have finished.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct HarmMeter {
+pub struct ContentionCostMeter {
     alone: Kind,
     beside: Kind,
 }
 
-impl HarmMeter {
+impl ContentionCostMeter {
     /// Takes in one request, in any order.
     pub fn add(&mut self, request: &Finished) {
         if request.waited {
@@ -158,52 +158,53 @@ impl HarmMeter {
         }
     }
 
-    /// Returns the harm known so far, on the safe side.
-    pub fn harm(&self) -> Harm {
-        self.estimate().map_or(Harm::FULL, |estimate| Harm::from_ppm((estimate.surely() * 1e6) as u32))
+    /// Returns the contention cost known so far, on the safe side.
+    pub fn contention_cost(&self) -> ContentionCost {
+        self.estimate()
+            .map_or(ContentionCost::FULL, |estimate| ContentionCost::from_ppm((estimate.surely() * 1e6) as u32))
     }
 
     /// Returns the estimate so far with its error; `None` while there is none.
-    pub fn estimate(&self) -> Option<HarmEstimate> {
+    pub fn estimate(&self) -> Option<ContentionCostEstimate> {
         match self.source() {
-            HarmSource::Nothing => None,
-            HarmSource::Counters => Some(self.by_counters()),
-            HarmSource::ServerTimes => Some(self.by_server_times()),
+            ContentionCostSource::Nothing => None,
+            ContentionCostSource::Counters => Some(self.by_counters()),
+            ContentionCostSource::ServerTimes => Some(self.by_server_times()),
         }
     }
 
-    /// Returns the source of [`HarmMeter::harm`].
-    pub fn source(&self) -> HarmSource {
+    /// Returns the source of [`ContentionCostMeter::contention_cost`].
+    pub fn source(&self) -> ContentionCostSource {
         if self.alone.ipc.suffices() && self.beside.ipc.suffices() {
-            HarmSource::Counters
+            ContentionCostSource::Counters
         } else if self.alone.server_ns.suffices() && self.beside.server_ns.suffices() {
-            HarmSource::ServerTimes
+            ContentionCostSource::ServerTimes
         } else {
-            HarmSource::Nothing
+            ContentionCostSource::Nothing
         }
     }
 
-    fn by_counters(&self) -> HarmEstimate {
+    fn by_counters(&self) -> ContentionCostEstimate {
         let (reference, beside) = (&self.alone.ipc, &self.beside.ipc);
-        HarmEstimate::of(reference.mean() - beside.mean(), reference, beside, reference.mean())
+        ContentionCostEstimate::of(reference.mean() - beside.mean(), reference, beside, reference.mean())
     }
 
-    fn by_server_times(&self) -> HarmEstimate {
+    fn by_server_times(&self) -> ContentionCostEstimate {
         let (alone, beside) = (&self.alone.server_ns, &self.beside.server_ns);
-        HarmEstimate::of(beside.mean() - alone.mean(), alone, beside, self.beside.co_run_ns.mean())
+        ContentionCostEstimate::of(beside.mean() - alone.mean(), alone, beside, self.beside.co_run_ns.mean())
     }
 }
 
-/// A measured harm, as a fraction of 1.
+/// A measured contention cost, as a fraction of 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct HarmEstimate {
+pub struct ContentionCostEstimate {
     /// Mean loss of requests for each moment beside batch.
     pub mean: f64,
     /// Its standard error.
     pub error: f64,
 }
 
-impl HarmEstimate {
+impl ContentionCostEstimate {
     /// Estimates from a `loss`, the difference of the means of `one` and `other`, as a part of `whole`.
     fn of(loss: f64, one: &Faded, other: &Faded, whole: f64) -> Self {
         let error = square_root(one.error_squared() + other.error_squared());
@@ -242,30 +243,33 @@ mod tests {
         (*seed >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Measures requests of 100 to 1900 µs beside batch that takes `harm` of the time, one in eight alone; batch leaves
+    /// Measures requests of 100 to 1900 µs beside batch that takes `contention_cost` of the time, one in eight alone; batch leaves
     /// after `budget_ns`.
-    fn measure(harm: f64, budget_ns: f64, count: usize) -> Harm {
-        let (mut meter, mut seed) = (HarmMeter::default(), 7);
+    fn measure(contention_cost: f64, budget_ns: f64, count: usize) -> ContentionCost {
+        let (mut meter, mut seed) = (ContentionCostMeter::default(), 7);
         for index in 0..count {
             let work_ns = 100_000.0 + 1_800_000.0 * noise(&mut seed);
-            let co_run_ns = if index % 8 == 0 { 0.0 } else { budget_ns.min(work_ns / (1.0 - harm)) };
-            let server_ns = (work_ns + harm * co_run_ns) as Nanos;
+            let co_run_ns = if index % 8 == 0 { 0.0 } else { budget_ns.min(work_ns / (1.0 - contention_cost)) };
+            let server_ns = (work_ns + contention_cost * co_run_ns) as Nanos;
             meter.add(&Finished { server_ns, co_run_ns: co_run_ns as Nanos, waited: false, counters: None });
         }
-        meter.harm()
+        meter.contention_cost()
     }
 
     #[test]
     fn the_worst_is_assumed_until_enough_is_known() {
-        assert_eq!(measure(0.2, 1e9, 100), Harm::FULL);
+        assert_eq!(measure(0.2, 1e9, 100), ContentionCost::FULL);
     }
 
     #[test]
     fn harm_is_found_whether_batch_stays_or_leaves_early() {
         for budget_ns in [1e9, 300_000.0] {
-            for harm in [0.0, 0.2, 0.5] {
-                let found = f64::from(measure(harm, budget_ns, 20_000).ppm()) / 1e6;
-                assert!(found >= harm && found <= harm + 0.6, "{harm} {budget_ns}: {found}");
+            for contention_cost in [0.0, 0.2, 0.5] {
+                let found = f64::from(measure(contention_cost, budget_ns, 20_000).ppm()) / 1e6;
+                assert!(
+                    found >= contention_cost && found <= contention_cost + 0.6,
+                    "{contention_cost} {budget_ns}: {found}"
+                );
             }
         }
         let (little, much) = (measure(0.1, 1e9, 20_000), measure(0.5, 1e9, 20_000));
@@ -274,30 +278,30 @@ mod tests {
 
     #[test]
     fn requests_that_waited_say_nothing() {
-        let mut meter = HarmMeter::default();
+        let mut meter = ContentionCostMeter::default();
         for index in 0..1000_u64 {
             meter.add(&Finished { server_ns: 1_000 + index, co_run_ns: index % 2, waited: true, counters: None });
         }
-        assert_eq!(meter.harm(), Harm::FULL);
+        assert_eq!(meter.contention_cost(), ContentionCost::FULL);
     }
 
     /// A reaction takes microseconds; requests that batch was only seen to leave are references.
     #[test]
     fn batch_that_is_being_stopped_is_no_company() {
-        let mut meter = HarmMeter::default();
+        let mut meter = ContentionCostMeter::default();
         for index in 0..200_u64 {
             let (server_ns, co_run_ns) = if index % 2 == 0 { (1_000_000, 4_400) } else { (1_250_000, 1_250_000) };
             let counters = Some(Counters { instructions: 1_000_000, cycles: server_ns });
             meter.add(&Finished { server_ns, co_run_ns, waited: false, counters });
         }
-        assert_eq!(meter.source(), HarmSource::Counters);
-        assert!((199_000..=201_000).contains(&meter.harm().ppm()), "{:?}", meter.harm());
+        assert_eq!(meter.source(), ContentionCostSource::Counters);
+        assert!((199_000..=201_000).contains(&meter.contention_cost().ppm()), "{:?}", meter.contention_cost());
     }
 
     /// Half of the requests are as short as a reaction or two, as those of a search service are.
     #[test]
     fn short_references_are_references() {
-        let (mut meter, mut seed) = (HarmMeter::default(), 3);
+        let (mut meter, mut seed) = (ContentionCostMeter::default(), 3);
         for index in 0..40_000_u64 {
             let work_ns = if index % 2 == 0 { 30_000.0 } else { 4_000_000.0 } * (0.5 + noise(&mut seed));
             let (alone, reaction_ns) = (index / 2 % 8 == 0, 10_000.0 * noise(&mut seed));
@@ -307,13 +311,13 @@ mod tests {
         }
         let found = meter.estimate().unwrap();
         assert!((found.mean - 0.4).abs() < found.margin(), "{found:?}");
-        assert_eq!(meter.harm().ppm(), ((found.mean + found.margin()) * 1e6) as u32);
+        assert_eq!(meter.contention_cost().ppm(), ((found.mean + found.margin()) * 1e6) as u32);
     }
 
     /// Fig. 9(d): ref_IPC 2, LC_IPC 1.6, so a fifth is lost, whatever the requests' lengths.
     #[test]
     fn counters_are_preferred_and_need_no_long_mean() {
-        let mut meter = HarmMeter::default();
+        let mut meter = ContentionCostMeter::default();
         for index in 0..200_u64 {
             let beside = index % 2 == 1;
             let cycles = 1_000 * (index % 7 + 1);
@@ -322,8 +326,8 @@ mod tests {
             let counters = Some(Counters { instructions, cycles });
             meter.add(&Finished { server_ns: cycles, co_run_ns, waited: false, counters });
         }
-        assert_eq!(meter.source(), HarmSource::Counters);
-        assert!((199_000..=201_000).contains(&meter.harm().ppm()), "{:?}", meter.harm());
+        assert_eq!(meter.source(), ContentionCostSource::Counters);
+        assert!((199_000..=201_000).contains(&meter.contention_cost().ppm()), "{:?}", meter.contention_cost());
     }
 
     #[test]

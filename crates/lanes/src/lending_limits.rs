@@ -1,19 +1,20 @@
-//! The terms on which lanes are lent, kept up to date while batch runs.
+//! The lending limits of lanes, kept up to date while batch runs.
 //!
-//! The policies get a budget and a harm. [`TermsMeter`] works out both from finished requests. This file collects these
-//! requests, and writes the results to where the lanes' keepers read them.
+//! The policies get a budget and a contention cost. [`LendingLimitsMeter`] works out both from finished requests. This
+//! file collects these requests, and writes the results to where the lanes' keepers read them.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use sidelane_policy::borrow::contention_cost::{ContentionCostEstimate, ContentionCostSource, Finished};
 use sidelane_policy::borrow::deadline::{QUEUE_WEIGHT, QueuedCost};
 use sidelane_policy::borrow::delay::DelayBound;
-use sidelane_policy::borrow::harm::{Finished, HarmEstimate, HarmSource};
 use sidelane_policy::borrow::headroom::Standing;
-use sidelane_policy::borrow::terms::EVERY_NS;
+use sidelane_policy::borrow::lending_limits::EVERY_NS;
 use sidelane_policy::borrow::{
-    BorrowConfig, Budget, Harm, Latencies, LatencyWindow, Lending, Objective, PolicyKind, Terms, TermsMeter, Unfit,
+    BorrowConfig, Budget, ContentionCost, Latencies, LatencyWindow, Lending, LendingLimits, LendingLimitsMeter,
+    Objective, PolicyKind, Unfit,
 };
 use thiserror::Error;
 
@@ -24,21 +25,21 @@ use sidelane_requests::{Request, RequestError, RequestSource, Source, objective}
 use sidelane_tracker::history::History;
 use sidelane_tracker::tracker::LaneMemory;
 
-/// Terms at the end of a session.
+/// Lending limits at the end of a session.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FinalTerms {
+pub struct FinalLendingLimits {
     /// Policy and budget that were asked for.
     pub lending: Lending,
     /// Budget of a request.
     pub budget_ns: u64,
-    /// Harm of batch to a request beside it.
-    pub harm: Harm,
-    /// Source of the harm.
-    pub source: HarmSource,
+    /// Contention cost of batch to a request beside it.
+    pub contention_cost: ContentionCost,
+    /// Source of the contention cost.
+    pub source: ContentionCostSource,
     /// Number of known requests that finished.
     pub requests: u64,
-    /// Upper bound of the average delay by batch: the harm of batch that ran beside requests in their busy periods.
-    /// `None` if it is not known of any request.
+    /// Upper bound of the average delay by batch: the contention cost of batch that ran beside requests in their busy
+    /// periods. `None` if it is not known of any request.
     pub delay_mean_ns: Option<f64>,
     /// The same bound for the request with the longest delay.
     pub delay_max_ns: Option<u64>,
@@ -48,19 +49,19 @@ pub struct FinalTerms {
 /// one long session would.
 #[derive(Clone, Copy, Debug)]
 pub struct Learned {
-    terms: sidelane_policy::borrow::Learned,
+    limits: sidelane_policy::borrow::Learned,
     /// Number of requests that it was learned from.
     pub requests: u64,
 }
 
 impl Learned {
-    /// Returns the harm of batch to a request beside it, with its error; `None` while it is unknown.
-    pub fn harm(&self) -> Option<HarmEstimate> {
-        self.terms.harm()
+    /// Returns the contention cost of batch to a request beside it, with its error; `None` while it is unknown.
+    pub fn contention_cost(&self) -> Option<ContentionCostEstimate> {
+        self.limits.contention_cost()
     }
 }
 
-impl fmt::Display for FinalTerms {
+impl fmt::Display for FinalLendingLimits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = |ns: f64| Unit::Ns.human(ns);
         let budget = if self.budget_ns == 0 { "nothing".to_owned() } else { time(self.budget_ns as f64) };
@@ -71,9 +72,13 @@ impl fmt::Display for FinalTerms {
             }
             _ => write!(f, "{budget} {each}")?,
         }
-        if self.lending.policy.needs_harm() {
-            let percent = f64::from(self.harm.ppm()) / 1e4;
-            write!(f, ", charged for {percent:.0} % of the time beside batch ({})", source_of_harm(self.source))?;
+        if self.lending.policy.needs_contention_cost() {
+            let percent = f64::from(self.contention_cost.ppm()) / 1e4;
+            write!(
+                f,
+                ", charged for {percent:.0} % of the time beside batch ({})",
+                contention_cost_source(self.source)
+            )?;
         }
         match (self.delay_mean_ns, self.delay_max_ns) {
             (Some(mean_ns), Some(max_ns)) => {
@@ -85,11 +90,11 @@ impl fmt::Display for FinalTerms {
     }
 }
 
-fn source_of_harm(source: HarmSource) -> &'static str {
+fn contention_cost_source(source: ContentionCostSource) -> &'static str {
     match source {
-        HarmSource::Nothing => "assumed: too few requests seen",
-        HarmSource::Counters => "from the IPC of requests",
-        HarmSource::ServerTimes => "from server times",
+        ContentionCostSource::Nothing => "assumed: too few requests seen",
+        ContentionCostSource::Counters => "from the IPC of requests",
+        ContentionCostSource::ServerTimes => "from server times",
     }
 }
 
@@ -185,8 +190,8 @@ struct Delays {
 }
 
 impl Delays {
-    fn add(&mut self, request: &Request, harm: Harm) {
-        let delay_ns = self.bound.finished(request.waited, request.co_run_ns, harm);
+    fn add(&mut self, request: &Request, contention_cost: ContentionCost) {
+        let delay_ns = self.bound.finished(request.waited, request.co_run_ns, contention_cost);
         self.sum_ns += u128::from(delay_ns);
         self.max_ns = self.max_ns.max(delay_ns);
         self.requests += 1;
@@ -201,27 +206,27 @@ impl Delays {
     }
 }
 
-/// Keeps the terms of all batch lanes of a session.
-pub struct TermsKeeper {
+/// Keeps the lending limits of all batch lanes of a session.
+pub struct LendingLimitsKeeper {
     lending: Lending,
     lanes: Lanes,
     memory: Arc<LaneMemory>,
-    meter: TermsMeter<Box<LatencyWindow>>,
+    meter: LendingLimitsMeter<Box<LatencyWindow>>,
     /// Delays for one request lane; with several lanes a request also pays for batch beside other requests.
     delays: Option<Delays>,
     kept: Option<Box<Kept>>,
     requests: u64,
 }
 
-impl TermsKeeper {
-    /// Writes the first terms: without an objective the given budget, otherwise none yet.
+impl LendingLimitsKeeper {
+    /// Writes the first limits: without an objective the given budget, otherwise none yet.
     pub fn new(lending: Lending, lanes: &Lanes, memory: Arc<LaneMemory>) -> Self {
         let queued = QueuedCost::new(QUEUE_WEIGHT, lanes.request_lanes.len());
         let keeper = Self {
             lending,
             lanes: lanes.clone(),
             memory,
-            meter: TermsMeter::new(lending.budget, lending.policy.is_by_age(), queued, Box::default),
+            meter: LendingLimitsMeter::new(lending.budget, lending.policy.is_by_age(), queued, Box::default),
             delays: (lanes.request_lanes.len() == 1).then(Delays::default),
             kept: if let Budget::Slo(slo) = lending.budget { Some(Kept::new(slo)) } else { None },
             requests: 0,
@@ -232,7 +237,7 @@ impl TermsKeeper {
     }
 
     /// Changes the budget, and keeps what was learned. Returns whether it could: another policy needs other keepers.
-    pub fn agree_on(&mut self, lending: Lending) -> bool {
+    pub fn set_lending(&mut self, lending: Lending) -> bool {
         if lending.policy != self.lending.policy {
             return false;
         }
@@ -246,12 +251,12 @@ impl TermsKeeper {
 
     /// Returns what was learned so far.
     pub fn learned(&self) -> Learned {
-        Learned { terms: self.meter.learned(), requests: self.requests }
+        Learned { limits: self.meter.learned(), requests: self.requests }
     }
 
     /// Continues from what another session has learned.
     pub fn take_over(&mut self, learned: &Learned) {
-        self.meter.take_over(&learned.terms);
+        self.meter.take_over(&learned.limits);
         self.requests = learned.requests;
         self.write(self.meter.present());
     }
@@ -285,7 +290,7 @@ impl TermsKeeper {
     }
 
     /// Takes in an emitted request. It does not know what ran beside it; if the history does not know it either, the
-    /// request says nothing about harm.
+    /// request says nothing about contention cost.
     fn emitted(&mut self, request: &Request, history: &History) {
         let lane = history.lane_of(request.tid, request.finished_ns);
         let co_run_ns = lane.and_then(|lane| history.batch_ns(lane, request.started_ns, request.finished_ns));
@@ -304,8 +309,8 @@ impl TermsKeeper {
 
     /// Takes in a request that has finished.
     pub fn finished(&mut self, request: &Request) {
-        let harm = self.meter.harm();
-        self.delays.iter_mut().for_each(|delays| delays.add(request, harm));
+        let contention_cost = self.meter.contention_cost();
+        self.delays.iter_mut().for_each(|delays| delays.add(request, contention_cost));
         if let Some(kept) = &mut self.kept {
             let side = if request.co_run_ns > 0 { &mut kept.beside } else { &mut kept.apart };
             side.record(request.latency_ns());
@@ -320,12 +325,12 @@ impl TermsKeeper {
         self.meter.finished(request.latency_ns(), &finished);
     }
 
-    /// Agrees new terms; to be called ten times a second. Returns the service's standing on its objective, if it has
+    /// Computes new limits; to be called ten times a second. Returns the service's standing on its objective, if it has
     /// changed.
-    pub fn keep(&mut self) -> Option<Standing> {
+    pub fn update(&mut self) -> Option<Standing> {
         let before = self.meter.standing();
-        let terms = self.meter.agree();
-        self.write(terms);
+        let limits = self.meter.recompute();
+        self.write(limits);
         let misses = matches!(self.meter.standing(), Standing::Late | Standing::MissedAlone);
         self.kept.iter_mut().for_each(|kept| kept.missed_looks += u64::from(misses));
         Some(self.meter.standing()).filter(|standing| *standing != before)
@@ -336,38 +341,38 @@ impl TermsKeeper {
         self.kept.as_ref()?.outcome()
     }
 
-    /// Returns the present terms.
-    pub fn present(&self) -> FinalTerms {
-        let terms = self.meter.present();
-        FinalTerms {
+    /// Returns the present limits.
+    pub fn present(&self) -> FinalLendingLimits {
+        let limits = self.meter.present();
+        FinalLendingLimits {
             lending: self.lending,
-            budget_ns: terms.budget_ns,
-            harm: terms.harm,
-            source: self.meter.harm_source(),
+            budget_ns: limits.budget_ns,
+            contention_cost: limits.contention_cost,
+            source: self.meter.contention_cost_source(),
             requests: self.requests,
             delay_mean_ns: self.delays.as_ref().and_then(Delays::mean_ns),
             delay_max_ns: self.delays.as_ref().and_then(Delays::max_ns),
         }
     }
 
-    fn write(&self, present: Terms) {
-        for terms in self.lanes.batch.iter().map(|lane| self.memory.terms(lane.cpu)) {
-            terms.budget_ns.store(present.budget_ns, Ordering::Relaxed);
-            terms.harm_ppm.store(present.harm.ppm(), Ordering::Relaxed);
-            terms.queued_ns.store(present.queued_ns, Ordering::Relaxed);
+    fn write(&self, present: LendingLimits) {
+        for limits in self.lanes.batch.iter().map(|lane| self.memory.limits(lane.cpu)) {
+            limits.budget_ns.store(present.budget_ns, Ordering::Relaxed);
+            limits.contention_cost_ppm.store(present.contention_cost.ppm(), Ordering::Relaxed);
+            limits.queued_ns.store(present.queued_ns, Ordering::Relaxed);
         }
     }
 
-    /// Writes the terms that do not change while the lane is lent.
+    /// Writes the limits that do not change while the lane is lent.
     fn introduce(&self, lane: &BatchLane) {
-        let terms = self.memory.terms(lane.cpu);
-        terms.min_idle_ns.store(min_idle_of_checkers_ns(&self.lending.config), Ordering::Relaxed);
-        terms.policy.store(self.lending.policy as u32, Ordering::Relaxed);
-        for (place, cpu) in terms.requests.iter().zip(lane.request_lanes.iter()) {
+        let limits = self.memory.limits(lane.cpu);
+        limits.min_idle_ns.store(min_idle_of_checkers_ns(&self.lending.config), Ordering::Relaxed);
+        limits.policy.store(self.lending.policy as u32, Ordering::Relaxed);
+        for (place, cpu) in limits.requests.iter().zip(lane.request_lanes.iter()) {
             place.store(cpu, Ordering::Relaxed);
         }
-        let count = lane.request_lanes.len().min(terms.requests.len());
-        terms.request_count.store(count as u32, Ordering::Release);
+        let count = lane.request_lanes.len().min(limits.requests.len());
+        limits.request_count.store(count as u32, Ordering::Release);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The inputs of the harm estimate: hardware counts of requests, and how long batch ran beside them.
+//! The inputs of the contention cost estimate: hardware counts of requests, and how long batch ran beside them.
 //!
 //! Few test machines have hardware counters, and the code does not depend on what they count. So both counters count
 //! the CPU's clock here. A request that was alone on its lane has a count equal to its server time, and an "IPC" of 1.
@@ -23,9 +23,9 @@ use sidelane_host::priority::pin_this_thread;
 use sidelane_host::service::Service;
 use sidelane_host::topology::{Lanes, Topology};
 use sidelane_lab::programs::Lab;
-use sidelane_lanes::terms::TermsKeeper;
-use sidelane_policy::borrow::harm::HarmSource;
-use sidelane_policy::borrow::{BorrowConfig, Budget, Harm, Lending, PolicyKind};
+use sidelane_lanes::lending_limits::LendingLimitsKeeper;
+use sidelane_policy::borrow::contention_cost::ContentionCostSource;
+use sidelane_policy::borrow::{BorrowConfig, Budget, ContentionCost, Lending, PolicyKind};
 use sidelane_requests::{Request, Requests};
 use sidelane_tracker::counters::EventPair;
 use sidelane_tracker::tracker::{LaneLending, Purpose};
@@ -111,24 +111,24 @@ fn harm_follows_from_the_counters_of_lanes() {
     let (port, log) = (server.ready("port").unwrap(), scratch.path().join("client"));
     let budget = Budget::Given(50_000_000);
     let lending = Lending::new(Some(PolicyKind::DynamicRefresh), budget, BorrowConfig::default()).unwrap();
-    let mut terms = TermsKeeper::new(lending, &lanes(), tracker.memory());
+    let mut limits = LendingLimitsKeeper::new(lending, &lanes(), tracker.memory());
     let (mut count, mut parts) = (0, Vec::new());
     let mut load = || {
         load(&lab, port, &log);
         let take = |request: &Request| {
-            terms.finished(request);
+            limits.finished(request);
             count += 1;
             parts.extend(counted_part(request));
         };
         requests.finish(take).unwrap();
-        terms.keep();
-        terms.present()
+        limits.update();
+        limits.present()
     };
-    assert_eq!(load().source, HarmSource::Nothing, "nothing ran beside");
+    assert_eq!(load().source, ContentionCostSource::Nothing, "nothing ran beside");
     let _batch = Batch::start(&["--idle", "0"], &job);
     // On a busy machine batch has its lane only sometimes.
     let deadline = Instant::now() + TIMEOUT;
-    while load().source != HarmSource::Counters {
+    while load().source != ContentionCostSource::Counters {
         assert!(Instant::now() < deadline, "of {count} requests too few were counted beside batch");
     }
     let present = load();
@@ -136,7 +136,7 @@ fn harm_follows_from_the_counters_of_lanes() {
     // Fewer than half of the reads have an interruption between the clock and the counter.
     let middle = parts[parts.len() / 2];
     assert!(middle > 0.5 && middle < 1.5, "the clock counted {middle} of the server time");
-    assert!(present.harm.ppm() < Harm::FULL.ppm() / 2, "{present}");
+    assert!(present.contention_cost.ppm() < ContentionCost::FULL.ppm() / 2, "{present}");
     assert!(present.to_string().contains("from the IPC of requests"), "{present}");
 }
 

@@ -1,24 +1,24 @@
-//! The terms on which lanes are lent, as the agent works them out ([`TermsMeter`]), from what a machine here knows of
+//! The lending limits of lanes, as the agent works them out ([`LendingLimitsMeter`]), from what a machine here knows of
 //! its requests.
 
+use sidelane_policy::borrow::contention_cost::{Counters, Finished};
 use sidelane_policy::borrow::deadline::QueuedCost;
-use sidelane_policy::borrow::harm::{Counters, Finished};
-use sidelane_policy::borrow::{self, LatencyWindow, Terms, TermsMeter};
+use sidelane_policy::borrow::{self, LatencyWindow, LendingLimits, LendingLimitsMeter};
 
 use super::core::Request;
 use crate::model::{Beside, Decider, Model};
 use crate::time::Nanos;
 
-/// Works out budget and harm.
+/// Works out budget and contention cost.
 #[derive(Clone, Debug)]
-pub struct TermsKeeper {
+pub struct LendingLimitsKeeper {
     /// A budget is being spent.
     pub wanted: bool,
     counters: bool,
-    meter: TermsMeter<Box<LatencyWindow>>,
+    meter: LendingLimitsMeter<Box<LatencyWindow>>,
 }
 
-impl TermsKeeper {
+impl LendingLimitsKeeper {
     pub fn new(model: &Model) -> Self {
         let (by, budget, queue_weight) = match &model.setting.beside {
             Beside::Lent(lending) => (Some(lending.by), lending.budget.known(model.objective), lending.queue_weight),
@@ -29,11 +29,11 @@ impl TermsKeeper {
         Self {
             wanted: by.is_some_and(Decider::lends),
             counters: model.machine.counters,
-            meter: TermsMeter::new(budget, by_age, queued, Box::default),
+            meter: LendingLimitsMeter::new(budget, by_age, queued, Box::default),
         }
     }
 
-    pub fn present(&self) -> Terms {
+    pub fn present(&self) -> LendingLimits {
         self.meter.present()
     }
 
@@ -54,8 +54,8 @@ impl TermsKeeper {
         self.meter.finished(now - request.arrived, &finished);
     }
 
-    /// Agrees new terms.
-    pub fn agree(&mut self) {
-        self.meter.agree();
+    /// Computes new limits.
+    pub fn recompute(&mut self) {
+        self.meter.recompute();
     }
 }
