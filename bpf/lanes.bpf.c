@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Lane words, summons and books: the kernel's part of Sidelane.
+ * Lane words, summons and accounting: the kernel's part of Sidelane.
  *
  * At each context switch this program writes the thread that runs there into the lane's word, as Elfen's
  * cpu_task_map does (ATC'16 Fig. 9(a)). It adds up how long batch ran beside the service. It summons the holder of a

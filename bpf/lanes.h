@@ -75,7 +75,7 @@ struct sidelane_lane_stats {
 	uint64_t cost_samples;    /*  80: switches sampled for cost_ns */
 	uint64_t lent_overlap_ns; /*  88: the part in which LC threads ran while the lane was lent: not in overlap_ns */
 	uint64_t turn_is_lent;    /*  96: batch's present turn began on a lane that was lent */
-	uint64_t cut_naps_ns;     /* 104: naps of self-checking batch that a switch cut short: not in its books */
+	uint64_t cut_naps_ns;     /* 104: naps of self-checking batch that a switch cut short: not in its accounting */
 	uint64_t stolen_ns[4];    /* 112: taken by the hypervisor, by the class of thread that ran (lane/stolen.h) */
 	uint64_t stolen_seen_ns;  /* 144: the lane's steal clock at the last look */
 	uint64_t stolen_gap_max_ns; /* 152: the most that was taken between two looks */

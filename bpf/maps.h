@@ -51,7 +51,7 @@ struct {
 	__type(value, struct sidelane_lane_limits);
 } lane_limits SEC(".maps");
 
-/* Books of self-checking batch. Batch may write anything here. */
+/* Accounting of self-checking batch. Batch may write anything here. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

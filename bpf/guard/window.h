@@ -12,11 +12,11 @@
 #include "guard/word.h"
 #include "maps.h"
 
-/* The bell of the guard in user space. The words say why it was rung. */
+/* Wakes the guard in user space. The words say why. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
-} guard_bell SEC(".maps");
+} guard_crossings SEC(".maps");
 
 /* The largest count: a larger one does not fit above the point. */
 #define GUARD_COUNT_MAX ((1ULL << (64 - SIDELANE_GUARD_SHIFT)) - 1)
@@ -43,7 +43,7 @@ static __always_inline void open_window(struct sidelane_guard_word *word, uint64
 		word->window[i] = word->service[i];
 }
 
-/* The state is written before the bell is looked at. User space answers the bell before it looks at the state.
+/* The state is written before the wakeup is sent. User space takes the wakeup before it reads the state.
  * Between the two each side has a full barrier, so a crossing is seen or rung for. */
 static __always_inline void crossed(struct sidelane_guard_word *word, uint32_t cpu, uint32_t above, uint64_t now_ns)
 {
@@ -53,7 +53,7 @@ static __always_inline void crossed(struct sidelane_guard_word *word, uint32_t c
 	if (__sync_lock_test_and_set(&word->rung, 1))
 		return;
 	/* Not rung: the next crossing tries again. */
-	if (bpf_ringbuf_output(&guard_bell, &cpu, sizeof(cpu), BPF_RB_FORCE_WAKEUP))
+	if (bpf_ringbuf_output(&guard_crossings, &cpu, sizeof(cpu), BPF_RB_FORCE_WAKEUP))
 		store_once(word->rung, 0);
 }
 

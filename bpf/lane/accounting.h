@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Books: clocks of the service's threads, latency histograms, turns.
+ * Accounting: clocks of the service's threads, latency histograms, turns.
  */
-#ifndef SIDELANE_BOOKS_H
-#define SIDELANE_BOOKS_H
+#ifndef SIDELANE_ACCOUNTING_H
+#define SIDELANE_ACCOUNTING_H
 
 #include "maps.h"
 

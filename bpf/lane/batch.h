@@ -7,7 +7,7 @@
 #define SIDELANE_BATCH_LANE_H
 
 #include "lane/alarm.h"
-#include "lane/books.h"
+#include "lane/accounting.h"
 #include "lane/self_checking.h"
 #include "lane/stolen.h"
 #include "lane/summons.h"
@@ -101,7 +101,7 @@ CHECKED_ALONE int batch_turn_ends(uint32_t cpu, uint32_t pid, uint64_t now_ns)
 	stats->batch_ns += now_ns - began_ns;
 	stats->batch_since_ns = 0;
 	if (looks_for_itself(pid)) {
-		/* Its own books say how long it napped in this time, and how fast it reacted. */
+		/* Its own accounting says how long it napped in this time, and how fast it reacted. */
 		stats->overlap_ns += both_ns;
 		return 0;
 	}

@@ -21,7 +21,7 @@
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
-} halt_bell SEC(".maps");
+} halt_events SEC(".maps");
 
 static __always_inline bool is_halted(struct task_struct *task)
 {
@@ -36,7 +36,7 @@ static __always_inline void note_halt(struct task_struct *prev)
 	uint32_t pid = prev->pid;
 
 	if (settings.agent && (uint32_t)prev->tgid == settings.agent && is_halted(prev))
-		bpf_ringbuf_output(&halt_bell, &pid, sizeof(pid), BPF_RB_FORCE_WAKEUP);
+		bpf_ringbuf_output(&halt_events, &pid, sizeof(pid), BPF_RB_FORCE_WAKEUP);
 }
 
 #endif

@@ -9,7 +9,7 @@
 #ifndef SIDELANE_KERNEL_WORK_H
 #define SIDELANE_KERNEL_WORK_H
 
-#include "lane/books.h"
+#include "lane/accounting.h"
 #include "lane/stolen.h"
 
 /* Flags of a task, the same since Linux 3.10. */

@@ -6,7 +6,7 @@
 #define SIDELANE_REQUEST_LANE_H
 
 #include "lane/alarm.h"
-#include "lane/books.h"
+#include "lane/accounting.h"
 #include "lane/self_checking.h"
 #include "lane/stolen.h"
 #include "lane/summons.h"

@@ -47,12 +47,12 @@ static __always_inline void forget_promise(uint32_t pid)
 
 /* Longest time since the last entry of a napping thread that counts as nap: as in crates/gate/src/chunk.rs. */
 #define OPEN_NAP_MAX_NS 200000
-/* Reads of a napping thread's books: one between two of its writes is repeated. */
+/* Reads of a napping thread's accounting: one between two of its writes is repeated. */
 #define NAP_CLOCK_TRIES 2
 
-/* Returns how long `pid` has napped since `mark_ns`, up to which its books go. Its present turn on the lane began at
- * `turn_ns`. The thread reads the clock itself, so its mark may lie a little after `now_ns`; the result is negative
- * then. */
+/* Returns how long `pid` has napped since `mark_ns`, up to which its accounting goes. Its present turn on the lane began
+ * at `turn_ns`. The thread reads the clock itself, so its mark may lie a little after `now_ns`; the result is
+ * negative then. */
 static __always_inline int64_t open_nap_ns(struct sidelane_gate_word *gate, uint32_t pid, uint64_t mark_ns,
 					   uint64_t turn_ns, uint64_t now_ns)
 {
@@ -82,7 +82,7 @@ static __always_inline uint64_t surely_beside_ns(struct sidelane_lane_role *role
 }
 
 /* Counts the nap of a thread of batch that is switched out; its present turn began at `turn_ns`. The time since its
- * last entry would be in no books otherwise. */
+ * last entry would be in no accounting otherwise. */
 static __always_inline void note_cut_nap(uint32_t lane, struct sidelane_lane_role *role, struct sidelane_lane_stats *stats,
 					 uint32_t pid, uint64_t turn_ns, uint64_t now_ns)
 {

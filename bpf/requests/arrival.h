@@ -88,7 +88,7 @@ static __always_inline uint64_t segment_came_ns(struct tcp_sock *tcp)
 	return bpf_core_field_exists(tcp->tcp_clock_cache) ? tcp->tcp_clock_cache : bpf_ktime_get_ns();
 }
 
-static __always_inline void message_arrives(struct connection *conn, struct sidelane_request_books *books,
+static __always_inline void message_arrives(struct connection *conn, struct sidelane_request_account *account,
 					    struct tcp_sock *tcp, uint64_t now_ns)
 {
 	uint32_t number = conn->arrived;
@@ -108,7 +108,7 @@ static __always_inline void message_arrives(struct connection *conn, struct side
 		/* Only lanes need this. The number that it is compared with lies in a cache line that the service's
 		 * threads write. */
 		.answered = settings.lanes && tcp->write_seq != conn->write_seq,
-		.queue_len = change_queue(books, 1, 0),
+		.queue_len = change_queue(account, 1, 0),
 	};
 	conn->messages[number & (MESSAGES - 1)] = message;
 	publish(conn->arrived, number + 1);
@@ -136,14 +136,14 @@ int BPF_PROG(request_data, const struct sock *sock)
 	if (!conn)
 		return 0;
 	conn->service = service;
-	struct sidelane_request_books *books = conn->service ? books_of(conn->service) : 0;
-	if (!books)
+	struct sidelane_request_account *account = conn->service ? account_of(conn->service) : 0;
+	if (!account)
 		return 0;
 	/* The end of the peer's data (FIN) has a sequence number of its own. */
 	uint32_t seq = tcp->rcv_nxt - (state == TCP_CLOSE_WAIT);
-	uint32_t epoch = load_once(books->epoch);
+	uint32_t epoch = load_once(account->epoch);
 	if (conn->known != epoch) {
-		forget(conn, books);
+		forget(conn, account);
 		conn->known = epoch;
 		/* No data of this connection has been received yet. */
 		conn->fresh = tcp->bytes_received == tcp->rcv_nxt - tcp->copied_seq;
@@ -163,7 +163,7 @@ int BPF_PROG(request_data, const struct sock *sock)
 		trace_state(sock, conn, TCP_ESTABLISHED, state, false, conn->data_ns);
 	}
 	if (ends_message(sock))
-		message_arrives(conn, books, tcp, conn->data_ns);
+		message_arrives(conn, account, tcp, conn->data_ns);
 	return 0;
 }
 

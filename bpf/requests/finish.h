@@ -34,7 +34,7 @@ struct response {
 	uint64_t now_ns;
 };
 
-static __always_inline void write_record(struct connection *conn, struct sidelane_request_books *books,
+static __always_inline void write_record(struct connection *conn, struct sidelane_request_account *account,
 					 const struct response *response, uint64_t batch_ns)
 {
 	uint32_t cpu = response->cpu;
@@ -47,7 +47,7 @@ static __always_inline void write_record(struct connection *conn, struct sidelan
 		return;
 	struct sidelane_request_record *record = bpf_ringbuf_reserve(ring, sizeof(*record), 0);
 	if (!record) {
-		__sync_fetch_and_add(&books->dropped, 1);
+		__sync_fetch_and_add(&account->dropped, 1);
 		return;
 	}
 	*record = (struct sidelane_request_record){
@@ -69,12 +69,12 @@ static __always_inline void write_record(struct connection *conn, struct sidelan
 
 /* Finds the start of a request that was answered by another thread than received it. */
 static __always_inline void find_start(struct connection *conn, struct request_thread *thread,
-				       struct sidelane_request_books *books, uint32_t cpu)
+				       struct sidelane_request_account *account, uint32_t cpu)
 {
 	uint64_t received_ns = conn->started_ns;
 
-	if (!load_once(books->hands_over)) {
-		store_once(books->hands_over, 1);
+	if (!load_once(account->hands_over)) {
+		store_once(account->hands_over, 1);
 		store_once(requests_are_handed_over, 1);
 		store_once(switches_tell, 1);
 	}
@@ -94,11 +94,11 @@ static __always_inline void find_start(struct connection *conn, struct request_t
 
 /* Begins the next of several requests that were received together. */
 static __always_inline void begin_next(struct connection *conn, struct request_thread *thread,
-				       struct sidelane_request_books *books, uint32_t tid, uint32_t cpu, uint64_t now_ns)
+				       struct sidelane_request_account *account, uint32_t tid, uint32_t cpu, uint64_t now_ns)
 {
 	struct message *message = &conn->messages[(conn->taken - conn->left) & (MESSAGES - 1)];
 
-	conn->number = new_number(books);
+	conn->number = new_number(account);
 	conn->receiver = tid;
 	conn->waited = 1;
 	conn->queue_len = message->queue_len;
@@ -111,7 +111,7 @@ static __always_inline void begin_next(struct connection *conn, struct request_t
 }
 
 static __always_inline void leave_request(struct connection *conn, struct request_thread *thread,
-					  struct sidelane_request_books *books)
+					  struct sidelane_request_account *account)
 {
 	uncount_on_lane(conn);
 	if (thread->holds || thread->running == conn->number)
@@ -121,12 +121,12 @@ static __always_inline void leave_request(struct connection *conn, struct reques
 	if (thread->holds)
 		thread->holds = 0;
 	else
-		change_queue(books, 0, -1);
+		change_queue(account, 0, -1);
 	conn->handed = 0;
 }
 
 static __always_inline void finish_request(struct connection *conn, struct request_thread *thread,
-					   struct sidelane_request_books *books, const struct response *response)
+					   struct sidelane_request_account *account, const struct response *response)
 {
 	struct task_struct *task = response->task;
 	uint32_t cpu = response->cpu;
@@ -135,24 +135,24 @@ static __always_inline void finish_request(struct connection *conn, struct reque
 	uint64_t batch_ns = partners_batch_ns(cpu, now_ns);
 
 	if (conn->receiver != (uint32_t)task->pid) {
-		find_start(conn, thread, books, cpu);
+		find_start(conn, thread, account, cpu);
 		trace_started(conn, cpu);
 	}
 	conn->left--;
 	conn->sends = 1;
 	conn->too_late = conn->ended_by == SIDELANE_TRACE_ENDED_BY_CLIENT;
 	/* Before the record: an atomic addition waits for all earlier stores, and those to the ring are slow. */
-	__sync_fetch_and_add(&books->finished, 1);
+	__sync_fetch_and_add(&account->finished, 1);
 	if (load)
 		load->finished_number = conn->number;
-	leave_request(conn, thread, books);
+	leave_request(conn, thread, account);
 	thread->finished_ns = now_ns;
 	thread->batch_ns = batch_ns;
-	write_record(conn, books, response, batch_ns);
+	write_record(conn, account, response, batch_ns);
 	if (conn->left)
-		begin_next(conn, thread, books, task->pid, cpu, now_ns);
+		begin_next(conn, thread, account, task->pid, cpu, now_ns);
 	else if (thread->takes_over && !thread->running)
-		take_over(thread, books, true, now_ns);
+		take_over(thread, account, true, now_ns);
 	show_request(cpu, thread, now_ns, now_ns);
 	show_thread(thread, task->pid);
 	if (thread->running && thread->started_ns == now_ns)
@@ -171,14 +171,14 @@ int BPF_PROG(request_sent, struct sock *sock, int length, int flags)
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct tcp_sock *tcp = tcp_of(sock);
 	uint32_t identity = identity_of(task->tgid), service = number_of(identity);
-	struct sidelane_request_books *books = books_of(service);
-	if (!books || class_of(identity) != SIDELANE_LC || !tcp)
+	struct sidelane_request_account *account = account_of(service);
+	if (!account || class_of(identity) != SIDELANE_LC || !tcp)
 		return 0;
 	struct connection *conn = bpf_sk_storage_get(&connections, sock, 0, 0);
 	if (conn && conn->service && conn->service != service)
 		return 0;
 	if (!conn || !conn->number) {
-		__sync_fetch_and_add(&books->unasked, 1);
+		__sync_fetch_and_add(&account->unasked, 1);
 		return 0;
 	}
 	struct request_thread *thread = bpf_task_storage_get(&request_threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -195,10 +195,10 @@ int BPF_PROG(request_sent, struct sock *sock, int length, int flags)
 	};
 	trace_present(conn, response.cpu);
 	if (conn->left) {
-		finish_request(conn, thread, books, &response);
+		finish_request(conn, thread, account, &response);
 	} else {
 		conn->sends++;
-		write_record(conn, books, &response, partners_batch_ns(response.cpu, response.now_ns));
+		write_record(conn, account, &response, partners_batch_ns(response.cpu, response.now_ns));
 	}
 	return 0;
 }
@@ -226,14 +226,14 @@ static __always_inline bool is_unacknowledged(const struct sock *sock)
 }
 
 /* Records a request that ends without a response, or whose client did not wait for the response. */
-static __always_inline void tell_of_end(struct connection *conn, struct sidelane_request_books *books)
+static __always_inline void tell_of_end(struct connection *conn, struct sidelane_request_account *account)
 {
 	uint32_t service = conn->service;
 	void *ring = bpf_map_lookup_elem(&record_rings, &service);
 	struct sidelane_request_record *record = ring ? bpf_ringbuf_reserve(ring, sizeof(*record), 0) : 0;
 
 	if (ring && !record)
-		__sync_fetch_and_add(&books->dropped, 1);
+		__sync_fetch_and_add(&account->dropped, 1);
 	if (!record)
 		return;
 	*record = (struct sidelane_request_record){
@@ -252,11 +252,11 @@ static __always_inline void tell_of_end(struct connection *conn, struct sidelane
 }
 
 /* Records the arrival of a message whose client has left before a thread took it up. */
-static __always_inline void take_unread(struct connection *conn, struct sidelane_request_books *books)
+static __always_inline void take_unread(struct connection *conn, struct sidelane_request_account *account)
 {
 	struct message message = next_message(conn);
 
-	conn->number = new_number(books);
+	conn->number = new_number(account);
 	conn->arrived_ns = conn->started_ns = message.arrived_ns;
 	conn->queue_len = message.queue_len;
 	conn->waited = conn->receiver = 0;
@@ -271,9 +271,9 @@ int BPF_PROG(request_closed, const struct sock *sock, int old, int new)
 	if (new != TCP_CLOSE_WAIT && new != TCP_FIN_WAIT1 && new != TCP_CLOSE)
 		return 0;
 	struct connection *conn = bpf_sk_storage_get(&connections, (void *)sock, 0, 0);
-	struct sidelane_request_books *books = conn ? books_of(conn->service) : 0;
+	struct sidelane_request_account *account = conn ? account_of(conn->service) : 0;
 
-	if (!conn || !books)
+	if (!conn || !account)
 		return 0;
 	uint64_t now_ns = bpf_ktime_get_ns();
 	if (!conn->ended_by) {
@@ -286,12 +286,12 @@ int BPF_PROG(request_closed, const struct sock *sock, int old, int new)
 		return 0;
 	bool unread = !is_open(conn) && conn->ended_by == SIDELANE_TRACE_ENDED_BY_CLIENT && conn->taken != conn->arrived;
 	if (unread)
-		take_unread(conn, books);
+		take_unread(conn, account);
 	if (is_open(conn) || unread)
-		__sync_fetch_and_add(&books->unanswered, 1);
+		__sync_fetch_and_add(&account->unanswered, 1);
 	if (is_open(conn) || unread || in_vain)
-		tell_of_end(conn, books);
-	forget(conn, books);
+		tell_of_end(conn, account);
+	forget(conn, account);
 	return 0;
 }
 

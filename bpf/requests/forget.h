@@ -18,9 +18,9 @@ static __always_inline bool uncount_on_lane(struct connection *conn)
 }
 
 /* Forgets what is known of a connection that was not watched for a while, or has ended. */
-static __always_inline void forget(struct connection *conn, struct sidelane_request_books *books)
+static __always_inline void forget(struct connection *conn, struct sidelane_request_account *account)
 {
-	change_queue(books, -(int64_t)(conn->arrived - conn->taken), -(int64_t)conn->handed);
+	change_queue(account, -(int64_t)(conn->arrived - conn->taken), -(int64_t)conn->handed);
 	uncount_on_lane(conn);
 	conn->handed = conn->left = conn->sends = conn->number = conn->fresh = 0;
 	conn->taken = conn->arrived;

@@ -57,10 +57,10 @@ static __always_inline bool close_on_lane(uint32_t cpu, uint32_t on_lane, uint64
 /* Returns whether a request that starts has to wait for another one on the lane. */
 CHECKED_ALONE int is_kept_waiting(uint32_t cpu, uint64_t now_ns, uint32_t service)
 {
-	struct sidelane_request_books *books = books_of(service);
+	struct sidelane_request_account *account = account_of(service);
 	struct lane_load *load = lane_load(cpu);
 
-	if (!load || !books)
+	if (!load || !account)
 		return 0;
 	int waits = load_once(load->more) > 0;
 	for (uint32_t i = 0; i < LANE_OPEN; i++) {
@@ -68,10 +68,10 @@ CHECKED_ALONE int is_kept_waiting(uint32_t cpu, uint64_t now_ns, uint32_t servic
 		uint64_t number = load_once(place->number), asleep_ns = load_once(place->asleep_ns);
 		if (!number)
 			continue;
-		if (!asleep_ns || now_ns < asleep_ns + PARKED_NS || load_once(books->hands_over))
+		if (!asleep_ns || now_ns < asleep_ns + PARKED_NS || load_once(account->hands_over))
 			waits = 1;
 		else if (__sync_val_compare_and_swap(&place->number, number, 0) == number)
-			__sync_fetch_and_add(&books->parked, 1);
+			__sync_fetch_and_add(&account->parked, 1);
 	}
 	return waits;
 }
@@ -97,17 +97,17 @@ static __always_inline void note_sleep(struct request_thread *thread, uint64_t a
 /* Closes the thread's request when the thread is about to take up another one, which arrived at `arrived_ns`.
  * Returns whether the new one had to wait for it. It had not if the thread slept since, and its arrival woke the
  * thread. */
-static __always_inline bool leave_open(struct request_thread *thread, struct sidelane_request_books *books,
+static __always_inline bool leave_open(struct request_thread *thread, struct sidelane_request_account *account,
 				       uint64_t arrived_ns)
 {
 	struct open_request *place = own_place(thread);
 	uint64_t slept_ns = thread->sleeps[(thread->sleep_count - 1) & (SLEEPS - 1)].from_ns;
 
-	if (!place || load_once(books->hands_over))
+	if (!place || load_once(account->hands_over))
 		return false;
 	bool in_the_way = slept_ns < thread->started_ns || arrived_ns < slept_ns;
 	if (__sync_val_compare_and_swap(&place->number, thread->running, 0) == thread->running && !in_the_way)
-		__sync_fetch_and_add(&books->parked, 1);
+		__sync_fetch_and_add(&account->parked, 1);
 	return in_the_way;
 }
 

@@ -7,37 +7,37 @@
 
 #include "requests/state.h"
 
-static __always_inline uint32_t queue_len(struct sidelane_request_books *books)
+static __always_inline uint32_t queue_len(struct sidelane_request_account *account)
 {
-	int64_t queued = load_once(books->queued), handed = load_once(books->handed);
+	int64_t queued = load_once(account->queued), handed = load_once(account->handed);
 
 	return (queued > 0 ? queued : 0) + (handed > 0 ? handed : 0);
 }
 
 /* Publishes the length. Two CPUs may publish in either order, so each publishes again if the sum has changed. */
-static __always_inline uint32_t publish_queue_len(struct sidelane_request_books *books)
+static __always_inline uint32_t publish_queue_len(struct sidelane_request_account *account)
 {
-	uint32_t len = queue_len(books);
-	struct sidelane_service_word *service = service_word(books->service);
+	uint32_t len = queue_len(account);
+	struct sidelane_service_word *service = service_word(account->service);
 
 	if (!service)
 		return len;
 	__sync_lock_test_and_set(&service->queue_len, len);
-	if (queue_len(books) != len)
-		__sync_lock_test_and_set(&service->queue_len, queue_len(books));
+	if (queue_len(account) != len)
+		__sync_lock_test_and_set(&service->queue_len, queue_len(account));
 	return len;
 }
 
 /* Returns the queue's new length. For a trace without lanes only requests that are handed over are counted. */
-static __always_inline uint32_t change_queue(struct sidelane_request_books *books, int64_t queued, int64_t handed)
+static __always_inline uint32_t change_queue(struct sidelane_request_account *account, int64_t queued, int64_t handed)
 {
 	if (!settings.lanes && !handed)
 		return 0;
 	if (queued)
-		__sync_fetch_and_add(&books->queued, queued);
+		__sync_fetch_and_add(&account->queued, queued);
 	if (handed)
-		__sync_fetch_and_add(&books->handed, handed);
-	return publish_queue_len(books);
+		__sync_fetch_and_add(&account->handed, handed);
+	return publish_queue_len(account);
 }
 
 #endif

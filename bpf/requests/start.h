@@ -56,14 +56,14 @@ static __always_inline void take_messages(struct connection *conn, struct tcp_so
 
 /* Returns whether it arrived before another request on this lane had finished. */
 static __always_inline bool has_waited(struct connection *conn, struct message *message, struct request_thread *thread,
-				       struct sidelane_request_books *books, uint32_t cpu, uint64_t now_ns)
+				       struct sidelane_request_account *account, uint32_t cpu, uint64_t now_ns)
 {
 	struct lane_load *load = settings.lanes ? lane_load(cpu) : 0;
 	struct sidelane_request_word *word = request_word(cpu);
 
 	if (!load || !word)
 		return false;
-	bool behind_own = leave_open(thread, books, message->arrived_ns);
+	bool behind_own = leave_open(thread, account, message->arrived_ns);
 	if (is_kept_waiting(cpu, now_ns, conn->service) || behind_own)
 		return true;
 	bool own_predecessor = message->answered && load->finished_number == conn->number;
@@ -90,37 +90,38 @@ static __always_inline void begin_at(struct connection *conn, uint64_t arrived_n
 
 /* Counts a request that consists of several messages, or that several answers will follow: parts of one request and
  * several requests look the same. */
-static __always_inline void note_messages(struct connection *conn, uint32_t whole, struct sidelane_request_books *books)
+static __always_inline void note_messages(struct connection *conn, uint32_t whole,
+					  struct sidelane_request_account *account)
 {
 	bool was_one = conn->whole < 2;
 
 	conn->whole += whole;
 	if (was_one && conn->whole > 1)
-		__sync_fetch_and_add(&books->joined, 1);
+		__sync_fetch_and_add(&account->joined, 1);
 }
 
 /* Counts connections that had a second request. What client and service exchange first, as for TLS, looks like
  * requests, too; a connection with one request had none of that. */
-static __always_inline void note_second_request(struct connection *conn, struct sidelane_request_books *books)
+static __always_inline void note_second_request(struct connection *conn, struct sidelane_request_account *account)
 {
 	if (!conn->fresh || !conn->first_number)
 		return;
 	conn->fresh = 0;
-	__sync_fetch_and_add(&books->began, 1);
+	__sync_fetch_and_add(&account->began, 1);
 }
 
 static __always_inline void begin_request(struct connection *conn, struct taken *taken, struct request_thread *thread,
-					  struct sidelane_request_books *books, uint32_t cpu, uint64_t now_ns)
+					  struct sidelane_request_account *account, uint32_t cpu, uint64_t now_ns)
 {
-	conn->waited = has_waited(conn, &taken->first, thread, books, cpu, now_ns);
+	conn->waited = has_waited(conn, &taken->first, thread, account, cpu, now_ns);
 	conn->queue_len = taken->first.queue_len;
-	conn->number = new_number(books);
-	note_second_request(conn, books);
+	conn->number = new_number(account);
+	note_second_request(conn, account);
 	if (!conn->first_number)
 		conn->first_number = conn->number;
 	conn->left = taken->whole ?: 1;
 	conn->sends = conn->whole = 0;
-	note_messages(conn, taken->whole, books);
+	note_messages(conn, taken->whole, account);
 	conn->handed = thread->hands_over;
 	begin_at(conn, taken->first.arrived_ns, cpu, now_ns);
 	if (!conn->handed)
@@ -129,12 +130,12 @@ static __always_inline void begin_request(struct connection *conn, struct taken 
 
 /* Handles more data of a request that has not been answered; this may be the end of it. */
 static __always_inline void continue_request(struct connection *conn, struct taken *taken,
-					     struct request_thread *thread, struct sidelane_request_books *books,
+					     struct request_thread *thread, struct sidelane_request_account *account,
 					     uint32_t cpu, uint64_t now_ns)
 {
 	if (taken->whole)
 		conn->left += taken->whole - 1;
-	note_messages(conn, taken->whole, books);
+	note_messages(conn, taken->whole, account);
 	if (taken->last_arrived_ns <= conn->started_ns)
 		return;
 	bool counted = uncount_on_lane(conn);
@@ -147,11 +148,11 @@ static __always_inline void continue_request(struct connection *conn, struct tak
  * another address. No request of the service waits for its data. A receiver that is not known yet may become known. */
 static __always_inline void disown(struct connection *conn)
 {
-	struct sidelane_request_books *books = conn->service ? books_of(conn->service) : 0;
+	struct sidelane_request_account *account = conn->service ? account_of(conn->service) : 0;
 
-	if (!books)
+	if (!account)
 		return;
-	forget(conn, books);
+	forget(conn, account);
 	store_once(conn->foreign, 1);
 }
 
@@ -182,8 +183,8 @@ int BPF_PROG(request_received, struct sock *sock, int length, int flags)
 	if (load_once(conn->foreign))
 		store_once(conn->foreign, 0);
 	struct request_thread *thread = bpf_task_storage_get(&request_threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	struct sidelane_request_books *books = books_of(service);
-	if (!thread || !books)
+	struct sidelane_request_account *account = account_of(service);
+	if (!thread || !account)
 		return 0;
 	thread->service = service;
 
@@ -195,13 +196,13 @@ int BPF_PROG(request_received, struct sock *sock, int length, int flags)
 	if (begins && conn->number && conn->receiver == tid)
 		thread->hands_over = conn->by_other;
 	if (begins)
-		begin_request(conn, &taken, thread, books, cpu, now_ns);
+		begin_request(conn, &taken, thread, account, cpu, now_ns);
 	else
-		continue_request(conn, &taken, thread, books, cpu, now_ns);
+		continue_request(conn, &taken, thread, account, cpu, now_ns);
 	conn->receiver = tid;
 	conn->by_other = 0;
 	if (taken.whole || (begins && conn->handed))
-		change_queue(books, -(int64_t)taken.whole, begins && conn->handed);
+		change_queue(account, -(int64_t)taken.whole, begins && conn->handed);
 
 	if (conn->handed)
 		thread->running = 0;

@@ -36,7 +36,7 @@ struct sidelane_request_record *record_type;
 /* Counters of the requests of one service. Those that change with each request have a cache line of their own: the
  * CPU on which data arrives reads the second one. next_number to joined, and hands_over, are used by the kernel
  * program alone. */
-struct sidelane_request_books {
+struct sidelane_request_account {
 	uint64_t finished;    /*  0: requests answered */
 	uint64_t dropped;     /*  8: records that found the ring full */
 	uint64_t unasked;     /* 16: sends on a connection without a request */
@@ -67,8 +67,8 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, SIDELANE_NUMBERS);
 	__type(key, uint32_t);
-	__type(value, struct sidelane_request_books);
-} request_books SEC(".maps");
+	__type(value, struct sidelane_request_account);
+} request_account SEC(".maps");
 
 /* Where a service listens. */
 struct sidelane_listener {
@@ -116,9 +116,9 @@ struct {
 	__type(value, struct sidelane_thread_word);
 } thread_words SEC(".maps");
 
-/* The bell with which a mover of threads is woken: a thread of the service takes up a request on one of some CPUs,
+/* The wakeup of a program that moves threads: a thread of the service takes up a request on one of some CPUs,
  * or has answered its request on one of some. */
-struct sidelane_request_bell {
+struct sidelane_request_wakeup {
 	uint64_t armed;     /*  0: 1: the next event wakes the reader of the service's records, and sets this to 0 */
 	uint64_t begins[8]; /*  8: one bit a CPU */
 	uint64_t ends[8];   /* 72: the same */
@@ -130,8 +130,8 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, uint32_t);
-	__type(value, struct sidelane_request_bell);
-} request_bells SEC(".maps");
+	__type(value, struct sidelane_request_wakeup);
+} request_wakeups SEC(".maps");
 
 /* ---- From here on: the kernel program's own ---- */
 
@@ -178,7 +178,7 @@ struct connection {
 	uint32_t write_seq; /* end of the response at the last receive's return */
 	uint32_t receiver;  /* thread that received */
 	uint32_t by_other;  /* 1: another thread than the receiver answered */
-	uint32_t handed;    /* 1: counted in request_books.handed */
+	uint32_t handed;    /* 1: counted in request_account.handed */
 	uint32_t lane;      /* lane on which it was received */
 	uint32_t on_lane;   /* its place among the requests open on that lane, plus 1; 0 for none */
 	uint32_t whole;     /* messages of the request under way */
@@ -227,7 +227,7 @@ struct request_thread {
 	uint32_t hands_over;  /* 1: other threads answered what it received */
 	uint32_t takes_over;  /* 1: it answered what other threads received */
 	uint32_t service;     /* number of its service */
-	uint32_t holds;       /* 1: it has taken up one request of request_books.handed */
+	uint32_t holds;       /* 1: it has taken up one request of request_account.handed */
 	uint32_t sleep_count; /* wraps */
 	uint32_t word;        /* its place in thread_words, plus 1; 0 for none yet */
 	uint32_t lane;        /* lane on which `running` is open, if it is counted there */
@@ -271,9 +271,9 @@ struct {
 /* 1: in some service, a thread has answered what another one received. */
 uint32_t requests_are_handed_over;
 
-static __always_inline struct sidelane_request_books *books_of(uint32_t service)
+static __always_inline struct sidelane_request_account *account_of(uint32_t service)
 {
-	return bpf_map_lookup_elem(&request_books, &service);
+	return bpf_map_lookup_elem(&request_account, &service);
 }
 
 static __always_inline struct sidelane_request_word *request_word(uint32_t cpu)
@@ -286,9 +286,9 @@ static __always_inline struct lane_load *lane_load(uint32_t cpu)
 	return bpf_map_lookup_elem(&lane_loads, &cpu);
 }
 
-static __always_inline uint64_t new_number(struct sidelane_request_books *books)
+static __always_inline uint64_t new_number(struct sidelane_request_account *account)
 {
-	return __sync_fetch_and_add(&books->next_number, 1) + 1;
+	return __sync_fetch_and_add(&account->next_number, 1) + 1;
 }
 
 #endif

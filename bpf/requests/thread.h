@@ -106,18 +106,18 @@ static __always_inline void works_on(struct request_thread *thread, uint64_t num
 }
 
 /* Takes up a request that was handed over, if there is one: a worker is free. */
-static __always_inline void take_over(struct request_thread *thread, struct sidelane_request_books *books,
+static __always_inline void take_over(struct request_thread *thread, struct sidelane_request_account *account,
 				      bool waited, uint64_t now_ns)
 {
-	if (load_once(books->handed) <= 0) {
+	if (load_once(account->handed) <= 0) {
 		thread->running = 0;
 		return;
 	}
 	thread->holds = 1;
-	change_queue(books, 0, -1);
+	change_queue(account, 0, -1);
 	/* A request during which the thread slept keeps its number. */
 	if (!thread->running)
-		works_on(thread, new_number(books), now_ns, now_ns, waited);
+		works_on(thread, new_number(account), now_ns, now_ns, waited);
 }
 
 /* Returns when a worker took up the request that it answers now, which another thread received at `received_ns`. The
@@ -152,22 +152,22 @@ static __always_inline void thread_rests(struct request_thread *thread, uint32_t
 static __always_inline void thread_sleeps(struct task_struct *task, uint64_t now_ns)
 {
 	struct request_thread *thread = bpf_task_storage_get(&request_threads, task, 0, 0);
-	struct sidelane_request_books *books = thread ? books_of(thread->service) : 0;
+	struct sidelane_request_account *account = thread ? account_of(thread->service) : 0;
 
-	if (!thread || !books)
+	if (!thread || !account)
 		return;
 	thread->asleep_ns = now_ns;
 	note_sleep(thread, now_ns);
 	thread_rests(thread, task->pid);
 	if (thread->holds) {
 		thread->holds = 0;
-		change_queue(books, 0, 1);
+		change_queue(account, 0, 1);
 	}
 }
 
 static __always_inline void thread_woke(struct request_thread *thread, uint32_t tid, uint32_t cpu, uint64_t now_ns)
 {
-	struct sidelane_request_books *books = books_of(thread->service);
+	struct sidelane_request_account *account = account_of(thread->service);
 	struct sleep *sleep = &thread->sleeps[thread->sleep_count++ & (SLEEPS - 1)];
 
 	sleep->from_ns = thread->asleep_ns;
@@ -175,8 +175,8 @@ static __always_inline void thread_woke(struct request_thread *thread, uint32_t 
 	sleep->batch_ns = partners_batch_ns(cpu, now_ns);
 	thread->asleep_ns = 0;
 	note_sleep(thread, 0);
-	if (thread->takes_over && books) {
-		take_over(thread, books, false, now_ns);
+	if (thread->takes_over && account) {
+		take_over(thread, account, false, now_ns);
 		show_thread(thread, tid);
 	}
 }

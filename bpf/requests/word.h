@@ -48,11 +48,11 @@ static __always_inline bool has_cpu(const uint64_t *cpus, uint32_t cpu)
 }
 
 /* Wakes the reader if it sleeps, once. */
-static __noinline int ring_once(struct sidelane_request_bell *bell, uint32_t service)
+static __noinline int wake_once(struct sidelane_request_wakeup *wakeup, uint32_t service)
 {
 	void *ring = bpf_map_lookup_elem(&record_rings, &service);
 
-	if (!ring || !__sync_lock_test_and_set(&bell->armed, 0))
+	if (!ring || !__sync_lock_test_and_set(&wakeup->armed, 0))
 		return 0;
 	void *nothing = bpf_ringbuf_reserve(ring, sizeof(uint64_t), 0);
 	if (nothing)
@@ -63,10 +63,11 @@ static __noinline int ring_once(struct sidelane_request_bell *bell, uint32_t ser
 /* Rings if a reader waits for a thread that begins or ends work on this CPU. */
 static __always_inline void ring(uint32_t service, bool begins)
 {
-	struct sidelane_request_bell *bell = bpf_map_lookup_elem(&request_bells, &service);
+	struct sidelane_request_wakeup *wakeup = bpf_map_lookup_elem(&request_wakeups, &service);
 
-	if (bell && load_once(bell->armed) && has_cpu(begins ? bell->begins : bell->ends, bpf_get_smp_processor_id()))
-		ring_once(bell, service);
+	if (wakeup && load_once(wakeup->armed) &&
+	    has_cpu(begins ? wakeup->begins : wakeup->ends, bpf_get_smp_processor_id()))
+		wake_once(wakeup, service);
 }
 
 /* Writes the number. A reader never sees the start time of one request with the number of another. */

@@ -6,7 +6,7 @@
 #ifndef SIDELANE_SCX_TURN_H
 #define SIDELANE_SCX_TURN_H
 
-#include "lane/books.h"
+#include "lane/accounting.h"
 #include "scx/scx.h"
 
 /* Returns whether the turn was lent at any time. */

@@ -1,5 +1,5 @@
 //! The buckets of latency histograms in shared memory: 32 for each power of two, as `record` in the
-//! kernel program's `bpf/lane/books.h` chooses them.
+//! kernel program's `bpf/lane/accounting.h` chooses them.
 
 use crate::GATE_HIST_BUCKETS;
 use crate::sync::{AtomicU32, Ordering};
@@ -27,7 +27,7 @@ mod tests {
 
     #[test]
     fn buckets_are_those_of_the_kernel_program() {
-        // Worked by hand from `record` in bpf/lane/books.h.
+        // Worked by hand from `record` in bpf/lane/accounting.h.
         for (latency_ns, bucket) in [(0, 0), (31, 31), (32, 32), (63, 63), (64, 64), (65, 64), (1_000, 190)] {
             assert_eq!(hist_bucket(latency_ns), bucket, "{latency_ns} ns");
         }

@@ -44,7 +44,7 @@ pub fn own_number(number: u64) -> u64 {
     number & ((1 << NUMBER_BITS) - 1)
 }
 
-/// `struct sidelane_request_books` of `bpf/requests/state.h`.
+/// `struct sidelane_request_account` of `bpf/requests/state.h`.
 #[repr(C)]
 pub struct RequestBooks {
     finished: AtomicU64,
@@ -164,7 +164,7 @@ impl WatchedSockets {
         let (tracker, number) = (service.tracker(), service.number());
         let new = Self {
             number,
-            books: array(tracker.maps(), "request_books", NUMBERS)?,
+            books: array(tracker.maps(), "request_account", NUMBERS)?,
             ports: array(tracker.maps(), "service_ports", PORT_WORDS)?,
             listeners: handle(service, "listeners")?,
             listens: Mutex::default(),
@@ -324,7 +324,7 @@ mod tests {
     fn the_layout_is_the_kernel_programs() {
         assert_layout!(
             RequestBooks,
-            "sidelane_request_books",
+            "sidelane_request_account",
             finished,
             dropped,
             unasked,

@@ -9,7 +9,7 @@ use crate::identities::{NUMBERS, Number};
 use crate::mapped::MappedArray;
 use crate::tracker::array;
 use crate::tracker::error::TrackerError;
-use crate::tracker::parts::{BELLS, THREAD_WORDS, WORDS};
+use crate::tracker::parts::{THREAD_WORDS, WAKEUPS, WORDS};
 use crate::tracking::ServiceTracking;
 
 /// `struct sidelane_thread_word` of `bpf/requests/state.h`.
@@ -39,7 +39,7 @@ pub struct RequestOfThread {
     pub since_ns: u64,
 }
 
-/// `struct sidelane_request_bell` of `bpf/requests/state.h`.
+/// `struct sidelane_request_wakeup` of `bpf/requests/state.h`.
 #[repr(C)]
 struct RequestBell {
     armed: AtomicU64,
@@ -48,9 +48,9 @@ struct RequestBell {
 }
 
 /// One bit a CPU.
-type BellCpus = [AtomicU64; BELL_WORDS];
+type BellCpus = [AtomicU64; WAKEUP_WORDS];
 
-const BELL_WORDS: usize = 8;
+const WAKEUP_WORDS: usize = 8;
 
 /// The threads of one service.
 pub struct ThreadWords {
@@ -66,7 +66,7 @@ impl ThreadWords {
     /// When the memory cannot be mapped.
     pub fn map(service: &ServiceTracking) -> Result<Self, TrackerError> {
         let words = array(service.tracker().maps(), WORDS, THREAD_WORDS)?;
-        let bells = array(service.tracker().maps(), BELLS, NUMBERS)?;
+        let bells = array(service.tracker().maps(), WAKEUPS, NUMBERS)?;
         Ok(Self { number: service.number(), words, bells })
     }
 
@@ -93,8 +93,8 @@ impl ThreadWords {
 }
 
 fn set_cpus(words: &BellCpus, cpus: impl IntoIterator<Item = usize>) {
-    let mut masks = [0; BELL_WORDS];
-    for cpu in cpus.into_iter().filter(|cpu| *cpu < 64 * BELL_WORDS) {
+    let mut masks = [0; WAKEUP_WORDS];
+    for cpu in cpus.into_iter().filter(|cpu| *cpu < 64 * WAKEUP_WORDS) {
         masks[cpu / 64] |= 1 << (cpu % 64);
     }
     words.iter().zip(masks).for_each(|(word, mask)| word.store(mask, Ordering::Relaxed));
@@ -118,6 +118,6 @@ mod tests {
     #[test]
     fn the_layout_is_the_kernel_programs() {
         assert_layout!(ThreadWord, "sidelane_thread_word", tid, service, since_ns, number);
-        assert_layout!(RequestBell, "sidelane_request_bell", armed, begins, ends);
+        assert_layout!(RequestBell, "sidelane_request_wakeup", armed, begins, ends);
     }
 }

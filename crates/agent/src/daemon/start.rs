@@ -237,7 +237,7 @@ fn take_charge(
     let claims = owners.claim(online)?;
     let mut locks = owners.share().context("cannot share the claims")?;
     locks.push(claim.share()?);
-    let bell = config.lanes.as_ref().map(|_| tracker.halt_bell()).transpose()?;
+    let bell = config.lanes.as_ref().map(|_| tracker.halt_events()).transpose()?;
     let mut guardian = Guardian::start(&locks, bell).context("cannot start the guardian process")?;
     guardian.add([claim.undo(), Endpoints::undo()].into_iter().chain(claims))?;
     claim.announce()?;

@@ -148,7 +148,7 @@ impl Stage<'_> {
 
 /// Starts a guardian that holds these claims too, and is told by the tracker when this process stops.
 pub(super) fn start_guardian(claims: &[Claim], tracker: &Tracker) -> Result<Guardian> {
-    let bell = tracker.halt_bell()?;
+    let bell = tracker.halt_events()?;
     Guardian::start(&locks(claims)?, Some(bell)).context("cannot start the guardian process")
 }
 

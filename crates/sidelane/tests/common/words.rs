@@ -34,7 +34,7 @@ pub struct Words {
     holds: &'static [HoldWord],
     gates: &'static [GateWord],
     limits: &'static [LaneLimits],
-    halt_bell: &'static AtomicU64,
+    halt_events: &'static AtomicU64,
 }
 
 impl Words {
@@ -56,8 +56,8 @@ impl Words {
         let mut found = maps("hold_words").filter_map(|id| Some((id, mapped::<HoldWord>(id)?)));
         let (id, holds) = found.find(|(_, holds)| is_its(&holds[BATCH_LANE]))?;
         let (lanes, gates) = (beside(id, "lane_words")?, beside(id, "gate_words")?);
-        let halt_bell = written(nearest(id, "halt_bell")?)?;
-        Some(Self { lanes, holds, gates, limits: beside(id, "lane_limits")?, halt_bell })
+        let halt_events = written(nearest(id, "halt_events")?)?;
+        Some(Self { lanes, holds, gates, limits: beside(id, "lane_limits")?, halt_events })
     }
 
     /// Returns the state of the batch lane; `None`: its keeper is summoned.
@@ -152,7 +152,7 @@ impl Words {
 
     /// Returns the number of bytes that the kernel program has written to report halts of the run.
     pub fn halts_told(&self) -> u64 {
-        self.halt_bell.load(Ordering::Acquire)
+        self.halt_events.load(Ordering::Acquire)
     }
 
     /// Returns the lending limits of the batch lane.

@@ -28,7 +28,7 @@ use word::{GuardWord, threshold, value};
 use crate::mapped::MappedArray;
 use crate::summons::SummonsRing;
 use crate::tracker::error::bpf;
-use crate::tracker::parts::{GUARD_BELL, GUARD_EVENTS, GUARD_WORDS};
+use crate::tracker::parts::{GUARD_CROSSINGS, GUARD_EVENTS, GUARD_WORDS};
 use crate::tracker::{Tracker, array};
 
 /// Settings for reading the counters.
@@ -123,7 +123,7 @@ impl Interference {
     ) -> Result<Self, NoCounters> {
         let words = array(tracker.maps(), GUARD_WORDS, tracker.memory().cpu_count())?;
         let keep = |map: &str| MapHandle::try_from(tracker.map(map)).map_err(bpf("keep the counters' maps"));
-        let bell = keep(GUARD_BELL)?.as_fd().try_clone_to_owned().map_err(NoCounters::Bell)?;
+        let bell = keep(GUARD_CROSSINGS)?.as_fd().try_clone_to_owned().map_err(NoCounters::Bell)?;
         let mut new = Self {
             formula: formula.clone(),
             windows,

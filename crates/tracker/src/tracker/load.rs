@@ -19,7 +19,7 @@ use crate::trace::parts::{leave_out, prepare_map};
 
 use super::error::{TrackerError, bpf};
 use super::parts::{
-    BELLS, THREAD_WORDS, WORDS, choose_programs, prepare_counter_map, prepare_guard_map, prepare_request_map,
+    THREAD_WORDS, WAKEUPS, WORDS, choose_programs, prepare_counter_map, prepare_guard_map, prepare_request_map,
 };
 use super::purpose::{Extension, LaneLending, Purpose};
 use sidelane_host::cpulist::CpuSet;
@@ -193,7 +193,7 @@ fn entries_of(name: &str, purpose: &Purpose, cpu_count: usize) -> Option<usize> 
         SELF_CHECKING => Some(Promises::words(purpose.lends(|lent| lent.self_checking))),
         PROCESSES => Some(Identities::words()),
         WORDS => purpose.has_threads().then_some(THREAD_WORDS),
-        BELLS => purpose.has_threads().then_some(NUMBERS),
+        WAKEUPS => purpose.has_threads().then_some(NUMBERS),
         _ => None,
     }
 }

@@ -216,8 +216,8 @@ impl Tracker {
 
     /// Returns the ring that the program writes to when a thread of this process is stopped, traced or frozen: another
     /// process sleeps on it, as a [`SummonsRing`]. It stays silent if no lanes are lent.
-    pub fn halt_bell(&self) -> io::Result<OwnedFd> {
-        self.share("halt_bell")
+    pub fn halt_events(&self) -> io::Result<OwnedFd> {
+        self.share("halt_events")
     }
 
     /// Returns the ring of alarms: batch does not leave a lane. One reader at a time.

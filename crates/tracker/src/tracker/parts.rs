@@ -8,13 +8,13 @@ const PROGRAM_PREFIX: &str = "request_";
 /// Their own maps. Request words, which other programs read, always have an entry.
 const REQUEST_MAPS: [&str; 9] = [
     "service_ports",
-    "request_books",
+    "request_account",
     "listeners",
     "record_rings",
     "connections",
     "request_threads",
     WORDS,
-    BELLS,
+    WAKEUPS,
     LOADS,
 ];
 /// The maps of counters, one for each of a pair: see [`crate::counters`].
@@ -25,7 +25,7 @@ const LOADS: &str = "lane_loads";
 /// The request of each thread.
 pub const WORDS: &str = "thread_words";
 /// The bells of readers that sleep until a request is taken up, or answered.
-pub const BELLS: &str = "request_bells";
+pub const WAKEUPS: &str = "request_wakeups";
 /// The most threads of all services whose requests are shown at once: `SIDELANE_THREAD_WORDS` of
 /// `bpf/requests/state.h`.
 pub const THREAD_WORDS: usize = 512;
@@ -62,13 +62,13 @@ pub fn prepare_counter_map(map: &mut OpenMapMut<'_>, counted: bool) -> libbpf_rs
 /// The counters' events, the words, the timers and the bell of [`crate::interference`].
 pub const GUARD_EVENTS: &str = "guard_events";
 pub const GUARD_WORDS: &str = "guard_words";
-pub const GUARD_BELL: &str = "guard_bell";
+pub const GUARD_CROSSINGS: &str = "guard_crossings";
 const GUARD_TIMERS: &str = "guard_timers";
 
 /// Leaves a map out unless interference is counted, and gives it its size if it is.
 pub fn prepare_guard_map(map: &mut OpenMapMut<'_>, counted: bool, cpu_count: usize) -> libbpf_rs::Result<()> {
     let name = map.name().to_string_lossy().into_owned();
-    if [GUARD_EVENTS, GUARD_WORDS, GUARD_BELL, GUARD_TIMERS].contains(&name.as_str()) {
+    if [GUARD_EVENTS, GUARD_WORDS, GUARD_CROSSINGS, GUARD_TIMERS].contains(&name.as_str()) {
         map.set_autocreate(counted)?;
     }
     match name.as_str() {
