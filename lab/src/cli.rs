@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use sidelane::cli::{EXIT_CODES, Internal, JsonFile, PatienceArgs, ResultFiles, TableArgs};
+use sidelane::cli::{EXIT_CODES, Internal, JsonFile, ResultFiles, RoundArgs, TableArgs};
 use sidelane_host::units::parse_time;
 use sidelane_policy::borrow::Objective;
 use sidelane_requests::objective::parse_objective;
 
-use crate::bench::guard::{Source, Variant};
+use crate::bench::guard::{GuardVariant, Source};
 use crate::bench::hurry::LITTLE_SPEED;
 use crate::bench::tail::Part;
 use crate::experiment::sibling::Carrier;
@@ -34,7 +34,7 @@ pub enum Verb {
     Bench(Bench),
     /// The programs that experiments run
     #[command(flatten)]
-    Program(sidelane_programs::Command),
+    Program(sidelane_programs::LabCommand),
     /// What Sidelane starts of its own program
     #[command(flatten)]
     Internal(Internal),
@@ -70,7 +70,7 @@ pub struct DemoArgs {
     pub check: bool,
     /// How far it goes on
     #[command(flatten)]
-    pub patience: PatienceArgs,
+    pub patience: RoundArgs,
     /// The core
     #[command(flatten)]
     pub core: CoreArgs,
@@ -127,7 +127,7 @@ pub enum Bench {
 pub struct PairArgs {
     /// How far it goes on
     #[command(flatten)]
-    pub patience: PatienceArgs,
+    pub patience: RoundArgs,
     /// The lane pair to measure on
     #[arg(long, value_name = "REQUEST:BATCH", default_value = "0:1")]
     pub lanes: String,
@@ -145,7 +145,7 @@ pub struct PairArgs {
 pub struct ObserveBenchArgs {
     /// How far it goes on
     #[command(flatten)]
-    pub patience: PatienceArgs,
+    pub patience: RoundArgs,
     /// The target's lane and the observer's
     #[arg(long, value_name = "TARGET:OBSERVER", default_value = "0:1")]
     pub lanes: String,
@@ -160,7 +160,7 @@ pub struct ObserveBenchArgs {
 pub struct LanesArgs {
     /// How far it goes on
     #[command(flatten)]
-    pub patience: PatienceArgs,
+    pub patience: RoundArgs,
     /// The core
     #[command(flatten)]
     pub core: CoreArgs,
@@ -187,13 +187,13 @@ pub struct LanesArgs {
 pub struct GuardArgs {
     /// How far it goes on
     #[command(flatten)]
-    pub patience: PatienceArgs,
+    pub patience: RoundArgs,
     /// The core
     #[command(flatten)]
     pub core: CoreArgs,
     /// The ways of sharing to measure, besides the stores alone [default: all]
     #[arg(long, value_name = "WAY", value_enum, value_delimiter = ',')]
-    pub ways: Option<Vec<Variant>>,
+    pub ways: Option<Vec<GuardVariant>>,
     /// The stores to ask [default: all, or Redis and memcached with --quick]
     #[arg(long, value_name = "STORE", value_enum, value_delimiter = ',')]
     pub stores: Option<Vec<Store>>,
@@ -215,7 +215,7 @@ pub struct GuardArgs {
 pub struct TailArgs {
     /// How far it goes on
     #[command(flatten)]
-    pub patience: PatienceArgs,
+    pub patience: RoundArgs,
     /// The request lane and the batch lane [default: two SMT siblings, or CPUs 0 and 1]
     #[arg(long, value_name = "REQUEST:BATCH")]
     pub lanes: Option<String>,
@@ -236,7 +236,7 @@ pub struct TailArgs {
 pub struct HurryBenchArgs {
     /// How far it goes on
     #[command(flatten)]
-    pub patience: PatienceArgs,
+    pub patience: RoundArgs,
     /// The big core and the little one
     #[arg(long, value_name = "BIG:LITTLE", default_value = "0:1")]
     pub cores: String,
@@ -278,7 +278,7 @@ pub struct ParityArgs {
     pub scenario: PathBuf,
     /// How far it goes on
     #[command(flatten)]
-    pub patience: PatienceArgs,
+    pub patience: RoundArgs,
     /// The core
     #[command(flatten)]
     pub core: CoreArgs,
@@ -299,7 +299,7 @@ pub struct ParityArgs {
 pub struct SiblingArgs {
     /// How far it goes on
     #[command(flatten)]
-    pub patience: PatienceArgs,
+    pub patience: RoundArgs,
     /// Two CPUs that share no core [default: CPUs 0 and 1]
     #[arg(long, value_name = "REQUEST:BATCH")]
     pub lanes: Option<String>,

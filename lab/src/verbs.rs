@@ -6,7 +6,7 @@ use anyhow::Result;
 use sidelane::verbs::run_internal;
 use sidelane::verbs::show::{check_files, check_json, check_table, show, show_tables};
 use sidelane_report::{Column, ResultFile, terminal};
-use sidelane_stats::rounds::Patience;
+use sidelane_stats::rounds::RoundOptions;
 
 use crate::bench;
 use crate::bench::guard::GuardOptions;
@@ -69,7 +69,7 @@ fn demonstrate(args: DemoArgs) -> Result<u8> {
 }
 
 /// Runs a bench that needs a pair of lanes, and no more.
-fn bench_pair(args: PairArgs, run: fn(&str, Patience) -> Result<ResultFile>) -> Result<u8> {
+fn bench_pair(args: PairArgs, run: fn(&str, RoundOptions) -> Result<ResultFile>) -> Result<u8> {
     check_json(&args.json)?;
     check_table(&args.table)?;
     let result = run(&args.lanes, args.patience.into())?;

@@ -1,19 +1,19 @@
 //! The policy that the file names, made for this machine.
 
-use sidelane_policy::cpus::{Actions, Observation, Reason};
+use sidelane_policy::cpus::{CpuActions, CpuReason, MachineObservation};
 use sidelane_policy::holmes::{Holmes, HolmesConfig};
 use sidelane_policy::perfiso::{PerfIso, PerfIsoConfig};
 use sidelane_policy::unmanaged::Unmanaged;
 use sidelane_policy::{Nanos, Policy};
 
-use super::config::{Kind, OnMachine, PolicyConfig};
+use super::config::{Kind, MachineConfig, PolicyConfig};
 use sidelane_rollback::cpu_mask::mask;
 
 /// A policy of CPUs, of any kind.
-pub type AnyPolicy = Box<dyn Policy<Observation = Observation, Actions = Actions, Reason = Reason>>;
+pub type AnyPolicy = Box<dyn Policy<Observation = MachineObservation, Actions = CpuActions, Reason = CpuReason>>;
 
 /// Makes the policy.
-pub fn choose(config: &PolicyConfig, here: &OnMachine) -> AnyPolicy {
+pub fn choose(config: &PolicyConfig, here: &MachineConfig) -> AnyPolicy {
     let floor = config.floor as usize;
     match &config.kind {
         Kind::Holmes(holmes) => {

@@ -19,7 +19,7 @@ use sidelane_host::eventfd::EventFd;
 use sidelane_requests::search::{Answer, Question, Search};
 
 use super::config::Config;
-use super::discover::{Birthplace, Changes, Container, ContainerId, Finder, FoundService, Lack, ServiceId};
+use super::discover::{Birthplace, Changes, Container, ContainerId, DiscoveryProblem, Finder, FoundService, ServiceId};
 
 /// Pause after the kernel had no memory for a wait.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Report of the helper.
 pub enum Report {
     /// A look with changes.
-    Looked(Box<Looked>),
+    Looked(Box<MachineScan>),
     /// The first look after another file was read, with all services and containers.
     Reloaded(Box<Reloaded>),
     /// The place where requests of a service can be seen.
@@ -35,11 +35,11 @@ pub enum Report {
 }
 
 /// The result of a look at the machine.
-pub struct Looked {
+pub struct MachineScan {
     /// Services and containers that came and went since the last report.
     pub changes: Changes,
     /// Things that the file names and the machine lacks.
-    pub lacks: Vec<Lack>,
+    pub lacks: Vec<DiscoveryProblem>,
     /// The groups in which new batch is made.
     pub birthplaces: Vec<Birthplace>,
 }
@@ -47,7 +47,7 @@ pub struct Looked {
 /// Everything that the new file names and the machine has.
 pub struct Reloaded {
     /// The first look by the new file.
-    pub looked: Looked,
+    pub looked: MachineScan,
     /// All services.
     pub services: BTreeMap<ServiceId, FoundService>,
     /// All containers.
@@ -178,7 +178,7 @@ struct Worker {
     reported: Arc<EventFd>,
     reports: Sender<Report>,
     /// Lacks and birthplaces of the last report.
-    told: (Vec<Lack>, Vec<Birthplace>),
+    told: (Vec<DiscoveryProblem>, Vec<Birthplace>),
 }
 
 impl Worker {
@@ -226,11 +226,11 @@ impl Worker {
         }
     }
 
-    fn looked(&mut self) -> Looked {
+    fn looked(&mut self) -> MachineScan {
         let changes = self.finder.look(now_ns());
         let (lacks, birthplaces) = (self.finder.lacks(), self.finder.birthplaces().to_vec());
         self.told = (lacks.clone(), birthplaces.clone());
-        Looked { changes, lacks, birthplaces }
+        MachineScan { changes, lacks, birthplaces }
     }
 
     fn reload(&mut self, config: &Config) {

@@ -8,11 +8,11 @@ use anyhow::{Context, Result, ensure};
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::Nanos;
-use sidelane_policy::cpus::{BatchShares, Cores, CpuMask, Inflation, MAX_CPUS, Silence};
+use sidelane_policy::cpus::{BatchShares, CoreTopology, CpuMask, Inconclusive, Inflation, MAX_CPUS};
 use sidelane_tracker::interference::Interference;
 use sidelane_tracker::tracker::Tracker;
 
-use super::config::{ActiveSource, OnMachine};
+use super::config::{ActiveSource, MachineConfig};
 use super::counter_contention::CounterContention;
 use super::observation::Span;
 use super::tracked::Tracked;
@@ -26,7 +26,7 @@ pub enum InterferenceSource {
     /// No source: the policy does not use interference.
     None,
     /// Counters that the kernel program reads.
-    Counters(Box<Counters>),
+    Counters(Box<OpenCounters>),
     /// The services' own request times.
     Latency(Box<LatencyRise>),
     /// A recording.
@@ -35,15 +35,15 @@ pub enum InterferenceSource {
 
 impl InterferenceSource {
     /// Starts the source that the file asks for on this machine. The tracker was loaded for it.
-    pub fn start(here: &OnMachine, is_needed: bool, tracker: &Tracker) -> Result<Self> {
-        match &here.told {
+    pub fn start(here: &MachineConfig, is_needed: bool, tracker: &Tracker) -> Result<Self> {
+        match &here.source {
             _ if !is_needed => Ok(Self::None),
             ActiveSource::Latency => Ok(Self::Latency(Box::new(LatencyRise::new(here.cores.clone())))),
             ActiveSource::Counters(formula) => {
                 let opened = Interference::open(formula, &here.online, tracker);
                 let opened = opened.context("cannot count interference; write [metric] source = \"latency\"")?;
                 let counters =
-                    Counters { open: opened, cpus: here.online.clone(), contention: CounterContention::default() };
+                    OpenCounters { open: opened, cpus: here.online.clone(), contention: CounterContention::default() };
                 Ok(Self::Counters(Box::new(counters)))
             }
             ActiveSource::Replay(file) => Ok(Self::Replay(Replayed::start(file)?)),
@@ -51,9 +51,9 @@ impl InterferenceSource {
     }
 
     /// Starts the source on a tracker that runs already, and was loaded for a policy that does not use interference.
-    pub fn start_late(here: &OnMachine, tracker: &Tracker) -> Result<Self> {
+    pub fn start_late(here: &MachineConfig, tracker: &Tracker) -> Result<Self> {
         let purpose = tracker.purpose();
-        let is_loaded = match &here.told {
+        let is_loaded = match &here.source {
             ActiveSource::Latency => purpose.has_requests(),
             ActiveSource::Counters(_) => purpose.has_interference(),
             ActiveSource::Replay(_) => true,
@@ -89,14 +89,14 @@ impl InterferenceSource {
     }
 
     /// Sets the cores.
-    pub fn has_cores(&mut self, cores: &Cores) {
+    pub fn has_cores(&mut self, cores: &CoreTopology) {
         if let Self::Latency(rise) = self {
             rise.cores = cores.clone();
         }
     }
 
     /// Returns the source as text.
-    pub fn words(&self) -> String {
+    pub fn text(&self) -> String {
         match self {
             Self::None => "nothing: the policy does not go by it".to_owned(),
             Self::Counters(counters) => format!("counters: {}", counters.open.formula()),
@@ -143,7 +143,7 @@ impl InterferenceSource {
     /// Returns a descriptor that becomes readable when a value has crossed the threshold beside batch.
     pub fn eventfd(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Self::Counters(counters) => Some(counters.open.bell()),
+            Self::Counters(counters) => Some(counters.open.event_fd()),
             _ => None,
         }
     }
@@ -168,7 +168,7 @@ impl InterferenceSource {
     /// Returns a CPU on which other programs have the counters, and the share of time in percent, if a note is due.
     pub fn shared(&mut self, now_ns: Nanos) -> Option<(u32, u64)> {
         let Self::Counters(counters) = self else { return None };
-        let Counters { open, cpus, contention } = &mut **counters;
+        let OpenCounters { open, cpus, contention } = &mut **counters;
         contention.look(now_ns, cpus.iter().map(|cpu| (cpu, open.counted(cpu))))
     }
 
@@ -179,7 +179,7 @@ impl InterferenceSource {
 }
 
 /// Counters that are open.
-pub struct Counters {
+pub struct OpenCounters {
     open: Interference,
     cpus: CpuSet,
     /// Share of time in which other programs have the counters.
@@ -213,7 +213,7 @@ impl Replayed {
 
 /// Rise in latency beside batch: of each service, and on each CPU on which a service ran.
 pub struct LatencyRise {
-    cores: Cores,
+    cores: CoreTopology,
     /// Services by slot.
     services: Vec<(u32, Inflation)>,
     values: Vec<Option<f64>>,
@@ -221,7 +221,7 @@ pub struct LatencyRise {
 
 impl LatencyRise {
     /// Makes a source without values.
-    pub fn new(cores: Cores) -> Self {
+    pub fn new(cores: CoreTopology) -> Self {
         Self { cores, services: Vec::new(), values: vec![None; MAX_CPUS] }
     }
 
@@ -248,7 +248,7 @@ impl LatencyRise {
     }
 
     /// Returns why the rise of a service is unknown, if it has been for long.
-    pub fn silence(&self, number: u32) -> Option<Silence> {
+    pub fn silence(&self, number: u32) -> Option<Inconclusive> {
         self.services.iter().find(|(other, _)| *other == number)?.1.silence()
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use sidelane_policy::cpus::{Action, Observation, Reason};
+use sidelane_policy::cpus::{CpuAction, CpuReason, MachineObservation};
 
 use super::tracked::Tracked;
 use sidelane_diagnostics::audit::{Audit, Line};
@@ -16,11 +16,11 @@ pub type CpuAudit = Audit<CpuLine>;
 #[derive(Clone, Debug)]
 pub struct CpuLine {
     /// Action that was decided.
-    pub action: Action,
+    pub action: CpuAction,
     /// Name of the container or service, from the file or the machine.
     pub name: Arc<str>,
     /// Reason of the decision.
-    pub why: Reason,
+    pub why: CpuReason,
     /// Observation on which it was made.
     pub seen: LoggedObservation,
 }
@@ -42,7 +42,7 @@ pub struct LoggedObservation {
 
 impl LoggedObservation {
     /// Returns the values of an observation.
-    pub fn of(seen: &Observation, threshold: Option<f64>) -> Self {
+    pub fn of(seen: &MachineObservation, threshold: Option<f64>) -> Self {
         let online = || seen.cpus.iter().enumerate().filter(|(_, cpu)| cpu.online);
         let most = online().filter_map(|(number, cpu)| Some((cpu.interference?, number as u32)));
         Self {
@@ -84,48 +84,48 @@ impl Line for CpuLine {
 }
 
 /// Returns the kind of the action's target, a word for the action, and the CPUs.
-pub fn in_words(action: Action) -> (&'static str, &'static str, Option<String>) {
+pub fn in_words(action: CpuAction) -> (&'static str, &'static str, Option<String>) {
     match action {
-        Action::Confine { cpus, .. } => ("container", "confine", Some(cpus.to_string())),
-        Action::Pause { .. } => ("container", "pause", None),
-        Action::Place { cpus, .. } => ("service", "place", Some(cpus.to_string())),
+        CpuAction::Confine { cpus, .. } => ("container", "confine", Some(cpus.to_string())),
+        CpuAction::Pause { .. } => ("container", "pause", None),
+        CpuAction::Place { cpus, .. } => ("service", "place", Some(cpus.to_string())),
     }
 }
 
 /// Returns the action as a sentence.
-pub fn sentence(action: Action, name: &str) -> String {
+pub fn sentence(action: CpuAction, name: &str) -> String {
     match action {
-        Action::Confine { cpus, .. } => format!("run {name} on CPUs {}", set(&cpus)),
-        Action::Pause { .. } => format!("pause {name}"),
-        Action::Place { cpus, .. } => format!("place {name} on CPUs {}", set(&cpus)),
+        CpuAction::Confine { cpus, .. } => format!("run {name} on CPUs {}", set(&cpus)),
+        CpuAction::Pause { .. } => format!("pause {name}"),
+        CpuAction::Place { cpus, .. } => format!("place {name} on CPUs {}", set(&cpus)),
     }
 }
 
 /// Returns the name of the action's target.
-pub fn name_of(action: Action, tracked: &Tracked) -> Arc<str> {
+pub fn name_of(action: CpuAction, tracked: &Tracked) -> Arc<str> {
     let container = |place| tracked.containers.get(place).map(|contained| contained.container.name.as_str());
     let service = |place| tracked.services.get(place).map(|served| served.found.name.as_str());
     let name = match action {
-        Action::Confine { container: place, .. } | Action::Pause { container: place } => container(place),
-        Action::Place { service: place, .. } => service(place),
+        CpuAction::Confine { container: place, .. } | CpuAction::Pause { container: place } => container(place),
+        CpuAction::Place { service: place, .. } => service(place),
     };
     name.unwrap_or("who is gone").into()
 }
 
 #[cfg(test)]
 mod tests {
-    use sidelane_policy::cpus::{CpuMask, CpuSeen};
+    use sidelane_policy::cpus::{CpuMask, CpuObservation};
 
     use super::*;
 
     #[test]
     fn log_line_has_container_action_reason_and_observation() {
-        let mut seen = Observation::default();
-        seen.cpus[3] = CpuSeen { online: true, busy: 1.0, serving: 0.5, interference: Some(41.5) };
+        let mut seen = MachineObservation::default();
+        seen.cpus[3] = CpuObservation { online: true, busy: 1.0, serving: 0.5, interference: Some(41.5) };
         let cpus: CpuMask = [1, 2].into_iter().collect();
-        let action = Action::Confine { container: 7, cpus };
+        let action = CpuAction::Confine { container: 7, cpus };
         let seen = LoggedObservation::of(&seen, Some(40.0));
-        let line = CpuLine { action, name: "/batch/a".into(), why: Reason::Interference, seen };
+        let line = CpuLine { action, name: "/batch/a".into(), why: CpuReason::Interference, seen };
         let told = Value::Object(line.fields());
         let expected = json!({
             "container": "/batch/a", "action": "confine", "cpus": "1-2",

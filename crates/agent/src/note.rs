@@ -3,7 +3,7 @@
 use sidelane_diagnostics::diagnostics;
 use sidelane_diagnostics::note::Note;
 use sidelane_lanes::note::LaneNote;
-use sidelane_policy::cpus::Silence;
+use sidelane_policy::cpus::Inconclusive;
 use sidelane_requests::RequestNote;
 
 diagnostics! {
@@ -117,11 +117,11 @@ diagnostics! {
 
 impl AgentNote {
     /// Returns the note on why interference with a service is unknown.
-    pub(crate) fn of_silence(silence: Silence, service: String) -> Self {
+    pub(crate) fn of_silence(silence: Inconclusive, service: String) -> Self {
         match silence {
-            Silence::NoSiblings => Self::HarmWithoutSiblings { service },
-            Silence::NoBaseline => Self::HarmWithoutBaseline { service },
-            Silence::Between => Self::HarmBetween { service },
+            Inconclusive::NoSiblings => Self::HarmWithoutSiblings { service },
+            Inconclusive::NoBaseline => Self::HarmWithoutBaseline { service },
+            Inconclusive::Between => Self::HarmBetween { service },
         }
     }
 

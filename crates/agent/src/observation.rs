@@ -2,7 +2,9 @@
 
 use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::Nanos;
-use sidelane_policy::cpus::{ContainerSeen, CpuMask, CpuSeen, MAX_CPUS, Observation, ServiceSeen};
+use sidelane_policy::cpus::{
+    ContainerObservation, CpuMask, CpuObservation, MAX_CPUS, MachineObservation, ServiceObservation,
+};
 use sidelane_tracker::identities::Identity;
 use sidelane_tracker::shares::Shares;
 use sidelane_tracker::tracker::LaneMemory;
@@ -90,7 +92,7 @@ impl Sampler {
 /// Fills the input of a policy. `usable` are the CPUs that are online and claimed by the agent, without the lanes from
 /// which batch is evicted; `closed` are the CPUs of these lanes' cores.
 pub fn fill(
-    seen: &mut Observation,
+    seen: &mut MachineObservation,
     span: &Span,
     tracked: &Tracked,
     usable: &CpuSet,
@@ -100,10 +102,10 @@ pub fn fill(
     // CPUs that this machine cannot have are left out.
     seen.cpus.iter_mut().take(span.cpus.len()).enumerate().for_each(|(cpu, out)| {
         let online = usable.contains(cpu as u32);
-        *out = if online { look_at(span, cpu, interference(cpu as u32)) } else { CpuSeen::default() };
+        *out = if online { look_at(span, cpu, interference(cpu as u32)) } else { CpuObservation::default() };
     });
     seen.services.iter_mut().enumerate().for_each(|(place, out)| {
-        *out = tracked.services.get(place).map(|served| ServiceSeen {
+        *out = tracked.services.get(place).map(|served| ServiceObservation {
             allowed: served.allowed,
             ran_on: span.ran_on(served.tracked.tracking.identity()),
             may_be_placed: served.found.settings.may_be_placed,
@@ -114,17 +116,19 @@ pub fn fill(
             let (wanted, priority) = (contained.container.wanted.cpus, contained.container.priority);
             let as_found = contained.allowed.and(closed).is_empty();
             let (allowed, can_pause) = (contained.allowed.without(closed), contained.can_pause);
-            ContainerSeen { allowed, as_found, can_pause, wanted, priority }
+            ContainerObservation { allowed, as_found, can_pause, wanted, priority }
         });
     });
 }
 
-fn look_at(span: &Span, cpu: usize, interference: Option<f64>) -> CpuSeen {
-    let Some(shares) = span.of(cpu) else { return CpuSeen { online: true, interference, ..CpuSeen::default() } };
+fn look_at(span: &Span, cpu: usize, interference: Option<f64>) -> CpuObservation {
+    let Some(shares) = span.of(cpu) else {
+        return CpuObservation { online: true, interference, ..CpuObservation::default() };
+    };
     // Shares of the time that was counted on this CPU: its last sample may be older than those of the others.
     let share = |part_ns: Nanos| part_ns as f64 / shares.all_ns().max(1) as f64;
     let busy_ns = shares.all_ns().saturating_sub(shares.idle_ns);
-    CpuSeen { online: true, busy: share(busy_ns), serving: share(shares.services_ns()), interference }
+    CpuObservation { online: true, busy: share(busy_ns), serving: share(shares.services_ns()), interference }
 }
 
 #[cfg(test)]

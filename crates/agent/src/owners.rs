@@ -66,7 +66,7 @@ impl fmt::Display for Owner {
 /// Error for a thing that has another owner.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{thing} belongs to {owner}")]
-pub struct Owned {
+pub struct OwnedElsewhere {
     /// The thing.
     pub thing: Thing,
     /// Owner of the thing.
@@ -82,9 +82,9 @@ pub struct Owners {
 
 impl Owners {
     /// Gives the thing to this owner, unless it has another one.
-    pub fn take(&mut self, thing: Thing, owner: Owner) -> Result<(), Owned> {
+    pub fn take(&mut self, thing: Thing, owner: Owner) -> Result<(), OwnedElsewhere> {
         match self.table.get(&thing) {
-            Some(other) if *other != owner => Err(Owned { thing, owner: other.clone() }),
+            Some(other) if *other != owner => Err(OwnedElsewhere { thing, owner: other.clone() }),
             _ => {
                 self.table.insert(thing, owner);
                 Ok(())
@@ -93,10 +93,10 @@ impl Owners {
     }
 
     /// Passes the thing from its owner to another one.
-    pub fn pass_on(&mut self, thing: &Thing, from: &Owner, to: Owner) -> Result<(), Owned> {
+    pub fn pass_on(&mut self, thing: &Thing, from: &Owner, to: Owner) -> Result<(), OwnedElsewhere> {
         match self.table.get_mut(thing) {
             Some(owner) if owner == from => *owner = to,
-            Some(owner) => return Err(Owned { thing: thing.clone(), owner: owner.clone() }),
+            Some(owner) => return Err(OwnedElsewhere { thing: thing.clone(), owner: owner.clone() }),
             None => drop(self.table.insert(thing.clone(), to)),
         }
         Ok(())
@@ -208,7 +208,7 @@ mod tests {
                 let taken = table.take(thing.clone(), owner.clone());
                 match before.clone().filter(|other| *other != owner) {
                     Some(other) => {
-                        prop_assert_eq!(taken, Err(Owned { thing: thing.clone(), owner: other.clone() }));
+                        prop_assert_eq!(taken, Err(OwnedElsewhere { thing: thing.clone(), owner: other.clone() }));
                         prop_assert_eq!(table.of(&thing), Some(&other));
                     }
                     None => prop_assert_eq!(table.of(&thing), Some(&owner)),

@@ -2,7 +2,7 @@
 
 /// A table with the number of slots that a policy knows.
 #[derive(Debug)]
-pub struct Places<T> {
+pub struct SlotTable<T> {
     slots: Vec<Slot<T>>,
 }
 
@@ -14,7 +14,7 @@ enum Slot<T> {
     Taken(T),
 }
 
-impl<T> Places<T> {
+impl<T> SlotTable<T> {
     /// Makes a table of `count` free slots.
     pub fn new(count: usize) -> Self {
         Self { slots: (0..count).map(|_| Slot::Free).collect() }
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn slot_is_reused_after_a_look_has_seen_it_empty() {
-        let mut places = Places::new(2);
+        let mut places = SlotTable::new(2);
         assert_eq!((places.add('a'), places.add('b'), places.add('c')), (Ok(0), Ok(1), Err('c')));
         assert_eq!(places.remove(0), Some('a'));
         assert_eq!((places.remove(0), places.add('c')), (None, Err('c')));

@@ -1,7 +1,7 @@
 //! Times of a service's requests, if they can be seen.
 
 use sidelane_policy::borrow::Objective;
-use sidelane_policy::cpus::Served as ServerTimes;
+use sidelane_policy::cpus::ServerTimes;
 use sidelane_requests::Request;
 use sidelane_tracker::histogram::Histogram;
 

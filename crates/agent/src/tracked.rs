@@ -19,14 +19,14 @@ use sidelane_tracker::tracker::{LaneMemory, Tracker};
 use sidelane_tracker::tracking::{BatchTracking, LaneUse, ServiceTracking};
 
 use super::discover::{Container, ContainerId, FoundService, ServiceId};
-use super::places::Places;
+use super::places::SlotTable;
 use super::requests::RequestFigures;
 use sidelane_lanes::kept_lanes::KeptLanes;
 use sidelane_lanes::service::{NOBODY_ASKS, ServiceRequests, TrackedService};
 use sidelane_requests::{Request, RequestSource};
 use sidelane_rollback::cpu_mask::mask;
 use sidelane_rollback::own_threads::Fixed;
-use sidelane_rollback::threads::Whose;
+use sidelane_rollback::threads::ThreadOwner;
 
 /// A service of the machine.
 pub struct AgentService {
@@ -83,7 +83,7 @@ impl AgentService {
 }
 
 /// A container that is tracked.
-pub struct Contained {
+pub struct TrackedContainer {
     /// Container as it was found.
     pub container: Container,
     /// Its group and the top of its tree, in the hierarchy that the kernel program uses. The whole tree is batch,
@@ -92,12 +92,12 @@ pub struct Contained {
     /// CPUs that it may be given.
     pub allowed: CpuMask,
     /// Settings that were decided last.
-    pub given: Given,
+    pub given: ContainerAssignment,
     /// Whether it can be paused.
     pub can_pause: bool,
 }
 
-impl Contained {
+impl TrackedContainer {
     /// Returns its group, in the hierarchy that the kernel program uses.
     pub fn group(&self) -> Option<&Group> {
         self.groups.as_ref().map(|(group, _)| group)
@@ -106,16 +106,16 @@ impl Contained {
     /// Returns the CPUs that it may run on.
     pub fn cpus(&self) -> CpuMask {
         match self.given {
-            Given::AsFound => self.allowed,
-            Given::Cpus(cpus) => cpus,
-            Given::Paused => CpuMask::EMPTY,
+            ContainerAssignment::AsFound => self.allowed,
+            ContainerAssignment::Cpus(cpus) => cpus,
+            ContainerAssignment::Paused => CpuMask::EMPTY,
         }
     }
 }
 
 /// Settings decided for a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Given {
+pub enum ContainerAssignment {
     /// No decision: it is as it was found.
     #[default]
     AsFound,
@@ -125,9 +125,9 @@ pub enum Given {
     Paused,
 }
 
-impl Given {
+impl ContainerAssignment {
     /// Returns the settings as text.
-    pub fn words(&self) -> &'static str {
+    pub fn text(&self) -> &'static str {
         match self {
             Self::AsFound => "as found",
             Self::Cpus(_) => "running",
@@ -140,9 +140,9 @@ impl Given {
 pub struct Tracked {
     tracker: Rc<Tracker>,
     /// Services by slot.
-    pub services: Places<AgentService>,
+    pub services: SlotTable<AgentService>,
     /// Containers by slot.
-    pub containers: Places<Contained>,
+    pub containers: SlotTable<TrackedContainer>,
     /// Jobs of batch, one for each hierarchy.
     jobs: BTreeMap<u32, BatchTracking>,
     /// Whether figures of requests are wanted.
@@ -152,7 +152,7 @@ pub struct Tracked {
 impl Tracked {
     /// Makes an empty table.
     pub fn new(tracker: Rc<Tracker>) -> Self {
-        let (services, containers) = (Places::new(MAX_SERVICES), Places::new(MAX_CONTAINERS));
+        let (services, containers) = (SlotTable::new(MAX_SERVICES), SlotTable::new(MAX_CONTAINERS));
         Self { tracker, services, containers, jobs: BTreeMap::new(), asked: false }
     }
 
@@ -202,9 +202,9 @@ impl Tracked {
 
     /// Tracks a container. Returns its slot.
     pub fn add_container(&mut self, container: Container) -> Result<usize> {
-        let (allowed, given) = (CpuMask::EMPTY, Given::AsFound);
-        let contained = Contained { container, groups: None, allowed, given, can_pause: true };
-        let path = |contained: Contained| full("containers", &contained.container.name);
+        let (allowed, given) = (CpuMask::EMPTY, ContainerAssignment::AsFound);
+        let contained = TrackedContainer { container, groups: None, allowed, given, can_pause: true };
+        let path = |contained: TrackedContainer| full("containers", &contained.container.name);
         let place = self.containers.add(contained).map_err(path)?;
         let contained = self.containers.get_mut(place).expect("it was put there");
         let Container { id, top, .. } = &contained.container;
@@ -279,7 +279,7 @@ impl Tracked {
 
     /// Returns whether any container is paused.
     pub fn is_batch_paused(&self) -> bool {
-        self.containers.iter().any(|(_, contained)| contained.given == Given::Paused)
+        self.containers.iter().any(|(_, contained)| contained.given == ContainerAssignment::Paused)
     }
 
     /// Returns all processes of services that are groups. A process of another service is not its own in a group of
@@ -298,10 +298,10 @@ impl Tracked {
     }
 
     /// Returns the threads of a service, for parts that move them.
-    pub fn whose(&self, place: usize) -> Option<Whose> {
+    pub fn whose(&self, place: usize) -> Option<ThreadOwner> {
         let served = self.services.get(place)?;
         let group = served.found.service.group.as_ref().map(|group| group.dir.clone());
-        Some(Whose { pids: served.tracked.tracking.processes(), group })
+        Some(ThreadOwner { pids: served.tracked.tracking.processes(), group })
     }
 
     /// Makes CPUs switch: a CPU whose running task just got an identity reports it only after the next switch.

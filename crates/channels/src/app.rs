@@ -22,7 +22,7 @@ const FILE_BYTES: usize = NAMES_OFFSET + SIGNAL_NAMES;
 
 /// The signals of one part of a process.
 #[derive(Clone)]
-pub struct Emitted {
+pub struct EmittedSignals {
     file: Arc<SealedFile>,
 }
 
@@ -37,7 +37,7 @@ pub struct EmittedName {
     pub tid: u32,
 }
 
-impl Emitted {
+impl EmittedSignals {
     /// The signals of the process: one file for each part of the program that emits, such as a JVM
     /// and a native library.
     pub fn find(pid: u32) -> Vec<Self> {

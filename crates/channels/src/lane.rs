@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use sidelane_formats::LaneClass;
 
 use crate::signal::Kind;
-use crate::{Call, Channel, Gone, Meaning, Reader, Width, Word};
+use crate::{Call, Channel, ChannelEnd, Meaning, Reader, Width, Word};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::procfs::command_name;
 use sidelane_host::service::Service;
@@ -108,7 +108,7 @@ struct RequestState {
 }
 
 impl Call for RequestState {
-    fn read(&mut self) -> Result<u64, Gone> {
+    fn read(&mut self) -> Result<u64, ChannelEnd> {
         let word = self.memory.request(self.lane);
         let runs = word.running.load(Ordering::Relaxed) != 0;
         Ok(if runs { 1 + u64::from(word.waited.load(Ordering::Relaxed) != 0) } else { 0 })

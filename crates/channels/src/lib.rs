@@ -63,7 +63,7 @@ pub enum Reader {
 /// Reads with a system call.
 pub trait Call: Send {
     /// The value now. Must not allocate.
-    fn read(&mut self) -> Result<u64, Gone>;
+    fn read(&mut self) -> Result<u64, ChannelEnd>;
 
     /// Whether each read interrupts the observed lane.
     fn interrupts(&self) -> bool {
@@ -79,7 +79,7 @@ pub trait Pmc: Send {
 
 /// Why a channel can no longer be read. The observation ends; earlier samples stay valid.
 #[derive(Debug)]
-pub enum Gone {
+pub enum ChannelEnd {
     /// The target, or its memory, no longer exists.
     Target,
     /// The system's error.

@@ -17,9 +17,9 @@ use thiserror::Error;
 
 use crate::mapping::Mapping;
 use crate::maps::regions;
-use crate::signal::{Place, Signal};
+use crate::signal::{MemoryLocation, Signal};
 use crate::symbols::{SymbolError, Variable, permission_hint};
-use crate::{Call, Channel, Gone, Kind, Reader, Width, Word, most_telling, several, symbols};
+use crate::{Call, Channel, ChannelEnd, Kind, Reader, Width, Word, most_telling, several, symbols};
 
 /// Why a variable cannot be observed.
 #[derive(Debug, Error)]
@@ -71,13 +71,13 @@ fn reading_hint(error: &io::Error) -> String {
 pub fn channels(
     signal: &Signal,
     pid: Option<u32>,
-    place: &Place,
+    place: &MemoryLocation,
     width: Option<Width>,
     pids: &BTreeSet<u32>,
 ) -> Result<Vec<Channel>, MemoryError> {
     let kind = signal.kind.map_or(Kind::Tag, Kind::of_channel);
     let pids: Vec<u32> = pid.map_or_else(|| pids.iter().copied().collect(), |pid| vec![pid]);
-    if let ([first, _, ..], Place::Address(address)) = (&pids[..], place) {
+    if let ([first, _, ..], MemoryLocation::Address(address)) = (&pids[..], place) {
         return Err(MemoryError::WhoseAddress { pid: *first, address: *address });
     }
     let (found, errors): (Vec<_>, Vec<_>) =
@@ -111,10 +111,10 @@ pub struct Memory {
 
 impl Memory {
     /// Finds the word, and reads it once as a test.
-    pub fn open(pid: u32, place: &Place, width: Option<Width>) -> Result<Self, MemoryError> {
+    pub fn open(pid: u32, place: &MemoryLocation, width: Option<Width>) -> Result<Self, MemoryError> {
         let (address, width) = match place {
-            Place::Address(address) => (*address, width.ok_or_else(|| without_width(place))?),
-            Place::Symbol { name, offset } => within(&symbols::find(pid, name)?, *offset, width)?,
+            MemoryLocation::Address(address) => (*address, width.ok_or_else(|| without_width(place))?),
+            MemoryLocation::Symbol { name, offset } => within(&symbols::find(pid, name)?, *offset, width)?,
         };
         let failed = |source| MemoryError::Read { pid, place: place.to_string(), source };
         let memory = File::open(format!("/proc/{pid}/mem")).map_err(failed)?;
@@ -158,14 +158,14 @@ impl Memory {
 }
 
 impl Call for Memory {
-    fn read(&mut self) -> Result<u64, Gone> {
+    fn read(&mut self) -> Result<u64, ChannelEnd> {
         self.value().map_err(|error| match error.raw_os_error() {
-            Some(libc::ESRCH) => Gone::Target,
-            Some(libc::EIO) => Gone::Error(io::Error::new(
+            Some(libc::ESRCH) => ChannelEnd::Target,
+            Some(libc::EIO) => ChannelEnd::Error(io::Error::new(
                 io::ErrorKind::AddrNotAvailable,
                 format!("process {} has unmapped the memory at 0x{:x}", self.pid, self.address),
             )),
-            _ => Gone::Error(error),
+            _ => ChannelEnd::Error(error),
         })
     }
 }
@@ -187,7 +187,7 @@ fn within(variable: &Variable, offset: u64, width: Option<Width>) -> Result<(u64
     }
 }
 
-fn without_width(place: &Place) -> MemoryError {
+fn without_width(place: &MemoryLocation) -> MemoryError {
     MemoryError::AddressWithoutWidth { place: place.to_string() }
 }
 
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn own_memory_is_read_and_unmapped_memory_is_an_error() {
         let word = 0x1122_3344_5566_7788_u64;
-        let place = |address| Place::Address(address);
+        let place = |address| MemoryLocation::Address(address);
         let here = place((&raw const word).addr() as u64);
         let me = std::process::id();
         assert_eq!(Memory::open(me, &here, Some(Width::U64)).unwrap().read().unwrap(), word);

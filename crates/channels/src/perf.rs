@@ -18,7 +18,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::note::ChannelNote;
 use crate::signal::Kind;
-use crate::{Call, Channel, Gone, Pmc, Reader};
+use crate::{Call, Channel, ChannelEnd, Pmc, Reader};
 use sidelane_host::perf::{Event, open};
 
 /// The shortest period at which the observed lane may be interrupted.
@@ -85,12 +85,14 @@ fn why_none(event: Event) -> &'static str {
 }
 
 impl Call for LaneCounter {
-    fn read(&mut self) -> Result<u64, Gone> {
+    fn read(&mut self) -> Result<u64, ChannelEnd> {
         let mut count = [0; 8];
         match rustix::io::read(&self.0, &mut count) {
             Ok(8) => Ok(u64::from_ne_bytes(count)),
-            Ok(_) => Err(Gone::Error(io::Error::other("the counter is in an error state: its lane may be offline"))),
-            Err(error) => Err(Gone::Error(error.into())),
+            Ok(_) => {
+                Err(ChannelEnd::Error(io::Error::other("the counter is in an error state: its lane may be offline")))
+            }
+            Err(error) => Err(ChannelEnd::Error(error.into())),
         }
     }
 

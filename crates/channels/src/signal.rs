@@ -64,7 +64,7 @@ pub enum Source {
         /// The process; `None` for the target's processes.
         pid: Option<u32>,
         /// The place.
-        place: Place,
+        place: MemoryLocation,
         /// The width, if the user gave it.
         width: Option<Width>,
     },
@@ -82,7 +82,7 @@ pub enum Source {
 
 /// A place in a process's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum MemoryLocation {
     /// A variable or a field of one: `server.stat_numcommands`.
     Symbol {
         /// Its name.
@@ -94,12 +94,12 @@ pub enum Place {
     Address(u64),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for MemoryLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Symbol { name, offset: 0 } => f.write_str(name),
-            Place::Symbol { name, offset } => write!(f, "{name}+{offset}"),
-            Place::Address(address) => write!(f, "0x{address:x}"),
+            MemoryLocation::Symbol { name, offset: 0 } => f.write_str(name),
+            MemoryLocation::Symbol { name, offset } => write!(f, "{name}+{offset}"),
+            MemoryLocation::Address(address) => write!(f, "0x{address:x}"),
         }
     }
 }
@@ -261,15 +261,15 @@ fn parse_width(text: &str, whole: &str) -> Result<Width, SignalError> {
     }
 }
 
-fn parse_place(text: &str) -> Option<Place> {
+fn parse_place(text: &str) -> Option<MemoryLocation> {
     if text.starts_with("0x") {
-        return parse_number(text).map(Place::Address);
+        return parse_number(text).map(MemoryLocation::Address);
     }
     let (name, offset) = match text.rsplit_once('+') {
         Some((name, offset)) => (name, parse_number(offset)?),
         None => (text, 0),
     };
-    (!name.is_empty()).then(|| Place::Symbol { name: name.to_owned(), offset })
+    (!name.is_empty()).then(|| MemoryLocation::Symbol { name: name.to_owned(), offset })
 }
 
 fn parse_number(text: &str) -> Option<u64> {
@@ -289,8 +289,8 @@ mod tests {
         (signal.kind, signal.source)
     }
 
-    fn symbol(name: &str, offset: u64) -> Place {
-        Place::Symbol { name: name.to_owned(), offset }
+    fn symbol(name: &str, offset: u64) -> MemoryLocation {
+        MemoryLocation::Symbol { name: name.to_owned(), offset }
     }
 
     #[test]
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(tag("12:server.stat+8/u32"), memory(Some(12), symbol("server.stat", 8), Some(Width::U32)));
         assert_eq!(tag("12:app::hits"), memory(Some(12), symbol("app::hits", 0), None));
         assert_eq!(tag("github.com/some/app.hits"), memory(None, symbol("github.com/some/app.hits", 0), None));
-        assert_eq!(tag("0x7f00/u8"), memory(None, Place::Address(0x7f00), Some(Width::U8)));
+        assert_eq!(tag("0x7f00/u8"), memory(None, MemoryLocation::Address(0x7f00), Some(Width::U8)));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sidelane_policy::borrow::promise::Overlap;
 use sidelane_report::Interval;
-use sidelane_requests::at_socket::{AtSocket, at_us};
+use sidelane_requests::at_socket::{SocketTimes, at_us};
 use sidelane_stats::interval::of_median;
 
 /// What runs beside the service.
@@ -61,7 +61,7 @@ pub(super) struct Figures {
     /// How long it was.
     pub(super) length: Duration,
     /// What its requests took; nothing if there were none.
-    pub(super) seen: Option<AtSocket>,
+    pub(super) seen: Option<SocketTimes>,
     /// What batch did, if there was any.
     pub(super) batch: Option<BatchFigures>,
 }
@@ -118,7 +118,7 @@ impl Figures {
         self.per_s(self.batch?.paid_wake_ups as f64)
     }
 
-    fn enough_for(&self, percentile: f64) -> Option<&AtSocket> {
+    fn enough_for(&self, percentile: f64) -> Option<&SocketTimes> {
         self.seen.as_ref().filter(|seen| seen.requests >= requests_for(percentile))
     }
 
@@ -195,7 +195,7 @@ mod tests {
     fn a_percentile_of_too_few_requests_is_missing() {
         let seen = |requests: u64| {
             let seen: Vec<(u64, u64)> = (0..requests).map(|at| (at, 1_000)).collect();
-            Figures { length: Duration::from_secs(1), seen: AtSocket::of(&seen, 0), batch: None }
+            Figures { length: Duration::from_secs(1), seen: SocketTimes::of(&seen, 0), batch: None }
         };
         assert_eq!((seen(99).p50_us(), seen(99).p99_us(), seen(100).p99_us()), (Some(1.0), None, Some(1.0)));
         assert_eq!((requests_for(50.0), requests_for(99.9)), (2, 1_000));

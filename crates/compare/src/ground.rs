@@ -14,9 +14,9 @@ use sidelane_channels::file::Number;
 use sidelane_diagnostics::note::Note;
 use sidelane_host::posix_signals::stop_this_process;
 use sidelane_host::topology::Lanes;
-use sidelane_host::until::{Until, Wish};
+use sidelane_host::until::{Shutdown, StopRequest};
 use sidelane_lanes::gate::Gate;
-use sidelane_lanes::lending_limits::Learned;
+use sidelane_lanes::lending_limits::LearnedLimits;
 use sidelane_lanes::note::LaneNote;
 use sidelane_lanes::placement::Placement;
 use sidelane_lanes::plan::Plan;
@@ -24,27 +24,27 @@ use sidelane_lanes::session::{Outcome, Session, SessionOptions};
 use sidelane_lanes::slowdown::SlowdownKeeper;
 use sidelane_requests::watch::DRAIN_EVERY;
 use sidelane_stats::rounds::Turn;
-use sidelane_tracker::books::Books;
+use sidelane_tracker::books::Accounting;
 
 /// The service, and what is started beside it.
-pub(super) struct Ground<'a> {
+pub(super) struct Environment<'a> {
     options: &'a CompareOptions,
-    until: Until,
+    until: Shutdown,
     lanes: Lanes,
     gate: Gate,
     /// What `run` would keep.
     max_slowdown: Option<f64>,
     traffic: Traffic,
     /// What the last session knew of the service: the next one goes on from there.
-    learned: Option<Learned>,
+    learned: Option<LearnedLimits>,
     /// What it had found of what batch costs requests.
     slowdown: Option<SlowdownKeeper>,
     notes: BTreeSet<Note>,
 }
 
-impl<'a> Ground<'a> {
+impl<'a> Environment<'a> {
     /// Begins to watch the service's requests.
-    pub(super) fn begin(options: &'a CompareOptions, plan: Plan, until: Until) -> Result<Self> {
+    pub(super) fn begin(options: &'a CompareOptions, plan: Plan, until: Shutdown) -> Result<Self> {
         let Plan { mut services, gate, max_slowdown, .. } = plan;
         let beside = services.pop().expect("a plan has a service");
         let traffic = Traffic::watch(&options.target, &beside.service)?;
@@ -171,9 +171,9 @@ impl<'a> Ground<'a> {
     fn go_on(&mut self, time: Duration, mut session: Option<&mut Session>, started: Instant) -> Result<bool> {
         let began = Instant::now();
         while let Some(left) = time.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
-            match self.until.hear(left.min(DRAIN_EVERY))? {
-                Some(Wish::End) => bail!(Stop::Asked),
-                Some(Wish::Stop) => {
+            match self.until.wait_for_stop(left.min(DRAIN_EVERY))? {
+                Some(StopRequest::End) => bail!(Stop::Asked),
+                Some(StopRequest::Stop) => {
                     session.as_deref().map_or_else(stop_this_process, Session::stop_with_batch);
                     return Ok(false);
                 }
@@ -192,7 +192,7 @@ impl<'a> Ground<'a> {
     fn counted(&self, session: Option<&Session>) -> Result<Option<Counted>> {
         let Some(session) = session else { return Ok(None) };
         let work = self.options.work_counter.as_ref().map(WorkCounter::read).transpose()?;
-        Ok(Some(Counted { books: session.memory().books(), work }))
+        Ok(Some(Counted { books: session.memory().accounting(), work }))
     }
 
     /// Asks batch to end, and ends it when its grace is over, or at a second signal.
@@ -210,7 +210,7 @@ impl<'a> Ground<'a> {
 
 /// What was counted up to a moment.
 struct Counted {
-    books: Books,
+    books: Accounting,
     work: Option<u64>,
 }
 

@@ -43,22 +43,22 @@ use std::time::Duration;
 use anyhow::Result;
 use sidelane_policy::borrow::{Budget, Lending};
 
-use ground::Ground;
+use ground::Environment;
 pub use ground::WorkCounter;
 use obstacle::{Plan, Stop};
 pub use result::COLUMNS;
 use result::Compared;
 use sidelane_host::service::Target;
-use sidelane_host::until::Until;
+use sidelane_host::until::Shutdown;
 use sidelane_lanes::batch::BatchClass;
 use sidelane_lanes::gate::GateChoice;
-use sidelane_lanes::plan::{Asked, AskedBatch, Plan as LanePlan};
+use sidelane_lanes::plan::{Plan as LanePlan, RequestedBatch, RunRequest};
 use sidelane_lanes::preflight_errors::PreflightErrors;
 use sidelane_lanes::slowdown::{BOUND, MaxSlowdown};
 use sidelane_report::terminal::eprint_fitted;
 use sidelane_report::{ResultFile, check_writable};
 use sidelane_requests::watch::can_watch;
-use sidelane_stats::rounds::{Limit, Patience, Turn, until_decided};
+use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
 use verdict::{Bounds, Judged};
 
 /// Of the rounds. With the first look it takes two minutes at most.
@@ -109,14 +109,14 @@ impl CompareOptions {
     }
 
     /// As `sidelane run` would be asked.
-    fn asked(&self) -> Asked {
-        Asked {
+    fn asked(&self) -> RunRequest {
+        RunRequest {
             services: vec![(self.target.clone(), self.lanes.clone())],
             pin_service: self.pin_service,
             gate: self.gate,
             lending: self.lending,
             max_slowdown: self.max_slowdown,
-            batch: AskedBatch::Command(self.command.clone()),
+            batch: RequestedBatch::Command(self.command.clone()),
         }
     }
 
@@ -169,14 +169,14 @@ impl Comparison {
     /// Of a service without requests, among others.
     pub fn run(self) -> Result<ResultFile> {
         let Self { options, plan } = self;
-        let mut ground = Ground::begin(&options, plan, Until::signal()?)?;
-        let patience = Patience { quick: false, rounds: options.rounds };
+        let mut ground = Environment::begin(&options, plan, Shutdown::signal()?)?;
+        let patience = RoundOptions { quick: false, rounds: options.rounds };
         let compared = compare(&options, &mut ground, patience.limit(LIMIT, LIMIT))?;
         Ok(compared.to_result(&options, &ground, patience))
     }
 }
 
-fn compare(options: &CompareOptions, ground: &mut Ground<'_>, limit: Limit) -> Result<Compared> {
+fn compare(options: &CompareOptions, ground: &mut Environment<'_>, limit: Limit) -> Result<Compared> {
     let given = options.run.unwrap_or_default();
     eprint_fitted(&format!("sidelane: looking how many requests {} gets", options.target));
     let Some(per_s) = ground.requests_per_s()? else {

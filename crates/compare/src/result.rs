@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::CompareOptions;
 use super::figures::{Figures, Round, Setting, all_of, over_alone, overlap_of};
-use super::ground::Ground;
+use super::ground::Environment;
 use super::obstacle::{Obstacle, Stop, traffic_changed};
 use super::verdict::Judged;
 use super::words::{Lanes, finding};
@@ -21,7 +21,7 @@ use sidelane_lanes::note::LaneNote;
 use sidelane_lanes::promise::{Circumstances, Promise};
 use sidelane_report::{Curve, Interval, ResultFile, Row, Verdict};
 use sidelane_stats::interval::ROUNDS_MIN;
-use sidelane_stats::rounds::Patience;
+use sidelane_stats::rounds::RoundOptions;
 
 /// The columns of the table on a terminal; the page shows all.
 pub const COLUMNS: [&str; 8] = [
@@ -43,7 +43,12 @@ pub(super) struct Compared {
 }
 
 impl Compared {
-    pub(super) fn to_result(&self, options: &CompareOptions, ground: &Ground<'_>, patience: Patience) -> ResultFile {
+    pub(super) fn to_result(
+        &self,
+        options: &CompareOptions,
+        ground: &Environment<'_>,
+        patience: RoundOptions,
+    ) -> ResultFile {
         let lanes = ground.lanes();
         let mut result = ResultFile::new(machine::describe(lanes.kind), self.describe(options, ground));
         let judged = Judged::of(&self.rounds, options.bounds());
@@ -76,7 +81,7 @@ impl Compared {
         result
     }
 
-    fn describe(&self, options: &CompareOptions, ground: &Ground<'_>) -> Map<String, Value> {
+    fn describe(&self, options: &CompareOptions, ground: &Environment<'_>) -> Map<String, Value> {
         let lanes = ground.lanes();
         let words: Vec<String> = options.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let settings = json!({
@@ -98,7 +103,7 @@ impl Compared {
         settings.as_object().cloned().unwrap_or_default()
     }
 
-    fn notes(&self, ground: &Ground<'_>) -> BTreeSet<Note> {
+    fn notes(&self, ground: &Environment<'_>) -> BTreeSet<Note> {
         let mut notes = ground.notes().clone();
         if let Some(Obstacle::TrafficChanged { from_per_s, to_per_s }) = traffic_changed(&self.rounds) {
             let (from_per_s, to_per_s) = (from_per_s.round() as u64, to_per_s.round() as u64);

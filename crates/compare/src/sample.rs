@@ -6,7 +6,7 @@ use super::figures::{BatchFigures, Figures, Round, Setting};
 use super::obstacle::Plan;
 use super::verdict::Bounds;
 use sidelane_report::Percentile;
-use sidelane_requests::at_socket::AtSocket;
+use sidelane_requests::at_socket::SocketTimes;
 
 pub(super) const BOUNDS: Bounds = Bounds { max_slowdown: 1.05, objective: None };
 pub(super) const RUN: Duration = Duration::from_millis(1_500);
@@ -30,12 +30,12 @@ impl Default for Run {
 impl Run {
     pub(super) fn figures(self) -> Figures {
         let points = [(0.0, 10.0), (50.0, self.p50_us), (99.0, self.p99_us), (99.9, 2.0 * self.p99_us)];
-        let seen = AtSocket {
+        let seen = SocketTimes {
             requests: self.requests,
             p50_us: self.p50_us,
             p99_us: self.p99_us,
             curve: points.map(|(percentile, us)| Percentile { percentile, us }).to_vec(),
-            ..AtSocket::default()
+            ..SocketTimes::default()
         };
         let cpu = Duration::from_secs_f64(self.batch_cpu_s);
         Figures {

@@ -6,8 +6,8 @@ use anyhow::{Result, ensure};
 
 use sidelane_host::clock::now_ns;
 use sidelane_host::service::{Service, Target};
-use sidelane_host::until::Until;
-use sidelane_requests::at_socket::AtSocket;
+use sidelane_host::until::Shutdown;
+use sidelane_requests::at_socket::SocketTimes;
 use sidelane_requests::watch::{DRAIN_EVERY, SERVICE_LOOK_EVERY, Watched};
 
 /// How long requests are waited for before the first round.
@@ -53,7 +53,7 @@ impl Traffic {
     ///
     /// # Errors
     /// If none come: then there is nothing to compare.
-    pub(super) fn first_look(&mut self, until: &Until) -> Result<Option<f64>> {
+    pub(super) fn first_look(&mut self, until: &Shutdown) -> Result<Option<f64>> {
         let began = Instant::now();
         self.begin()?;
         while began.elapsed() < FIRST_LOOK && self.seen.len() < FIRST_REQUESTS {
@@ -93,11 +93,11 @@ impl Traffic {
     }
 
     /// What the requests of the stretch took; nothing without any.
-    pub(super) fn end(&mut self) -> Result<Option<AtSocket>> {
+    pub(super) fn end(&mut self) -> Result<Option<SocketTimes>> {
         let seen = &mut self.seen;
         self.watched.requests.finish(|request| seen.push((request.arrived_ns, request.latency_ns())))?;
         self.lost += self.watched.requests.take_window().counts.dropped;
-        Ok(AtSocket::of(&self.seen, self.began_ns))
+        Ok(SocketTimes::of(&self.seen, self.began_ns))
     }
 
     /// Records of requests that were lost before they were read.

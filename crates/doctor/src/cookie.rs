@@ -13,7 +13,7 @@ use super::finding::Finding;
 use crate::reaction::child::{Board, Child, Class};
 use crate::reaction::pair::TestPair;
 use sidelane_host::clock::now_ns;
-use sidelane_host::corecookie::{CoreCookie, Lack};
+use sidelane_host::corecookie::{CookieError, CoreCookie};
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::topology::PairKind;
 
@@ -36,12 +36,14 @@ pub fn finding(pair: Option<&TestPair>) -> Finding {
     }
 }
 
-fn lacking(lack: &Lack) -> Finding {
+fn lacking(lack: &CookieError) -> Finding {
     match lack {
-        Lack::Kernel => Finding::optional(NAME, "not in this kernel; lanes are held without it")
+        CookieError::Kernel => Finding::optional(NAME, "not in this kernel; lanes are held without it")
             .with_fix("boot a kernel with CONFIG_SCHED_CORE=y"),
-        Lack::Smt => Finding::optional(NAME, "in this kernel, but no core has two lanes, or SMT is switched off"),
-        Lack::Refused(error) => Finding::optional(NAME, format!("refused: {error}; lanes are held without it"))
+        CookieError::Smt => {
+            Finding::optional(NAME, "in this kernel, but no core has two lanes, or SMT is switched off")
+        }
+        CookieError::Refused(error) => Finding::optional(NAME, format!("refused: {error}; lanes are held without it"))
             .with_fix("let the container or seccomp filter that this runs in allow prctl"),
     }
 }
@@ -141,7 +143,7 @@ mod tests {
 
     #[test]
     fn missing_smt_is_told_from_a_missing_core_scheduler() {
-        assert_ne!(lacking(&Lack::Smt).detail, lacking(&Lack::Kernel).detail);
-        assert_eq!(lacking(&Lack::Kernel).state, State::Optional);
+        assert_ne!(lacking(&CookieError::Smt).detail, lacking(&CookieError::Kernel).detail);
+        assert_eq!(lacking(&CookieError::Kernel).state, State::Optional);
     }
 }

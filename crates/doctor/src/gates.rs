@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use super::finding::Finding;
 use crate::reaction::holder::WokenBy;
-use crate::reaction::latency::{Effort, Figures};
+use crate::reaction::latency::{Figures, ReactionPlan};
 use crate::reaction::pair::TestPair;
 use crate::reaction::victim::Switch;
 use crate::reaction::{holder, instrumented, victim};
@@ -45,7 +45,7 @@ impl Gate {
     }
 
     /// The reason why there are no figures, if there are none.
-    pub fn lack(&self) -> Option<&Finding> {
+    pub fn why_unmeasured(&self) -> Option<&Finding> {
         match &self.outcome {
             Outcome::Measured(_) => None,
             Outcome::Unmeasured(lack) => Some(lack),
@@ -72,7 +72,7 @@ fn without_figures(gate: &str) -> Row {
 
 /// Tests every other gate on `pair`, in order of preference; the holder only if `can_hold`.
 /// Temporary groups get the name `name`.
-pub fn measure_all(pair: &TestPair, name: &str, can_hold: bool, effort: &Effort) -> Vec<Gate> {
+pub fn measure_all(pair: &TestPair, name: &str, can_hold: bool, effort: &ReactionPlan) -> Vec<Gate> {
     let hold = if can_hold { held } else { unheld };
     vec![
         scheduled("sched_ext scheduler", pair, effort),
@@ -91,20 +91,20 @@ fn apart<T: Send>(measure: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(measure).join().expect("measurements do not panic"))
 }
 
-fn held(name: &'static str, woken_by: WokenBy, pair: &TestPair, effort: &Effort) -> Gate {
+fn held(name: &'static str, woken_by: WokenBy, pair: &TestPair, effort: &ReactionPlan) -> Gate {
     let fix = "try again on a quieter machine, or choose other lanes with --lanes";
     let figures = apart(|| holder::measure(LaneGate::Holder, pair, woken_by, effort));
     Gate::new(name, figures, |why| Finding::blocks(name, why, fix))
 }
 
 /// Tests the best gate, which needs a whole session. It also needs the gate's library.
-pub fn checked(pair: &TestPair, effort: &Effort) -> Gate {
+pub fn checked(pair: &TestPair, effort: &ReactionPlan) -> Gate {
     let name = "instrumented check (programs built with -pg)";
     Gate::new(name, apart(|| instrumented::measure(pair, effort)), |why| Finding::optional(name, why))
 }
 
 /// Without a scheduler, the finding about the kernel gives the reason.
-fn scheduled(name: &'static str, pair: &TestPair, effort: &Effort) -> Gate {
+fn scheduled(name: &'static str, pair: &TestPair, effort: &ReactionPlan) -> Gate {
     let lack = |why| Finding::optional(name, why);
     if let Err(why) = sched_ext::available() {
         return Gate::new(name, Err(why.into()), lack);
@@ -112,22 +112,22 @@ fn scheduled(name: &'static str, pair: &TestPair, effort: &Effort) -> Gate {
     Gate::new(name, apart(|| holder::measure(LaneGate::SchedExt, pair, WokenBy::OwnCpu, effort)), lack)
 }
 
-fn unheld(name: &'static str, _: WokenBy, _: &TestPair, _: &Effort) -> Gate {
+fn unheld(name: &'static str, _: WokenBy, _: &TestPair, _: &ReactionPlan) -> Gate {
     let lack = Finding::optional(name, "not tried, for what is marked ✗ above");
     Gate { name, outcome: Outcome::Unmeasured(lack) }
 }
 
-fn affinity(name: &'static str, pair: &TestPair, effort: &Effort) -> Gate {
+fn affinity(name: &'static str, pair: &TestPair, effort: &ReactionPlan) -> Gate {
     let switch = Switch::Affinity { elsewhere: pair.elsewhere(&own_cpus()) };
     let fix = "allow this process on a second CPU (taskset, cpuset)";
     Gate::new(name, switched(&switch, pair, effort), |why| Finding::degrades(name, why, fix))
 }
 
-fn stopped(name: &'static str, pair: &TestPair, effort: &Effort) -> Gate {
+fn stopped(name: &'static str, pair: &TestPair, effort: &ReactionPlan) -> Gate {
     Gate::new(name, switched(&Switch::Signal, pair, effort), |why| Finding::optional(name, why))
 }
 
-fn switched(switch: &Switch, pair: &TestPair, effort: &Effort) -> Result<Option<Figures>> {
+fn switched(switch: &Switch, pair: &TestPair, effort: &ReactionPlan) -> Result<Option<Figures>> {
     Ok(apart(|| victim::measure(switch, pair, effort))?)
 }
 
@@ -142,7 +142,7 @@ pub const V2: Freezing = Freezing { wanted: Hierarchy::is_v2, file: "cgroup.free
 pub const V1: Freezing =
     Freezing { wanted: |found| found.controls("freezer"), file: "freezer.state", values: ["FROZEN", "THAWED"] };
 
-fn frozen(name: &'static str, how: &Freezing, leaf_name: &str, pair: &TestPair, effort: &Effort) -> Gate {
+fn frozen(name: &'static str, how: &Freezing, leaf_name: &str, pair: &TestPair, effort: &ReactionPlan) -> Gate {
     let figures = in_group(how, leaf_name, |switch| switched(switch, pair, effort));
     Gate::new(name, figures, |why| Finding::optional(name, why))
 }

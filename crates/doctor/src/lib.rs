@@ -47,7 +47,7 @@ mod siblings;
 mod summary;
 mod tracking;
 
-use crate::reaction::latency::Effort;
+use crate::reaction::latency::ReactionPlan;
 use crate::reaction::pair::TestPair;
 use finding::{Finding, Group};
 use gates::Gate;
@@ -70,7 +70,7 @@ pub struct DoctorOptions {
 pub fn run(options: DoctorOptions) -> Result<u8> {
     let topology = Topology::read(Path::new("/sys"))?;
     let pair = TestPair::choose(&topology, &own_cpus(), options.lanes.as_deref())?;
-    let effort = if options.quick { Effort::QUICK } else { Effort::FULL };
+    let effort = if options.quick { ReactionPlan::QUICK } else { ReactionPlan::FULL };
     // First, since a session claims its lane itself.
     let checked = pair.as_ref().map(|pair| gates::checked(pair, &effort));
     let (claim, claimed) = pair.as_ref().map(privileges::claim).unzip();
@@ -122,7 +122,7 @@ struct Doctor<'pair> {
     /// The gate that was tested first.
     checked: Option<Gate>,
     name: String,
-    effort: Effort,
+    effort: ReactionPlan,
     printer: Printer,
 }
 

@@ -51,7 +51,7 @@ impl Printer {
 
     /// The gates: a table of those that were measured, and a line for each of the others.
     pub fn gates(self, gates: &[Gate]) -> String {
-        let lacks: Vec<&Finding> = gates.iter().filter_map(Gate::lack).collect();
+        let lacks: Vec<&Finding> = gates.iter().filter_map(Gate::why_unmeasured).collect();
         let name_width = widest(&lacks);
         let lacks: String = lacks.iter().map(|finding| self.finding(finding, name_width)).collect();
         format!("{}{lacks}\n", self.table(gates))

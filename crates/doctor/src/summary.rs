@@ -28,7 +28,7 @@ impl Summary {
 
     /// The findings that prevent `sidelane run`.
     fn blockers(&self) -> Vec<&Finding> {
-        let gates = self.gates.iter().filter_map(Gate::lack);
+        let gates = self.gates.iter().filter_map(Gate::why_unmeasured);
         finding::all(&self.groups).chain(gates).filter(|finding| finding.state == State::Blocks).collect()
     }
 
@@ -51,7 +51,7 @@ impl Summary {
         let kind = pair.map_or(PairKind::Declared, |pair| pair.kind);
         let mut result = ResultFile::new(machine::describe(kind), self.settings(pair, quick));
         result.rows = self.gates.iter().map(Gate::to_row).collect();
-        let findings = finding::all(&self.groups).chain(self.gates.iter().filter_map(Gate::lack));
+        let findings = finding::all(&self.groups).chain(self.gates.iter().filter_map(Gate::why_unmeasured));
         result.notes = findings.filter_map(Finding::to_note).collect();
         result
     }

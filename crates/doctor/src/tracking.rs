@@ -39,7 +39,7 @@ fn count_switches(pair: &TestPair) -> Result<u64> {
     tracker.attach()?;
     settle(&tracker.memory(), &lanes.request_lanes)?;
     thread::sleep(WATCH);
-    let books = tracker.memory().books();
+    let books = tracker.memory().accounting();
     tracker.detach();
     Ok([pair.request, pair.batch].iter().map(|cpu| books.lane(*cpu).switches).sum())
 }

@@ -85,7 +85,7 @@ pub enum EmitKind {
 
 /// A copy of an [`EmitEvent`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Emitted {
+pub struct EmittedEvent {
     /// The service's own number for the request.
     pub id: u64,
     /// The time of the event.
@@ -98,7 +98,7 @@ pub struct Emitted {
 
 impl EmitEvent {
     /// Event number `seq`; `None` if it is overwritten, is being overwritten, or is invalid.
-    pub fn read(&self, seq: u64) -> Option<Emitted> {
+    pub fn read(&self, seq: u64) -> Option<EmittedEvent> {
         let begun = stamp::begin(&self.seq);
         if begun != seq {
             return None;
@@ -106,7 +106,7 @@ impl EmitEvent {
         stamp::finish(&self.seq, begun, || self.copy()).flatten()
     }
 
-    fn copy(&self) -> Option<Emitted> {
+    fn copy(&self) -> Option<EmittedEvent> {
         let kind = match self.kind.load(Ordering::Relaxed) {
             1 => EmitKind::Received,
             2 => EmitKind::Started,
@@ -114,7 +114,7 @@ impl EmitEvent {
             _ => return None,
         };
         let (id, at_ns) = (self.id.load(Ordering::Relaxed), self.at_ns.load(Ordering::Relaxed));
-        Some(Emitted { id, at_ns, kind, tid: self.tid.load(Ordering::Relaxed) })
+        Some(EmittedEvent { id, at_ns, kind, tid: self.tid.load(Ordering::Relaxed) })
     }
 }
 
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn only_the_event_that_was_asked_for_is_read() {
         let event = EmitEvent { seq: 7.into(), id: 1.into(), at_ns: 2.into(), kind: 3.into(), tid: 4.into() };
-        assert_eq!(event.read(7), Some(Emitted { id: 1, at_ns: 2, kind: EmitKind::Finished, tid: 4 }));
+        assert_eq!(event.read(7), Some(EmittedEvent { id: 1, at_ns: 2, kind: EmitKind::Finished, tid: 4 }));
         assert_eq!(event.read(7 + EMIT_EVENTS as u64), None);
         event.kind.store(9, Ordering::Relaxed);
         assert_eq!(event.read(7), None);

@@ -56,7 +56,7 @@ pub struct HazardWord {
 
 /// What a hazard word says at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HazardsSeen {
+pub struct HazardSnapshot {
     /// Bits by number, of those that there are.
     pub hazards: u32,
     /// When the latest began.
@@ -79,10 +79,10 @@ impl HazardWord {
     }
 
     /// What it says now. The time may be that of a later hazard than the bits.
-    pub fn read(&self) -> HazardsSeen {
+    pub fn read(&self) -> HazardSnapshot {
         let hazards = self.hazards.load(Ordering::Acquire);
         let since_ns = self.since_ns.load(Ordering::Relaxed);
-        HazardsSeen { hazards, since_ns, began: self.began.load(Ordering::Relaxed) }
+        HazardSnapshot { hazards, since_ns, began: self.began.load(Ordering::Relaxed) }
     }
 }
 
@@ -102,10 +102,10 @@ mod tests {
         assert!(word.tell(0b01, 100));
         assert!(!word.tell(0b01, 150), "it goes on");
         assert!(word.tell(0b11, 200));
-        assert_eq!(word.read(), HazardsSeen { hazards: 0b11, since_ns: 200, began: 2 });
+        assert_eq!(word.read(), HazardSnapshot { hazards: 0b11, since_ns: 200, began: 2 });
         assert!(word.tell(0b100, 250));
-        assert_eq!(word.read(), HazardsSeen { hazards: 0b100, since_ns: 250, began: 3 }, "another one for two");
+        assert_eq!(word.read(), HazardSnapshot { hazards: 0b100, since_ns: 250, began: 3 }, "another one for two");
         assert!(word.tell(0, 300));
-        assert_eq!(word.read(), HazardsSeen { hazards: 0, since_ns: 250, began: 3 });
+        assert_eq!(word.read(), HazardSnapshot { hazards: 0, since_ns: 250, began: 3 });
     }
 }

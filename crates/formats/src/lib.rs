@@ -78,7 +78,8 @@ mod token;
 mod view;
 
 pub use emit::{
-    EMIT_EVENTS, EMIT_MAGIC, EMIT_NAME, EMIT_THREADS, EMIT_VERSION, EmitEvent, EmitHead, EmitKind, EmitThread, Emitted,
+    EMIT_EVENTS, EMIT_MAGIC, EMIT_NAME, EMIT_THREADS, EMIT_VERSION, EmitEvent, EmitHead, EmitKind, EmitThread,
+    EmittedEvent,
 };
 #[cfg(not(loom))]
 pub use emit_signal::{
@@ -87,7 +88,7 @@ pub use emit_signal::{
 };
 pub use gate::{GATE_ENV, GATE_HIST_BUCKETS, GATE_PARTNERS, GATE_VERSION, GateWord, LaneLimits};
 #[cfg(not(loom))]
-pub use hazard::{HAZARD_MAGIC, HAZARD_SERVERS, HAZARD_VERSION, HazardBit, HazardHead, HazardWord, HazardsSeen};
+pub use hazard::{HAZARD_MAGIC, HAZARD_SERVERS, HAZARD_VERSION, HazardBit, HazardHead, HazardSnapshot, HazardWord};
 pub use histogram::{hist_bucket, hist_record};
 pub use hold::{HoldState, HoldWord, UnknownHoldState};
 pub use lane::{LaneClass, LaneSnapshot, LaneWord, UnknownLaneClass};

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 use sidelane_policy::Nanos;
 
 use crate::{LaneLimits, LaneWord, RequestWord, ServiceWord};
-use sidelane_policy::borrow::{ContentionCost, LendingLimits, Observation, Requests, Running};
+use sidelane_policy::borrow::{ContentionCost, LaneObservation, LendingLimits, Requests, RunningRequest};
 
 /// The observation of a batch lane; `lanes` and `requests` are the words of its request lanes.
 /// Whether the service ran on the batch lane itself has to come from the caller.
@@ -16,9 +16,9 @@ pub fn sample<'word>(
     requests: impl Iterator<Item = &'word RequestWord>,
     service: &ServiceWord,
     limits: &LaneLimits,
-) -> Observation {
+) -> LaneObservation {
     let request_busy = lanes.clone().any(LaneWord::busy);
-    Observation {
+    LaneObservation {
         request_busy,
         request_since: if request_busy { busy_since(lanes) } else { idle_since(lanes) },
         service_on_batch_lane: false,
@@ -47,16 +47,16 @@ pub fn running_requests<'word>(
     }
     let running = words.filter_map(running).reduce(|one, other| {
         let last = if one.started >= other.started { one } else { other };
-        Running { waited: one.waited || other.waited, arrived: one.arrived.min(other.arrived), ..last }
+        RunningRequest { waited: one.waited || other.waited, arrived: one.arrived.min(other.arrived), ..last }
     });
     Some(Requests { queue_len: service.queue_len.load(Ordering::Acquire), running })
 }
 
 /// The request that runs on one request lane.
-fn running(word: &RequestWord) -> Option<Running> {
+fn running(word: &RequestWord) -> Option<RunningRequest> {
     let request = word.snapshot().filter(|request| request.number != 0)?;
     let (arrived, started) = (request.arrived_ns, request.started_ns);
-    Some(Running { number: request.number, arrived, started, waited: request.waited })
+    Some(RunningRequest { number: request.number, arrived, started, waited: request.waited })
 }
 
 fn present(limits: &LaneLimits) -> LendingLimits {
@@ -90,7 +90,7 @@ mod tests {
         }
     }
 
-    fn seen(lanes: &[LaneWord], requests: &[RequestWord], tracked: u32) -> Observation {
+    fn seen(lanes: &[LaneWord], requests: &[RequestWord], tracked: u32) -> LaneObservation {
         let service = ServiceWord { tracked: tracked.into(), queue_len: 3.into(), ..ServiceWord::default() };
         sample(lanes.iter(), requests.iter(), &service, &LaneLimits::default())
     }
@@ -112,7 +112,7 @@ mod tests {
     fn several_requests_give_last_start_and_oldest_arrival() {
         let words = [request(7, 10, 1), request(0, 99, 1), request(8, 20, 0)];
         let requests = seen(&[], &words, 1).requests.unwrap();
-        assert_eq!(requests.running, Some(Running { number: 8, arrived: 5, started: 20, waited: true }));
+        assert_eq!(requests.running, Some(RunningRequest { number: 8, arrived: 5, started: 20, waited: true }));
         assert_eq!(requests.queue_len, 3);
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use sidelane_formats::LaneLimits;
 use sidelane_policy::Nanos;
-use sidelane_policy::borrow::{AnyRule, Borrow, BorrowConfig, Observation, PolicyKind};
+use sidelane_policy::borrow::{AnyRule, Borrow, BorrowConfig, LaneObservation, PolicyKind};
 
 /// The policy that a lane's limits ask for.
 fn policy_for(limits: &LaneLimits) -> Borrow<AnyRule> {
@@ -75,7 +75,7 @@ impl SharedPolicy {
     }
 
     /// Asks the policy; `None` if another thread is asking.
-    pub(crate) fn ask(&self, limits: &LaneLimits, now_ns: Nanos, seen: &Observation) -> Option<Verdict> {
+    pub(crate) fn ask(&self, limits: &LaneLimits, now_ns: Nanos, seen: &LaneObservation) -> Option<Verdict> {
         self.lock.compare_exchange(FREE, LOCKED, Ordering::Acquire, Ordering::Relaxed).ok()?;
         // SAFETY: locked; a POSIX signal handler that arrives here finds it locked too.
         let verdict = unsafe { &mut *self.inner.get() }.ask(limits, now_ns, seen);
@@ -85,7 +85,7 @@ impl SharedPolicy {
 }
 
 impl Inner {
-    fn ask(&mut self, limits: &LaneLimits, now_ns: Nanos, seen: &Observation) -> Verdict {
+    fn ask(&mut self, limits: &LaneLimits, now_ns: Nanos, seen: &LaneObservation) -> Verdict {
         if !self.begun {
             self.policy.write(policy_for(limits));
             self.begun = true;
@@ -101,7 +101,7 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use sidelane_policy::borrow::{LendingLimits, Requests, Running};
+    use sidelane_policy::borrow::{LendingLimits, Requests, RunningRequest};
 
     use super::*;
 
@@ -110,14 +110,14 @@ mod tests {
         unsafe { MaybeUninit::zeroed().assume_init() }
     }
 
-    fn seen(request_busy: bool, request_since: Nanos) -> Observation {
-        Observation { request_busy, request_since, ..Observation::default() }
+    fn seen(request_busy: bool, request_since: Nanos) -> LaneObservation {
+        LaneObservation { request_busy, request_since, ..LaneObservation::default() }
     }
 
     #[test]
     fn nap_lasts_while_the_service_is_busy_and_briefly_after() {
         let (state, limits) = (fresh(), LaneLimits { min_idle_ns: 1_000.into(), ..Default::default() });
-        let ask = |now_ns, seen: Observation| state.ask(&limits, now_ns, &seen).unwrap();
+        let ask = |now_ns, seen: LaneObservation| state.ask(&limits, now_ns, &seen).unwrap();
         assert_eq!(ask(5_000, seen(false, 1_000)), Verdict::GoOn { until_ns: None });
         assert!(matches!(ask(6_000, seen(true, 5_900)), Verdict::Nap { .. }));
         // Borrow-idle naps for as long as the service is busy.
@@ -134,10 +134,10 @@ mod tests {
         let policy = (PolicyKind::Deadline as u32).into();
         let (state, lane_limits) = (fresh(), LaneLimits { budget_ns: 1_000.into(), policy, ..Default::default() });
         let ask = |now_ns, number, arrived| {
-            let running = Some(Running { number, arrived, started: arrived, waited: number > 1 });
+            let running = Some(RunningRequest { number, arrived, started: arrived, waited: number > 1 });
             let requests = Some(Requests { queue_len: 0, running });
             let limits = LendingLimits { budget_ns: 1_000, ..LendingLimits::default() };
-            state.ask(&lane_limits, now_ns, &Observation { requests, limits, ..seen(true, 5_000) }).unwrap()
+            state.ask(&lane_limits, now_ns, &LaneObservation { requests, limits, ..seen(true, 5_000) }).unwrap()
         };
         assert_eq!(ask(5_100, 1, 5_000), Verdict::GoOn { until_ns: Some(6_000) });
         assert!(matches!(ask(6_000, 1, 5_000), Verdict::Nap { .. }));

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sidelane_formats::{GateWord, LaneLimits, LaneWord};
 use sidelane_policy::Nanos;
-use sidelane_policy::borrow::{Observation, PolicyKind};
+use sidelane_policy::borrow::{LaneObservation, PolicyKind};
 
 use crate::arrays::Arrays;
 use crate::clock::Moment;
@@ -70,7 +70,7 @@ impl Lane {
 
     /// The policy's observation. The service's use of the batch lane itself is left to the lane
     /// holder, which is summoned for it.
-    pub(crate) fn sample(&self) -> Observation {
+    pub(crate) fn sample(&self) -> LaneObservation {
         let requests = self.request_cpus().filter_map(|cpu| self.arrays.requests.get(cpu));
         sidelane_formats::sample::sample(self.requests(), requests, self.arrays.service, self.limits)
     }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use crate::ports::listening_at;
 use crate::procfs::command_name;
-use crate::service::{Stand, holders};
+use crate::service::{StandIn, holders};
 
 /// Who accepts connections at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub enum Accepting {
     /// These processes hold the sockets.
     These(BTreeSet<u32>),
     /// A process that accepts for others, such as a port proxy.
-    StandIn(Stand),
+    StandIn(StandIn),
     /// A process that cannot be inspected, or is not visible.
     Hidden,
 }
@@ -27,7 +27,7 @@ pub fn accepting(address: SocketAddr, own: u32) -> Accepting {
     let is_own = holders.remove(&own);
     let (stands, rest): (Vec<_>, Vec<_>) = holders
         .into_iter()
-        .map(|pid| (pid, Stand::of(pid, &command_name(pid).unwrap_or_default())))
+        .map(|pid| (pid, StandIn::of(pid, &command_name(pid).unwrap_or_default())))
         .partition(|(_, stand)| stand.is_some());
     match stands.into_iter().find_map(|(_, stand)| stand) {
         _ if !rest.is_empty() => Accepting::These(rest.into_iter().map(|(pid, _)| pid).collect()),

@@ -7,31 +7,31 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Error, Result, anyhow};
 
-use crate::until::Until;
+use crate::until::Shutdown;
 
 /// Such work, which tells of `E` and comes to `T`. Dropping this ends it, and does not wait for its end.
-pub struct Aside<E, T> {
+pub struct Background<E, T> {
     events: Receiver<E>,
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<T>>>,
 }
 
-impl<E: Send + 'static, T: Send + 'static> Aside<E, T> {
+impl<E: Send + 'static, T: Send + 'static> Background<E, T> {
     /// Starts it. `work` goes on until its first argument says that it is to end, and sends events through the second one. A
     /// send fails once the owner has dropped this.
     ///
     /// # Errors
     /// If a thread cannot be started.
-    pub fn start(name: &str, work: impl FnOnce(Until, Sender<E>) -> Result<T> + Send + 'static) -> Result<Self> {
+    pub fn start(name: &str, work: impl FnOnce(Shutdown, Sender<E>) -> Result<T> + Send + 'static) -> Result<Self> {
         let (sender, events) = channel();
         let ends = Arc::new(AtomicBool::new(false));
-        let until = Until::Told(Arc::clone(&ends));
+        let until = Shutdown::Flag(Arc::clone(&ends));
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || work(until, sender));
         Ok(Self { events, ends, thread: Some(thread.context("cannot start a thread")?) })
     }
 }
 
-impl<E, T> Aside<E, T> {
+impl<E, T> Background<E, T> {
     /// What it has told since the last call.
     pub fn events(&self) -> impl Iterator<Item = E> {
         self.events.try_iter()
@@ -66,7 +66,7 @@ impl<E, T> Aside<E, T> {
     }
 }
 
-impl<E, T> Drop for Aside<E, T> {
+impl<E, T> Drop for Background<E, T> {
     fn drop(&mut self) {
         self.ask_to_end();
     }

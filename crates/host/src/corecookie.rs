@@ -20,7 +20,7 @@ pub struct CoreCookie;
 
 /// Why core scheduling cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum Lack {
+pub enum CookieError {
     /// The kernel was built without it.
     #[error("core scheduling is not in this kernel: boot one with CONFIG_SCHED_CORE=y")]
     Kernel,
@@ -45,8 +45,8 @@ impl CoreCookie {
     /// # Errors
     ///
     /// If not, the reason.
-    pub fn supported() -> Result<(), Lack> {
-        Self::of(0).map(drop).map_err(Lack::from)
+    pub fn supported() -> Result<(), CookieError> {
+        Self::of(0).map(drop).map_err(CookieError::from)
     }
 
     /// The cookie of the thread `tid` (0: the calling one), 0 if it has none. Only equality of
@@ -72,12 +72,12 @@ impl CoreCookie {
     }
 }
 
-impl From<io::Error> for Lack {
+impl From<io::Error> for CookieError {
     fn from(error: io::Error) -> Self {
         match error.raw_os_error() {
-            Some(libc::EINVAL) => Lack::Kernel,
-            Some(libc::ENODEV) => Lack::Smt,
-            _ => Lack::Refused(error),
+            Some(libc::EINVAL) => CookieError::Kernel,
+            Some(libc::ENODEV) => CookieError::Smt,
+            _ => CookieError::Refused(error),
         }
     }
 }
@@ -99,10 +99,10 @@ mod tests {
 
     #[test]
     fn each_missing_feature_is_told_apart() {
-        let lack = |errno| Lack::from(io::Error::from_raw_os_error(errno));
-        assert!(matches!(lack(libc::EINVAL), Lack::Kernel));
-        assert!(matches!(lack(libc::ENODEV), Lack::Smt));
-        assert!(matches!(lack(libc::EPERM), Lack::Refused(_)));
+        let lack = |errno| CookieError::from(io::Error::from_raw_os_error(errno));
+        assert!(matches!(lack(libc::EINVAL), CookieError::Kernel));
+        assert!(matches!(lack(libc::ENODEV), CookieError::Smt));
+        assert!(matches!(lack(libc::EPERM), CookieError::Refused(_)));
         assert!(lack(libc::EINVAL).to_string().contains("CONFIG_SCHED_CORE"));
     }
 

@@ -38,7 +38,7 @@ fn is_local(pid: u32, ip: IpAddr) -> bool {
 
 /// What is looked for among the open files of all processes, by inode.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub struct WantedFiles {
     /// Sockets.
     pub sockets: BTreeSet<String>,
     /// Pipes, at their reading end.
@@ -55,7 +55,7 @@ pub struct Owners {
 }
 
 /// Looks once through the open files of all processes.
-pub fn owners(wanted: &Wanted) -> Owners {
+pub fn owners(wanted: &WantedFiles) -> Owners {
     let mut owners = Owners::default();
     if wanted.sockets.is_empty() && wanted.pipes.is_empty() {
         return owners;
@@ -138,7 +138,7 @@ mod tests {
         for (port, protocol) in ports.into_iter().zip([Protocol::Tcp, Protocol::Udp]) {
             let sockets = sockets_at(me, SocketAddr::from(([127, 0, 0, 1], port)), protocol);
             assert_eq!(sockets.len(), 1, "{protocol:?}");
-            let found = owners(&Wanted { sockets, ..Wanted::default() });
+            let found = owners(&WantedFiles { sockets, ..WantedFiles::default() });
             assert!(found.sockets.values().eq([&me]), "{found:?}");
             // A documentation address is none of this machine, whatever listens at all addresses.
             assert!(sockets_at(me, SocketAddr::from(([192, 0, 2, 7], port)), protocol).is_empty());
@@ -150,7 +150,7 @@ mod tests {
         let (reader, writer) = pipe().unwrap();
         let link = fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader))).unwrap();
         let inode: u32 = named(link.to_str().unwrap()).unwrap().1.parse().unwrap();
-        let wanted = Wanted { pipes: BTreeSet::from([inode]), ..Wanted::default() };
+        let wanted = WantedFiles { pipes: BTreeSet::from([inode]), ..WantedFiles::default() };
         assert_eq!(owners(&wanted).pipes.get(&inode), Some(&std::process::id()));
         drop(reader);
         assert!(owners(&wanted).pipes.is_empty());

@@ -22,7 +22,7 @@ const HEARD: [i32; 9] = [
 
 /// One POSIX signal that was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Caught {
+pub struct CaughtSignal {
     /// Its number.
     pub signal: i32,
     /// The kernel sent it to the whole foreground process group (Ctrl-C), so the batch command has
@@ -30,7 +30,7 @@ pub struct Caught {
     pub from_terminal: bool,
 }
 
-impl Caught {
+impl CaughtSignal {
     /// Whether it asks its receiver to end.
     pub fn asks_to_end(&self) -> bool {
         [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&self.signal)
@@ -104,25 +104,25 @@ impl PosixSignals {
     }
 
     /// Waits for a POSIX signal, or until the time is up.
-    pub fn wait(&self, timeout: Duration) -> io::Result<Option<Caught>> {
+    pub fn wait(&self, timeout: Duration) -> io::Result<Option<CaughtSignal>> {
         let mut door = [PollFd::from_borrowed_fd(self.as_fd(), PollFlags::IN)];
         if wait_for_any(&mut door, timeout)? { self.read() } else { Ok(None) }
     }
 
     /// The same, also until `bell` can be read.
-    pub fn wait_for_bell(&self, bell: BorrowedFd<'_>, timeout: Duration) -> io::Result<Option<Caught>> {
+    pub fn wait_for_event(&self, bell: BorrowedFd<'_>, timeout: Duration) -> io::Result<Option<CaughtSignal>> {
         let mut doors = [self.as_fd(), bell].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         let any = wait_for_any(&mut doors, timeout)?;
         if any && !doors[0].revents().is_empty() { self.read() } else { Ok(None) }
     }
 
-    fn read(&self) -> io::Result<Option<Caught>> {
+    fn read(&self) -> io::Result<Option<CaughtSignal>> {
         let mut info = [0_u8; size_of::<libc::signalfd_siginfo>()];
         match rustix::io::read(&self.fd, &mut info) {
             Ok(_) => {
                 // The structure starts with the signal's number, its errno and its code.
                 let field = |at: usize| i32::from_ne_bytes(info[at..at + 4].try_into().expect("four bytes"));
-                Ok(Some(Caught { signal: field(0), from_terminal: field(8) == libc::SI_KERNEL }))
+                Ok(Some(CaughtSignal { signal: field(0), from_terminal: field(8) == libc::SI_KERNEL }))
             }
             Err(rustix::io::Errno::AGAIN) => Ok(None),
             Err(error) => Err(error.into()),

@@ -11,7 +11,7 @@ use crate::service::holders;
 /// Returns the processes that accept the connections which the process `proxy` passes on, and their port. `None` if its
 /// command line names no address, no process listens there, or the address exists in two networks.
 pub(crate) fn behind(proxy: u32) -> Option<(BTreeSet<u32>, u16)> {
-    let told = told(&fs::read(format!("/proc/{proxy}/cmdline")).ok()?)?;
+    let told = published_address(&fs::read(format!("/proc/{proxy}/cmdline")).ok()?)?;
     let own = network_of(&proxy.to_string())?;
     let others = networks().into_iter().filter(|(network, pid)| *network != own && has_address(*pid, told.ip()));
     let found = others.map(|(_, pid)| holders(&listening_beside(pid, told))).filter(|pids| !pids.is_empty());
@@ -20,7 +20,7 @@ pub(crate) fn behind(proxy: u32) -> Option<(BTreeSet<u32>, u16)> {
 }
 
 /// The address to which a proxy with this command line passes connections on.
-fn told(command: &[u8]) -> Option<SocketAddr> {
+fn published_address(command: &[u8]) -> Option<SocketAddr> {
     let words: Vec<&str> = command.split(|byte| *byte == 0).filter_map(|word| std::str::from_utf8(word).ok()).collect();
     let value = |name: &str| {
         let at = words.iter().position(|word| word.trim_start_matches('-') == name && word.starts_with('-'))?;
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn target_of_docker_proxy_is_read_from_its_command_line() {
-        let of = |command: &str| told(command.replace(' ', "\0").as_bytes()).map(|told| told.to_string());
+        let of = |command: &str| published_address(command.replace(' ', "\0").as_bytes()).map(|told| told.to_string());
         let docker = "/usr/bin/docker-proxy -proto tcp -host-ip 0.0.0.0 -host-port 8080 -container-ip 172.17.0.2 \
                       -container-port 6379 -use-listen-fd";
         assert_eq!(of(docker).as_deref(), Some("172.17.0.2:6379"));

@@ -50,13 +50,13 @@ pub enum ServiceError {
         /// The target, as the user gave it.
         target: Target,
         /// Who holds it.
-        stand: Stand,
+        stand: StandIn,
     },
 }
 
 /// Who listens in place of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stand {
+pub enum StandIn {
     /// A service manager that starts a service at its first connection.
     Activation {
         /// Its process.
@@ -73,7 +73,7 @@ pub enum Stand {
     },
 }
 
-impl Stand {
+impl StandIn {
     pub(crate) fn of(pid: u32, comm: &str) -> Option<Self> {
         const ACTIVATORS: [&str; 3] = ["systemd", "inetd", "xinetd"];
         /// Of Docker and of rootless containers.
@@ -101,7 +101,7 @@ impl Stand {
     }
 }
 
-impl fmt::Display for Stand {
+impl fmt::Display for StandIn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Activation { .. } => write!(
@@ -159,7 +159,7 @@ pub struct Service {
     /// service's.
     pub port: Option<u16>,
     /// Who passes connections on to it, if it is in a container behind a published port.
-    pub behind: Option<Stand>,
+    pub behind: Option<StandIn>,
 }
 
 impl Service {
@@ -194,7 +194,7 @@ impl Target {
     /// The processes that accept connections at the port, as far as it can be told from who holds its sockets.
     fn at_port(&self, port: u16) -> Result<Service, ServiceError> {
         let holders =
-            listening(port).into_iter().map(|pid| (pid, Stand::of(pid, &command_name(pid).unwrap_or_default())));
+            listening(port).into_iter().map(|pid| (pid, StandIn::of(pid, &command_name(pid).unwrap_or_default())));
         let (stands, rest): (Vec<_>, Vec<_>) = holders.partition(|(_, stand)| stand.is_some());
         // A service manager keeps the socket of a service that it has activated.
         match stands.into_iter().find_map(|(_, stand)| stand).filter(|_| rest.is_empty()) {
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn stand_in_listener_error_says_what_to_do() {
         let of = |comm| {
-            let stand = Stand::of(7, comm)?;
+            let stand = StandIn::of(7, comm)?;
             Some(ServiceError::StandIn { target: Target::Port(80), stand }.to_string())
         };
         assert_eq!(of("redis-server"), None);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::posix_signals::{Caught, PosixSignals, stop_this_process, wait_for_any};
+use crate::posix_signals::{CaughtSignal, PosixSignals, stop_this_process, wait_for_any};
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags};
 
@@ -15,15 +15,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// What was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum StopRequest {
     /// To end.
     End,
     /// To stop until this process gets SIGCONT (Ctrl-Z).
     Stop,
 }
 
-impl Wish {
-    fn of(caught: Caught) -> Option<Self> {
+impl StopRequest {
+    fn of(caught: CaughtSignal) -> Option<Self> {
         match caught {
             _ if caught.asks_to_end() => Some(Self::End),
             _ if caught.asks_to_stop() => Some(Self::Stop),
@@ -41,14 +41,14 @@ impl Wish {
 }
 
 /// Who ends it.
-pub enum Until {
+pub enum Shutdown {
     /// A POSIX signal to this process.
     Signal(PosixSignals),
     /// A flag of the owner of the thread, which sets it and unparks the thread.
-    Told(Arc<AtomicBool>),
+    Flag(Arc<AtomicBool>),
 }
 
-impl Until {
+impl Shutdown {
     /// Ends at a POSIX signal that asks for it. To be called before any thread is started.
     pub fn signal() -> Result<Self> {
         PosixSignals::listen().map(Self::Signal).context("cannot listen for signals")
@@ -56,13 +56,13 @@ impl Until {
 
     /// Waits for at most this time, or until `bell` is readable; returns false if it is to end. An end by the owner's flag may
     /// be seen only after the wait.
-    pub fn wait_for_bell(&self, bell: BorrowedFd<'_>, time: Duration) -> Result<bool> {
+    pub fn wait_for_event(&self, bell: BorrowedFd<'_>, time: Duration) -> Result<bool> {
         match self {
             Self::Signal(signals) => {
-                let caught = signals.wait_for_bell(bell, time).context("cannot wait for signals")?;
-                Ok(Wish::carry_out(caught.and_then(Wish::of)))
+                let caught = signals.wait_for_event(bell, time).context("cannot wait for signals")?;
+                Ok(StopRequest::carry_out(caught.and_then(StopRequest::of)))
             }
-            Self::Told(ends) => {
+            Self::Flag(ends) => {
                 if !ends.load(Ordering::Acquire) {
                     wait_for_any(&mut [PollFd::from_borrowed_fd(bell, PollFlags::IN)], time).context("cannot wait")?;
                 }
@@ -83,21 +83,21 @@ impl Until {
 
     /// Waits for at most this time; returns false if it is to end. A stop (Ctrl-Z) is over when this returns.
     pub fn wait(&self, time: Duration) -> Result<bool> {
-        Ok(Wish::carry_out(self.hear(time)?))
+        Ok(StopRequest::carry_out(self.wait_for_stop(time)?))
     }
 
     /// The same, for an owner that has more to stop than this process.
-    pub fn hear(&self, time: Duration) -> Result<Option<Wish>> {
+    pub fn wait_for_stop(&self, time: Duration) -> Result<Option<StopRequest>> {
         match self {
             Self::Signal(signals) => {
                 let caught = signals.wait(time).context("cannot wait for signals")?;
-                Ok(caught.and_then(Wish::of))
+                Ok(caught.and_then(StopRequest::of))
             }
-            Self::Told(ends) => {
+            Self::Flag(ends) => {
                 if !ends.load(Ordering::Acquire) {
                     thread::park_timeout(time);
                 }
-                Ok(ends.load(Ordering::Acquire).then_some(Wish::End))
+                Ok(ends.load(Ordering::Acquire).then_some(StopRequest::End))
             }
         }
     }

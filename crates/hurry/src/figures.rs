@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Map, json};
 use sidelane_host::topology::PairKind;
-use sidelane_policy::hurryup::{Lost, Mapping, Threshold};
+use sidelane_policy::hurryup::{LostRequests, Mapping, Threshold};
 use sidelane_report::{ResultFile, Row, Unit};
 
 use super::settings::Settings;
@@ -37,7 +37,7 @@ pub struct Figures {
     /// Present threshold: the time on a little core after which a request is long.
     pub threshold_ns: u64,
     /// Counts of requests that left the table without an end.
-    pub lost: Lost,
+    pub lost: LostRequests,
     /// Number of requests that were unfinished when their thread began another one.
     pub interleaved: u64,
     /// Counts of events that were lost before the mapper read them.

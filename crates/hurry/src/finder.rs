@@ -10,7 +10,7 @@ use anyhow::Result;
 use sidelane_host::procfs::is_alive;
 use sidelane_host::service::Service;
 
-use sidelane_host::aside::Aside;
+use sidelane_host::aside::Background;
 
 /// Interval at which the finder checks whether the known processes still exist.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const LOOKS_A_SEARCH: u32 = 10;
 
 /// Thread that searches for processes. Dropping it asks the thread to end, and does not wait.
-pub struct Finder(Aside<Service, ()>);
+pub struct Finder(Background<Service, ()>);
 
 impl Finder {
     /// Starts the search for a service with the function `find`. The processes in `known` are known already.
@@ -27,7 +27,7 @@ impl Finder {
     /// Fails if the thread cannot be started.
     pub fn start(known: &BTreeSet<u32>, mut find: impl FnMut() -> Option<Service> + Send + 'static) -> Result<Self> {
         let mut known = known.clone();
-        Aside::start("sidelane-finder", move |until, told| {
+        Background::start("sidelane-finder", move |until, told| {
             let mut looks = 0_u32;
             while until.wait(LOOK_EVERY)? {
                 looks = looks.wrapping_add(1);

@@ -51,4 +51,4 @@ mod work;
 pub use figures::{Figures, Summary, threshold_words};
 pub use running::RunningHurry;
 pub use session::run;
-pub use settings::{HurryError, Settings, Sizes, Told, tuned};
+pub use settings::{HurryError, Settings, Sizes, SourceOption, tuned};

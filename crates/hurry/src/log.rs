@@ -1,7 +1,7 @@
 //! Audit log of thread moves: the thread, the action, the reason, and the start of its request.
 
 use serde_json::{Map, Value, json};
-use sidelane_policy::hurryup::{Action, Reason};
+use sidelane_policy::hurryup::{HurryAction, HurryReason};
 
 use super::pool::NotMoved;
 use sidelane_diagnostics::audit::{Audit, Line, decision};
@@ -14,12 +14,12 @@ pub type ThreadAudit = Audit<ThreadDecision>;
 pub struct ThreadDecision {
     /// Id of the thread.
     pub thread: u32,
-    /// Action that was taken.
-    pub action: Action,
-    /// Reason for the action.
-    pub why: Reason,
+    /// HurryAction that was taken.
+    pub action: HurryAction,
+    /// HurryReason for the action.
+    pub why: HurryReason,
     /// State of the thread at the decision.
-    pub seen: AtWork,
+    pub seen: ThreadState,
 }
 
 impl Line for ThreadDecision {
@@ -30,7 +30,7 @@ impl Line for ThreadDecision {
 
 /// State of a thread when it was moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AtWork {
+pub struct ThreadState {
     /// Start time of the thread's request; `None` if it worked on none.
     pub since_ns: Option<u64>,
     /// Present threshold: the time on a little core after which a request is long.
@@ -39,7 +39,7 @@ pub struct AtWork {
     pub failed: Option<NotMoved>,
 }
 
-impl AtWork {
+impl ThreadState {
     fn values(&self) -> Map<String, Value> {
         let since = self.since_ns.map(|since_ns| ("since_ns", json!(since_ns)));
         let failed = self.failed.map(|failed| ("failed", json!(failed.word())));

@@ -7,31 +7,35 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::Policy;
 use sidelane_policy::cpus::{self, CpuMask};
 use sidelane_policy::hurryup::{
-    Action, Actions, Config, Cores, HurryUp, MAX_THREADS, Reason, Request, Seen, sizes_of_lanes,
+    BigLittleCores, Config, HurryAction, HurryActions, HurryEvent, HurryReason, HurryUp, MAX_THREADS, Request,
+    sizes_of_lanes,
 };
 
 use super::figures::Figures;
-use super::log::{AtWork, ThreadAudit, ThreadDecision};
-use super::pace::{Bell, Next, Pace};
+use super::log::{ThreadAudit, ThreadDecision, ThreadState};
+use super::pace::{Next, Pace, WakeConditions};
 use super::pool::{NotMoved, Pool};
 use super::settings::Sizes;
-use super::work::{RungAt, Work};
+use super::work::{WakeupCpus, Work};
 use sidelane_rollback::cpu_mask::mask;
 
 /// Rule for which cores are big.
 enum Sizing {
-    Fixed(Cores),
+    Fixed(BigLittleCores),
     /// All lanes, and the sibling lanes of each core. A lane is big while its siblings are idle.
-    Lanes(CpuMask, Box<cpus::Cores>),
+    Lanes(CpuMask, Box<cpus::CoreTopology>),
 }
 
 impl Sizing {
     fn of(sizes: &Sizes) -> Self {
         match sizes {
-            Sizes::Cores(cores) => Self::Fixed(Cores { big: mask(&cores.big), little: mask(&cores.little) }),
+            Sizes::Cores(cores) => Self::Fixed(BigLittleCores { big: mask(&cores.big), little: mask(&cores.little) }),
             Sizes::Lanes(cores) => {
                 let cores = || cores.iter().map(mask);
-                Self::Lanes(cores().fold(CpuMask::EMPTY, |all, core| all.or(&core)), Box::new(cpus::Cores::of(cores())))
+                Self::Lanes(
+                    cores().fold(CpuMask::EMPTY, |all, core| all.or(&core)),
+                    Box::new(cpus::CoreTopology::of(cores())),
+                )
             }
         }
     }
@@ -44,11 +48,11 @@ pub struct Mapper {
     sizes: Sizing,
     online: CpuMask,
     /// Core sizes that were last passed to the policy.
-    told: Option<Cores>,
+    told: Option<BigLittleCores>,
     pool: Pool,
-    actions: Box<Actions>,
+    actions: Box<HurryActions>,
     /// Buffer for the actions that are being carried out, kept to reuse its memory.
-    todo: Vec<Action>,
+    todo: Vec<HurryAction>,
     /// Next request number for requests without one. These count down from the maximum; sources count up.
     next_request: Request,
     figures: Figures,
@@ -63,7 +67,7 @@ impl Mapper {
         let (actions, todo, figures) = Default::default();
         Self {
             policy,
-            pace: Pace::new(config.looks),
+            pace: Pace::new(config.scan_times),
             sizes,
             online: CpuMask::EMPTY,
             told: None,
@@ -85,19 +89,21 @@ impl Mapper {
     /// Tells the policy which cores are big, if that has changed.
     fn tell_sizes(&mut self, now_ns: u64) {
         let sizes = match &self.sizes {
-            Sizing::Fixed(cores) => Cores { big: cores.big.and(&self.online), little: cores.little.and(&self.online) },
+            Sizing::Fixed(cores) => {
+                BigLittleCores { big: cores.big.and(&self.online), little: cores.little.and(&self.online) }
+            }
             Sizing::Lanes(lanes, siblings) => {
                 sizes_of_lanes(&lanes.and(&self.online), siblings, &self.policy.working())
             }
         };
         if self.told != Some(sizes) {
             self.told = Some(sizes);
-            self.book(now_ns, Seen::Cores(sizes));
+            self.book(now_ns, HurryEvent::Cores(sizes));
         }
     }
 
     /// Passes an event of a thread to the policy. The first event of a thread adds it to the pool.
-    pub fn hear(&mut self, work: Work) -> Result<()> {
+    pub fn record(&mut self, work: Work) -> Result<()> {
         let (Work::Working { tid, .. } | Work::Served { tid, .. } | Work::Cut { tid, .. } | Work::Line { tid, .. }) =
             work;
         let at_ns = match work {
@@ -106,7 +112,7 @@ impl Mapper {
         };
         if let Some(allowed) = self.pool.join(tid)? {
             let allowed = mask(allowed);
-            self.book(at_ns, Seen::Joined { thread: tid, allowed });
+            self.book(at_ns, HurryEvent::Joined { thread: tid, allowed });
         }
         if !self.pool.has(tid) {
             self.figures.strangers += 1;
@@ -125,14 +131,14 @@ impl Mapper {
     /// Records that a thread works on a request. A second event for the same unfinished request changes nothing.
     fn works(&mut self, tid: u32, request: Request, since_ns: u64) {
         if self.policy.request_of(tid).is_none_or(|(known, _)| known != request) {
-            self.book(since_ns, Seen::Began { thread: tid, request, since: since_ns });
+            self.book(since_ns, HurryEvent::Began { thread: tid, request, since: since_ns });
         }
     }
 
     fn served(&mut self, request: Request, since_ns: u64, at_ns: u64) {
         // Count requests whose thread has begun another request before their end.
         self.figures.interleaved += u64::from(self.policy.since(request).is_none());
-        self.book(at_ns, Seen::Ended { request });
+        self.book(at_ns, HurryEvent::Ended { request });
         self.figures.served(at_ns.saturating_sub(since_ns));
     }
 
@@ -146,7 +152,7 @@ impl Mapper {
             self.works(tid, request, since_ns);
         }
         if known.is_none_or(|(_, since)| since < at_ns) {
-            self.book(at_ns, Seen::Ended { request });
+            self.book(at_ns, HurryEvent::Ended { request });
         }
         self.figures.served(at_ns.saturating_sub(since_ns));
     }
@@ -155,13 +161,13 @@ impl Mapper {
     /// started since then continues.
     fn cut(&mut self, tid: u32, since_ns: u64, at_ns: u64) {
         if let Some((request, _)) = self.policy.request_of(tid).filter(|(_, since)| *since <= since_ns) {
-            self.book(at_ns, Seen::Ended { request });
+            self.book(at_ns, HurryEvent::Ended { request });
         }
     }
 
     fn line(&mut self, tid: u32, request: Request, at_ns: u64) {
         let begun = self.policy.since(request);
-        self.book(at_ns, Seen::Noted { thread: tid, request, at: at_ns });
+        self.book(at_ns, HurryEvent::Noted { thread: tid, request, at: at_ns });
         if let Some(since_ns) = begun {
             self.figures.served(at_ns.saturating_sub(since_ns));
         }
@@ -169,7 +175,7 @@ impl Mapper {
 
     /// Lets the policy try refused moves again: the CPUs of a cgroup may have come back.
     pub fn reconsider(&mut self, now_ns: u64) {
-        self.book(now_ns, Seen::Reconsider);
+        self.book(now_ns, HurryEvent::Reconsider);
     }
 
     /// Adds threads of the pool to the policy's table as far as it has free entries.
@@ -177,40 +183,40 @@ impl Mapper {
         let places = MAX_THREADS - self.policy.threads();
         let waiting = self.pool.workers().filter(|(tid, _)| !self.policy.has(*tid)).take(places);
         let waiting: Vec<(u32, CpuMask)> = waiting.map(|(tid, cpus)| (tid, mask(cpus))).collect();
-        waiting.into_iter().for_each(|(thread, allowed)| self.book(now_ns, Seen::Joined { thread, allowed }));
+        waiting.into_iter().for_each(|(thread, allowed)| self.book(now_ns, HurryEvent::Joined { thread, allowed }));
     }
 
     /// Removes threads that have ended from the policy.
     pub fn ended(&mut self, now_ns: u64, tids: &[u32]) {
-        tids.iter().for_each(|tid| self.book(now_ns, Seen::Left { thread: *tid }));
+        tids.iter().for_each(|tid| self.book(now_ns, HurryEvent::Left { thread: *tid }));
     }
 
     /// Begins a poll. Returns on which CPUs the kernel program wakes this thread at begins and ends of requests; `None`
     /// for no wakeups.
-    pub fn begins(&mut self, now_ns: u64, can_ring: bool) -> Option<RungAt> {
+    pub fn begins(&mut self, now_ns: u64, can_ring: bool) -> Option<WakeupCpus> {
         // With sibling lanes, an end on any lane may make another lane big, so wakeups at ends are not used.
-        let can_ring = Bell { begins: can_ring, ends: can_ring && matches!(self.sizes, Sizing::Fixed(_)) };
+        let can_ring = WakeConditions { begins: can_ring, ends: can_ring && matches!(self.sizes, Sizing::Fixed(_)) };
         let bell = self.pace.begins(now_ns, self.policy.threshold_ns(), can_ring, self.waits());
         self.rung_at(bell).filter(|_| bell.is_armed())
     }
 
     /// Ends a poll. If a long request has begun to wait for a big core, returns the events to set before an immediate
     /// second poll: a core may have become free in between.
-    pub fn begins_to_wait(&mut self) -> Option<RungAt> {
+    pub fn begins_to_wait(&mut self) -> Option<WakeupCpus> {
         let bell = if self.waits() { self.pace.begins_to_wait() } else { None };
         self.rung_at(bell?)
     }
 
-    fn rung_at(&self, bell: Bell) -> Option<RungAt> {
+    fn rung_at(&self, bell: WakeConditions) -> Option<WakeupCpus> {
         let (sizes, among) = (self.told?, |wanted, cpus| if wanted { cpus } else { CpuMask::EMPTY });
-        Some(RungAt { begins: among(bell.begins, sizes.little), ends: among(bell.ends, sizes.big) })
+        Some(WakeupCpus { begins: among(bell.begins, sizes.little), ends: among(bell.ends, sizes.big) })
     }
 
     /// Returns whether a thread waits for a free big core. It either has a long request on a little core, or it is the
     /// next thread to be placed ahead of its request.
     fn waits(&self) -> bool {
         match &self.sizes {
-            Sizing::Fixed(_) => self.policy.why() == Reason::NoBigCore || self.policy.sends_ahead(),
+            Sizing::Fixed(_) => self.policy.why() == HurryReason::NoBigCore || self.policy.sends_ahead(),
             Sizing::Lanes(..) => {
                 let little = self.told.map_or(CpuMask::EMPTY, |sizes| sizes.little);
                 !self.policy.working().and(&little).is_empty()
@@ -242,13 +248,13 @@ impl Mapper {
     fn round(&mut self, now_ns: u64) -> bool {
         self.tell_sizes(now_ns);
         self.actions.clear();
-        self.policy.observe(now_ns, &Seen::Nothing, &mut self.actions);
+        self.policy.observe(now_ns, &HurryEvent::Nothing, &mut self.actions);
         let moves = self.actions.iter().next().is_some();
         self.carry_out(now_ns);
         moves
     }
 
-    fn book(&mut self, at_ns: u64, seen: Seen) {
+    fn book(&mut self, at_ns: u64, seen: HurryEvent) {
         self.actions.clear();
         self.policy.book(at_ns, &seen, &mut self.actions);
         self.carry_out(at_ns);
@@ -257,36 +263,37 @@ impl Mapper {
     fn carry_out(&mut self, now_ns: u64) {
         let mut todo = std::mem::take(&mut self.todo);
         todo.extend(self.actions.iter());
-        todo.drain(..).for_each(|action| self.act(now_ns, action));
+        todo.drain(..).for_each(|action| self.apply(now_ns, action));
         self.todo = todo;
     }
 
-    fn act(&mut self, now_ns: u64, action: Action) {
-        let (Action::Map { thread, .. } | Action::Hurry { thread } | Action::Restore { thread }) = action;
+    fn apply(&mut self, now_ns: u64, action: HurryAction) {
+        let (HurryAction::Map { thread, .. } | HurryAction::Hurry { thread } | HurryAction::Restore { thread }) =
+            action;
         if self.is_taken_back(action) {
             return;
         }
         let since_ns = self.policy.request_of(thread).map(|(_, since)| since);
         let (threshold_ns, why) = (self.policy.threshold_ns(), self.policy.why());
         let outcome = match action {
-            Action::Map { cpu, .. } => self.pool.bind(thread, &CpuSet::from_iter([cpu as u32])),
-            Action::Hurry { .. } => self.pool.bind(thread, &self.big()),
-            Action::Restore { .. } => {
+            HurryAction::Map { cpu, .. } => self.pool.bind(thread, &CpuSet::from_iter([cpu as u32])),
+            HurryAction::Hurry { .. } => self.pool.bind(thread, &self.big()),
+            HurryAction::Restore { .. } => {
                 self.pool.free(thread);
                 Ok(())
             }
         };
         let failed = outcome.as_ref().err().copied();
-        let seen = AtWork { since_ns, threshold_ns, failed };
+        let seen = ThreadState { since_ns, threshold_ns, failed };
         self.audit.record(now_ns, ThreadDecision { thread, action, why, seen });
         let Some(failed) = failed else { return };
         match action {
-            Action::Map { cpu, .. } => self.not_moved(now_ns, thread, &[cpu], failed),
-            Action::Hurry { .. } => {
+            HurryAction::Map { cpu, .. } => self.not_moved(now_ns, thread, &[cpu], failed),
+            HurryAction::Hurry { .. } => {
                 let big: Vec<usize> = self.big().iter().map(|cpu| cpu as usize).collect();
                 self.not_moved(now_ns, thread, &big, failed);
             }
-            Action::Restore { .. } => {}
+            HurryAction::Restore { .. } => {}
         }
     }
 
@@ -309,27 +316,27 @@ impl Mapper {
     }
 
     /// Returns whether an action is obsolete: the policy has cancelled it after another move failed.
-    fn is_taken_back(&self, action: Action) -> bool {
+    fn is_taken_back(&self, action: HurryAction) -> bool {
         match action {
-            Action::Map { thread, cpu } => self.policy.core_of(thread) != Some(cpu),
-            Action::Hurry { .. } | Action::Restore { .. } => false,
+            HurryAction::Map { thread, cpu } => self.policy.core_of(thread) != Some(cpu),
+            HurryAction::Hurry { .. } | HurryAction::Restore { .. } => false,
         }
     }
 
     fn not_moved(&mut self, now_ns: u64, thread: u32, cpus: &[usize], why: NotMoved) {
-        cpus.iter().for_each(|cpu| self.undone(now_ns, Seen::Refused { thread, cpu: *cpu }));
+        cpus.iter().for_each(|cpu| self.undone(now_ns, HurryEvent::Refused { thread, cpu: *cpu }));
         match why {
             NotMoved::Refused => self.figures.refused += 1,
             NotMoved::Ended => {
                 self.pool.forget(thread);
-                self.undone(now_ns, Seen::Left { thread });
+                self.undone(now_ns, HurryEvent::Left { thread });
             }
         }
     }
 
     /// Tells the policy that an action failed. Its answer is ignored until the next poll.
-    fn undone(&mut self, now_ns: u64, seen: Seen) {
-        self.policy.book(now_ns, &seen, &mut Actions::default());
+    fn undone(&mut self, now_ns: u64, seen: HurryEvent) {
+        self.policy.book(now_ns, &seen, &mut HurryActions::default());
     }
 
     /// Returns the figures up to now.

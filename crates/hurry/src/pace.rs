@@ -10,7 +10,7 @@
 //! begins on a little core. A long request that found no free big core can move when one becomes free, and so can a
 //! thread that is placed ahead. In these cases the kernel program wakes this thread.
 
-use sidelane_policy::hurryup::Looks;
+use sidelane_policy::hurryup::ScanTimes;
 
 /// Inverse of the share of a CPU that all polls may take. With start and end of the mapper, it uses less than 1 %.
 const PART_OF_CPU: u64 = 130;
@@ -29,14 +29,14 @@ const SHORT_LOOKS: u64 = 4;
 
 /// Events for which the kernel program wakes the mapper.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bell {
+pub struct WakeConditions {
     /// Whether the begin of a request on a little core wakes the mapper.
     pub begins: bool,
     /// Whether the end of a request on a big core wakes the mapper.
     pub ends: bool,
 }
 
-impl Bell {
+impl WakeConditions {
     /// Returns whether any event wakes the mapper.
     pub fn is_armed(self) -> bool {
         self.begins || self.ends
@@ -46,13 +46,13 @@ impl Bell {
 /// State that determines the interval of polls.
 #[derive(Clone, Debug)]
 pub struct Pace {
-    looks: Looks,
+    looks: ScanTimes,
     least_ns: u64,
     /// Time at which the CPU budget of all past polls is used up, at `least_ns` per poll.
     paid_ns: u64,
     /// Whether the present poll came before the budget allowed it.
     is_early: bool,
-    bell: Bell,
+    bell: WakeConditions,
     /// Whether the present poll may still arm the wakeup at ends of requests.
     may_end: bool,
 }
@@ -68,8 +68,8 @@ pub struct Next {
 
 impl Pace {
     /// Creates the state with a default interval, as the cost of a poll is not yet known.
-    pub fn new(looks: Looks) -> Self {
-        Self { looks, least_ns: FIRST_NS, paid_ns: 0, is_early: false, bell: Bell::default(), may_end: false }
+    pub fn new(looks: ScanTimes) -> Self {
+        Self { looks, least_ns: FIRST_NS, paid_ns: 0, is_early: false, bell: WakeConditions::default(), may_end: false }
     }
 
     /// Takes the CPU time that a number of polls has used.
@@ -80,18 +80,21 @@ impl Pace {
     /// Begins a poll. Returns the events for which the kernel program wakes this thread. The caller sets them before it
     /// reads events, so that none is missed. `can_ring` contains the events that the kernel program can report. `waits`
     /// tells whether a thread waits for a free big core.
-    pub fn begins(&mut self, now_ns: u64, threshold_ns: u64, can_ring: Bell, waits: bool) -> Bell {
+    pub fn begins(&mut self, now_ns: u64, threshold_ns: u64, can_ring: WakeConditions, waits: bool) -> WakeConditions {
         self.is_early = now_ns < self.open_ns();
-        let may = self.looks == Looks::Events && !self.is_early;
+        let may = self.looks == ScanTimes::Events && !self.is_early;
         self.may_end = can_ring.ends && may;
-        self.bell = Bell { begins: can_ring.begins && may && self.is_short(threshold_ns), ends: self.may_end && waits };
+        self.bell = WakeConditions {
+            begins: can_ring.begins && may && self.is_short(threshold_ns),
+            ends: self.may_end && waits,
+        };
         self.paid_ns = self.paid_ns.max(now_ns) + self.least_ns;
         self.bell
     }
 
     /// Records that a thread has begun to wait for a big core in this poll. Returns the events to set before an
     /// immediate second poll, if the kernel program can report them.
-    pub fn begins_to_wait(&mut self) -> Option<Bell> {
+    pub fn begins_to_wait(&mut self) -> Option<WakeConditions> {
         let is_new = self.may_end && !self.bell.ends;
         self.bell.ends |= is_new;
         is_new.then_some(self.bell)
@@ -110,8 +113,8 @@ impl Pace {
     /// tells whether a thread waits for a free big core.
     pub fn next(&self, now_ns: u64, threshold_ns: u64, due_ns: Option<u64>, waits: bool) -> Next {
         match self.looks {
-            Looks::Sampling(every_ns) => Next { at_ns: now_ns + every_ns.max(LEAST_NS.0), or_bell: false },
-            Looks::Events => self.next_event(now_ns, threshold_ns, due_ns, waits),
+            ScanTimes::Sampling(every_ns) => Next { at_ns: now_ns + every_ns.max(LEAST_NS.0), or_bell: false },
+            ScanTimes::Events => self.next_event(now_ns, threshold_ns, due_ns, waits),
         }
     }
 
@@ -132,14 +135,14 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
-    const ALL: Bell = Bell { begins: true, ends: true };
-    const NONE: Bell = Bell { begins: false, ends: false };
-    const BEGINS: Bell = Bell { begins: true, ends: false };
-    const ENDS: Bell = Bell { begins: false, ends: true };
+    const ALL: WakeConditions = WakeConditions { begins: true, ends: true };
+    const NONE: WakeConditions = WakeConditions { begins: false, ends: false };
+    const BEGINS: WakeConditions = WakeConditions { begins: true, ends: false };
+    const ENDS: WakeConditions = WakeConditions { begins: false, ends: true };
 
     /// Creates a pace whose polls take 20 µs on average: the budget allows one in 2.6 ms.
     fn pace() -> Pace {
-        let mut pace = Pace::new(Looks::Events);
+        let mut pace = Pace::new(ScanTimes::Events);
         pace.spent(20 * MS, 1000);
         pace
     }
@@ -246,7 +249,7 @@ mod tests {
 
     #[test]
     fn the_papers_loop_looks_at_equal_times() {
-        let mut pace = Pace::new(Looks::Sampling(25 * MS));
+        let mut pace = Pace::new(ScanTimes::Sampling(25 * MS));
         assert_eq!(pace.begins(100 * MS, 0, ALL, true), NONE);
         assert_eq!(pace.next(100 * MS, 0, Some(101 * MS), true), at(125 * MS));
     }

@@ -15,7 +15,7 @@ use sidelane_host::thread::{HeldThread, Thread};
 
 use sidelane_rollback::claim::ThreadClaims;
 use sidelane_rollback::guardian::Guardian;
-use sidelane_rollback::threads::{Threads, Whose};
+use sidelane_rollback::threads::{ThreadOwner, Threads};
 
 /// Maximum number of remembered foreign thread ids. A line in the pipe may name any thread.
 const STRANGERS_MAX: usize = 1024;
@@ -72,7 +72,7 @@ impl Worker {
 
 /// Pool of the threads of a service.
 pub struct Pool {
-    whose: Whose,
+    whose: ThreadOwner,
     guardian: Guardian,
     noted: Threads,
     /// Threads that work on requests, by thread id.
@@ -97,7 +97,7 @@ impl Pool {
     pub fn of(service: &Service) -> Result<Self> {
         let (claims, mut guardian) = ThreadClaims::take(&service.pids)?;
         let group = service.group.as_ref().map(|group| group.dir.clone());
-        let whose = Whose { pids: service.pids.iter().copied().collect(), group };
+        let whose = ThreadOwner { pids: service.pids.iter().copied().collect(), group };
         let noted = Threads::note_to_bind(&whose, &mut guardian)?;
         let seen = noted.iter().map(|thread| thread.tid).collect();
         let (workers, strangers, given, together, bound) = Default::default();

@@ -6,13 +6,13 @@ use super::figures::{Figures, Summary};
 use super::session::run;
 use super::settings::Settings;
 use super::work::WorkSource;
-use sidelane_host::aside::Aside;
-use sidelane_host::until::Until;
+use sidelane_host::aside::Background;
+use sidelane_host::until::Shutdown;
 
 /// Handle of a mapper that runs on a separate thread. Dropping it asks the mapper to end, and does not wait.
 pub struct RunningHurry {
     settings: Settings,
-    thread: Aside<Figures, Summary>,
+    thread: Background<Figures, Summary>,
 }
 
 impl RunningHurry {
@@ -37,10 +37,10 @@ impl RunningHurry {
     /// Starts a mapper after the function `begins` returns. If it returns false, the mapper does not start.
     fn start_when(
         settings: Settings,
-        begins: impl FnOnce(&Settings, &Until) -> Result<bool> + Send + 'static,
+        begins: impl FnOnce(&Settings, &Shutdown) -> Result<bool> + Send + 'static,
     ) -> Result<Self> {
         let its = settings.clone();
-        let thread = Aside::start("sidelane-hurry", move |until, told| match begins(&its, &until)? {
+        let thread = Background::start("sidelane-hurry", move |until, told| match begins(&its, &until)? {
             true => run(&its, None, &until, |figures| drop(told.send(figures.clone()))),
             false => Ok(Summary::of_nothing(its)),
         })?;

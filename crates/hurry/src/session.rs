@@ -30,7 +30,7 @@ use crate::note::HurryNote;
 use sidelane_diagnostics::audit::{Audit, AuditFile, AuditLevel, AuditLog};
 use sidelane_diagnostics::log_note::LogNote;
 use sidelane_diagnostics::note::Note;
-use sidelane_host::until::Until;
+use sidelane_host::until::Shutdown;
 use sidelane_rollback::own_threads;
 
 /// Interval at which the session checks for new and ended threads, and for CPUs that went online or offline.
@@ -46,7 +46,7 @@ const CENSUSES_A_RETRY: u32 = 10;
 pub fn run(
     settings: &Settings,
     length: Option<Duration>,
-    until: &Until,
+    until: &Shutdown,
     mut tell: impl FnMut(&Figures),
 ) -> Result<Summary> {
     let mut session = Session::begin(settings)?;
@@ -116,7 +116,7 @@ impl Session {
         Ok(session)
     }
 
-    fn go_on(&mut self, ends_ns: u64, until: &Until, tell: &mut impl FnMut(&Figures)) -> Result<()> {
+    fn go_on(&mut self, ends_ns: u64, until: &Shutdown, tell: &mut impl FnMut(&Figures)) -> Result<()> {
         loop {
             if let Some(Err(error)) = self.turns.as_ref().map(TurnLimit::begin) {
                 self.turns = None;
@@ -125,8 +125,8 @@ impl Session {
             let now_ns = now_ns();
             let next = self.look(now_ns, tell)?;
             let wait = Duration::from_nanos(next.at_ns.min(ends_ns).saturating_sub(now_ns));
-            let goes_on = match self.source.bell().filter(|_| next.or_bell) {
-                Some(bell) => until.wait_for_bell(bell, wait)?,
+            let goes_on = match self.source.event_fd().filter(|_| next.or_bell) {
+                Some(bell) => until.wait_for_event(bell, wait)?,
                 None => until.wait(wait)?,
             };
             if now_ns >= ends_ns || !goes_on || self.is_over {
@@ -138,40 +138,40 @@ impl Session {
     /// Reads events, moves the threads that are due, and returns when to poll again.
     fn look(&mut self, now_ns: u64, tell: &mut impl FnMut(&Figures)) -> Result<Next> {
         if now_ns >= self.census_ns {
-            self.census(now_ns)?;
+            self.refresh_threads(now_ns)?;
             tell(&self.figures());
         }
         self.looks += 1;
         let Self { source, mapper, .. } = self;
-        if let Some(at) = mapper.begins(now_ns, source.bell().is_some()) {
+        if let Some(at) = mapper.begins(now_ns, source.event_fd().is_some()) {
             source.arm(&at);
         }
-        let mut next = self.hear_and_decide(now_ns)?;
+        let mut next = self.read_and_decide(now_ns)?;
         if let Some(at) = self.mapper.begins_to_wait() {
             self.source.arm(&at);
-            next = self.hear_and_decide(clock::now_ns())?;
+            next = self.read_and_decide(clock::now_ns())?;
         }
         Ok(Next { at_ns: next.at_ns.min(self.census_ns), ..next })
     }
 
-    fn hear_and_decide(&mut self, now_ns: u64) -> Result<Next> {
-        self.hear()?;
+    fn read_and_decide(&mut self, now_ns: u64) -> Result<Next> {
+        self.read_work()?;
         Ok(self.mapper.decide(now_ns))
     }
 
-    fn hear(&mut self) -> Result<()> {
+    fn read_work(&mut self) -> Result<()> {
         let Self { source, mapper, .. } = self;
         let mut outcome = Ok(());
-        source.hear(&mut |work| {
+        source.read(&mut |work| {
             if outcome.is_ok() {
-                outcome = mapper.hear(work);
+                outcome = mapper.record(work);
             }
         })?;
         outcome
     }
 
     /// Updates the threads, processes and CPUs that have appeared or disappeared.
-    fn census(&mut self, now_ns: u64) -> Result<()> {
+    fn refresh_threads(&mut self, now_ns: u64) -> Result<()> {
         self.census_ns = now_ns + CENSUS_EVERY_NS;
         self.censuses += 1;
         let (cpu_ns, looks) = (thread_cpu_ns(), std::mem::take(&mut self.looks));
@@ -244,7 +244,7 @@ impl Session {
 
     fn end(mut self) -> Result<Summary> {
         // Read the requests that were answered since the last poll, so that they count.
-        let heard = self.hear();
+        let heard = self.read_work();
         let figures = self.figures();
         let known = self.known();
         let pids = self.source.processes(&known);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use sidelane_host::cores::Cores;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::service::Target;
-use sidelane_policy::hurryup::{Config, Learning, Looks, Threshold};
+use sidelane_policy::hurryup::{Config, Learning, ScanTimes, Threshold};
 use thiserror::Error;
 
 /// Settings of a mapper, from options or from the agent's file.
@@ -21,7 +21,7 @@ pub struct Settings {
     /// Configuration of the policy.
     pub config: Config,
     /// Source of the events that tell which thread works on which request.
-    pub told: Told,
+    pub source: SourceOption,
     /// Path of the audit log with one line for each move; `None` for no log.
     pub log: Option<PathBuf>,
 }
@@ -44,7 +44,7 @@ pub fn tuned(
     let nanos = |time: Duration| time.as_nanos() as u64;
     let learning = Learning::of((percentile * 100.0).round() as u32, little_speed_milli);
     Config {
-        looks: sampling.map_or(Looks::Events, |every| Looks::Sampling(nanos(every))),
+        scan_times: sampling.map_or(ScanTimes::Events, |every| ScanTimes::Sampling(nanos(every))),
         threshold: threshold.map_or(Threshold::Learnt(learning), |at| Threshold::Given(nanos(at))),
         ..Config::default()
     }
@@ -98,7 +98,7 @@ impl fmt::Display for Sizes {
 
 /// Source of the events that tell which thread works on which request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Told {
+pub enum SourceOption {
     /// Emitted requests if the service emits them, else the kernel program at its sockets.
     #[default]
     Found,
@@ -123,7 +123,7 @@ pub enum HurryError {
     NoPipe(PathBuf),
 }
 
-impl fmt::Display for Told {
+impl fmt::Display for SourceOption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Found => f.write_str("found"),
@@ -132,7 +132,7 @@ impl fmt::Display for Told {
     }
 }
 
-impl FromStr for Told {
+impl FromStr for SourceOption {
     type Err = HurryError;
 
     fn from_str(text: &str) -> Result<Self, HurryError> {

@@ -52,7 +52,7 @@ pub struct BatchConfinement {
 
 /// Settings that were restored, each with the name of the first thread.
 #[derive(Debug, Default)]
-pub struct PutRight {
+pub struct RestoredSettings {
     /// A thread that was in another class.
     pub class: Option<String>,
     /// A thread, or the group, that had other CPUs.
@@ -234,8 +234,8 @@ impl BatchConfinement {
 
     /// Restores each thread that is in another class than batch, or may run on other CPUs than batch. Without `class`
     /// any class is allowed.
-    pub fn put_right(&self, class: Option<BatchClass>) -> PutRight {
-        let mut right = PutRight::default();
+    pub fn put_right(&self, class: Option<BatchClass>) -> RestoredSettings {
+        let mut right = RestoredSettings::default();
         if self.narrow_again() {
             right.cpus = Some("the control group of batch".to_owned());
         }

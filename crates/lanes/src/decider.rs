@@ -13,7 +13,7 @@ use sidelane_host::topology::BatchLane;
 use sidelane_policy::Nanos;
 use sidelane_policy::borrow::idle_threshold::IdleThreshold;
 use sidelane_policy::borrow::{
-    AnyRule, Borrow, Decision, LaneState, LendingLimits, Observation, PolicyKind, Reason, Requests, Watched,
+    AnyRule, Borrow, Decision, LaneObservation, LaneReason, LaneState, LendingLimits, PolicyKind, Requests, WakeState,
 };
 use sidelane_tracker::summons::SummonsRing;
 use sidelane_tracker::tracker::LaneMemory;
@@ -54,7 +54,7 @@ pub struct Means {
 
 /// Counts of a keeper since its start.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct HolderBooks {
+pub struct KeeperCounts {
     /// Holds begun.
     pub holds: u64,
     /// Holds that lasted until batch was evicted.
@@ -70,7 +70,7 @@ pub struct HolderBooks {
     pub late_ns: u64,
 }
 
-impl std::ops::Add for HolderBooks {
+impl std::ops::Add for KeeperCounts {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -102,7 +102,7 @@ pub(super) struct Shared {
     kept_off: AtomicBool,
     /// [`sidelane_policy::borrow::LendingLimits::min_idle_ns`].
     min_idle_ns: AtomicU64,
-    /// Index of the [`Reason`] why batch may not run on the lane, plus 1; 0: it may.
+    /// Index of the [`LaneReason`] why batch may not run on the lane, plus 1; 0: it may.
     kept_by: AtomicU8,
     summons_delay: SummonsDelay,
     changed: EventFd,
@@ -150,23 +150,23 @@ impl Shared {
         }
     }
 
-    fn tell(&self, state: LaneState, why: Reason) {
+    fn tell(&self, state: LaneState, why: LaneReason) {
         let kept_by = if state.lets_batch_run() { 0 } else { why as u8 + 1 };
         self.kept_by.store(kept_by, Ordering::Relaxed);
     }
 
     /// Returns why batch may not run on the lane; `None`: it may.
-    pub(super) fn kept_by(&self) -> Option<Reason> {
+    pub(super) fn kept_by(&self) -> Option<LaneReason> {
         let place = self.kept_by.load(Ordering::Relaxed).checked_sub(1)?;
-        Reason::ALL.get(usize::from(place)).copied()
+        LaneReason::ALL.get(usize::from(place)).copied()
     }
 
     pub(super) fn kept_off(&self) -> bool {
         self.kept_off.load(Ordering::Relaxed)
     }
 
-    pub(super) fn books(&self) -> HolderBooks {
-        HolderBooks {
+    pub(super) fn counts(&self) -> KeeperCounts {
+        KeeperCounts {
             holds: self.holds.load(Ordering::Relaxed),
             evictions: self.evictions.load(Ordering::Relaxed),
             evictor_errors: self.evictor_errors.load(Ordering::Relaxed),
@@ -225,7 +225,7 @@ pub(super) struct Decider {
     /// Whether the last eviction has taken effect.
     pub(super) has_left: bool,
     /// Observation on which the last decision was made.
-    pub(super) seen: Observation,
+    pub(super) seen: LaneObservation,
     /// Time of that observation.
     sampled_ns: Nanos,
     evictor: Arc<dyn Evictor>,
@@ -247,7 +247,7 @@ impl Decider {
             wanted: LaneState::Released,
             spares_waited: kind.spares_waited(),
             has_left: true,
-            seen: Observation::default(),
+            seen: LaneObservation::default(),
             sampled_ns: 0,
             evictor,
             audit,
@@ -315,14 +315,14 @@ impl Decider {
     /// Evicts batch whatever the policy says, because the lane cannot be kept.
     pub(super) fn give_up(&mut self) {
         if self.state != LaneState::Evicted {
-            self.change(Decision { state: LaneState::Evicted, why: Reason::End }, now_ns());
+            self.change(Decision { state: LaneState::Evicted, why: LaneReason::End }, now_ns());
         }
     }
 
     /// Restores evicted batch, because the lane will not be kept any more.
     pub(super) fn let_back(&mut self) {
         if self.state == LaneState::Evicted {
-            self.change(Decision { state: LaneState::Released, why: Reason::End }, now_ns());
+            self.change(Decision { state: LaneState::Released, why: LaneReason::End }, now_ns());
         }
     }
 
@@ -338,7 +338,7 @@ impl Decider {
         self.sampled_ns = now_ns();
         let (kept_off, min_idle_ns) = (self.shared.kept_off(), self.shared.min_idle_ns.load(Ordering::Relaxed));
         let limits = LendingLimits { kept_off, min_idle_ns, ..seen.limits };
-        self.seen = Observation { service_on_batch_lane: self.visited(), limits, ..seen };
+        self.seen = LaneObservation { service_on_batch_lane: self.visited(), limits, ..seen };
     }
 
     /// Returns the requests on the request lanes; emitted requests as of the last refresh.
@@ -348,7 +348,7 @@ impl Decider {
     }
 
     /// Counts the time for which batch had the lane since the last sample, if a request runs that had waited.
-    fn note_late(&self, seen: &Observation) {
+    fn note_late(&self, seen: &LaneObservation) {
         let Some(running) = seen.requests.and_then(|requests| requests.running).filter(|running| running.waited) else {
             return;
         };
@@ -388,13 +388,13 @@ impl Decider {
     }
 
     /// Returns the values that a napping keeper watches, as of now.
-    pub(super) fn watched(&self) -> Watched {
-        Watched::of(self.busy(), self.requests().as_ref(), self.spares_waited)
+    pub(super) fn watched(&self) -> WakeState {
+        WakeState::of(self.busy(), self.requests().as_ref(), self.spares_waited)
     }
 
     /// Returns the same values as of the last decision.
-    pub(super) fn watched_before(&self) -> Watched {
-        Watched::of(self.seen.request_busy, self.seen.requests.as_ref(), self.spares_waited)
+    pub(super) fn watched_before(&self) -> WakeState {
+        WakeState::of(self.seen.request_busy, self.seen.requests.as_ref(), self.spares_waited)
     }
 
     /// Returns whether a keeper has to be on the lane now.

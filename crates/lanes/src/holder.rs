@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use sidelane_policy::borrow::idle_threshold::IdleThreshold;
-use sidelane_policy::borrow::{AnyRule, Borrow, LaneState, Reason};
+use sidelane_policy::borrow::{AnyRule, Borrow, LaneReason, LaneState};
 
 use super::decider::{Decider, Shared};
-pub use super::decider::{Evictor, HolderBooks, Means};
+pub use super::decider::{Evictor, KeeperCounts, Means};
 use crate::gate::backstop::Backstop;
 use crate::log::LaneAudit;
 use sidelane_formats::HoldState;
@@ -113,7 +113,7 @@ impl Holder {
     }
 
     /// Returns why batch may not run on the lane; `None`: it may.
-    pub fn kept_by(&self) -> Option<Reason> {
+    pub fn kept_by(&self) -> Option<LaneReason> {
         self.shared.kept_by()
     }
 
@@ -123,8 +123,8 @@ impl Holder {
     }
 
     /// Returns its counts since the start.
-    pub fn books(&self) -> HolderBooks {
-        self.shared.books()
+    pub fn counts(&self) -> KeeperCounts {
+        self.shared.counts()
     }
 }
 

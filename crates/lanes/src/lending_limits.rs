@@ -7,10 +7,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use sidelane_policy::borrow::contention_cost::{ContentionCostEstimate, ContentionCostSource, Finished};
+use sidelane_policy::borrow::contention_cost::{ContentionCostEstimate, ContentionCostSource, FinishedRequest};
 use sidelane_policy::borrow::deadline::{QUEUE_WEIGHT, QueuedCost};
 use sidelane_policy::borrow::delay::DelayBound;
-use sidelane_policy::borrow::headroom::Standing;
+use sidelane_policy::borrow::headroom::ObjectiveStatus;
 use sidelane_policy::borrow::lending_limits::EVERY_NS;
 use sidelane_policy::borrow::{
     BorrowConfig, Budget, ContentionCost, Latencies, LatencyWindow, Lending, LendingLimits, LendingLimitsMeter,
@@ -48,13 +48,13 @@ pub struct FinalLendingLimits {
 /// Knowledge from a service's requests beside a batch program. Another session of the same two continues from it, as
 /// one long session would.
 #[derive(Clone, Copy, Debug)]
-pub struct Learned {
-    limits: sidelane_policy::borrow::Learned,
+pub struct LearnedLimits {
+    limits: sidelane_policy::borrow::LearnedCosts,
     /// Number of requests that it was learned from.
     pub requests: u64,
 }
 
-impl Learned {
+impl LearnedLimits {
     /// Returns the contention cost of batch to a request beside it, with its error; `None` while it is unknown.
     pub fn contention_cost(&self) -> Option<ContentionCostEstimate> {
         self.limits.contention_cost()
@@ -123,7 +123,7 @@ impl ObjectiveOutcome {
 }
 
 /// Latencies of a whole session, for the result at its end.
-struct Kept {
+struct SessionLatencies {
     slo: Objective,
     beside: Latencies,
     apart: Latencies,
@@ -132,7 +132,7 @@ struct Kept {
     missed_looks: u64,
 }
 
-impl Kept {
+impl SessionLatencies {
     fn new(slo: Objective) -> Box<Self> {
         let [beside, apart, rest] = [Latencies::EMPTY; 3];
         Box::new(Self { slo, beside, apart, rest, missed_looks: 0 })
@@ -214,7 +214,7 @@ pub struct LendingLimitsKeeper {
     meter: LendingLimitsMeter<Box<LatencyWindow>>,
     /// Delays for one request lane; with several lanes a request also pays for batch beside other requests.
     delays: Option<Delays>,
-    kept: Option<Box<Kept>>,
+    kept: Option<Box<SessionLatencies>>,
     requests: u64,
 }
 
@@ -228,7 +228,7 @@ impl LendingLimitsKeeper {
             memory,
             meter: LendingLimitsMeter::new(lending.budget, lending.policy.is_by_age(), queued, Box::default),
             delays: (lanes.request_lanes.len() == 1).then(Delays::default),
-            kept: if let Budget::Slo(slo) = lending.budget { Some(Kept::new(slo)) } else { None },
+            kept: if let Budget::Slo(slo) = lending.budget { Some(SessionLatencies::new(slo)) } else { None },
             requests: 0,
         };
         keeper.lanes.batch.iter().for_each(|lane| keeper.introduce(lane));
@@ -250,12 +250,12 @@ impl LendingLimitsKeeper {
     }
 
     /// Returns what was learned so far.
-    pub fn learned(&self) -> Learned {
-        Learned { limits: self.meter.learned(), requests: self.requests }
+    pub fn learned(&self) -> LearnedLimits {
+        LearnedLimits { limits: self.meter.learned(), requests: self.requests }
     }
 
     /// Continues from what another session has learned.
-    pub fn take_over(&mut self, learned: &Learned) {
+    pub fn take_over(&mut self, learned: &LearnedLimits) {
         self.meter.take_over(&learned.limits);
         self.requests = learned.requests;
         self.write(self.meter.present());
@@ -316,7 +316,7 @@ impl LendingLimitsKeeper {
             side.record(request.latency_ns());
         }
         self.requests += 1;
-        let finished = Finished {
+        let finished = FinishedRequest {
             server_ns: request.server_ns(),
             co_run_ns: request.co_run_ns,
             waited: request.waited,
@@ -327,13 +327,13 @@ impl LendingLimitsKeeper {
 
     /// Computes new limits; to be called ten times a second. Returns the service's standing on its objective, if it has
     /// changed.
-    pub fn update(&mut self) -> Option<Standing> {
-        let before = self.meter.standing();
+    pub fn update(&mut self) -> Option<ObjectiveStatus> {
+        let before = self.meter.objective_status();
         let limits = self.meter.recompute();
         self.write(limits);
-        let misses = matches!(self.meter.standing(), Standing::Late | Standing::MissedAlone);
+        let misses = matches!(self.meter.objective_status(), ObjectiveStatus::Late | ObjectiveStatus::MissedAlone);
         self.kept.iter_mut().for_each(|kept| kept.missed_looks += u64::from(misses));
-        Some(self.meter.standing()).filter(|standing| *standing != before)
+        Some(self.meter.objective_status()).filter(|standing| *standing != before)
     }
 
     /// Returns the result for the objective, if there is one and any request was seen.

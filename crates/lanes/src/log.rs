@@ -1,7 +1,7 @@
 //! The audit log of lanes: each decision for a lane, its reason, and the observation of its core.
 
 use serde_json::{Map, Value, json};
-use sidelane_policy::borrow::{Decision, LaneState, Observation};
+use sidelane_policy::borrow::{Decision, LaneObservation, LaneState};
 
 use sidelane_diagnostics::audit::{Audit, Line, decision};
 
@@ -18,7 +18,7 @@ pub struct LaneDecision {
     /// State that is wanted now, and the reason.
     pub decision: Decision,
     /// Observation of the core.
-    pub seen: Observation,
+    pub seen: LaneObservation,
 }
 
 impl Line for LaneDecision {
@@ -46,7 +46,7 @@ impl LaneDecision {
 }
 
 /// Returns the observed values, without unknown ones.
-fn values(seen: &Observation) -> Map<String, Value> {
+fn values(seen: &LaneObservation) -> Map<String, Value> {
     let mut values = Map::new();
     let mut put = |name: &str, value: Value| drop(values.insert(name.to_owned(), value));
     put("request_busy", json!(seen.request_busy));
@@ -67,22 +67,22 @@ fn values(seen: &Observation) -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
-    use sidelane_policy::borrow::{Reason, Requests, Running};
+    use sidelane_policy::borrow::{LaneReason, Requests, RunningRequest};
 
     use super::*;
 
     #[test]
     fn unknown_values_are_left_out() {
-        let seen = Observation { request_busy: true, request_since: 7, ..Observation::default() };
+        let seen = LaneObservation { request_busy: true, request_since: 7, ..LaneObservation::default() };
         let values = Value::Object(values(&seen));
         assert_eq!(values, json!({ "request_busy": true, "request_since_ns": 7, "service_on_batch_lane": false }));
     }
 
     #[test]
     fn running_request_is_in_the_log() {
-        let running = Running { number: 3, arrived: 1, started: 2, waited: true };
+        let running = RunningRequest { number: 3, arrived: 1, started: 2, waited: true };
         let requests = Some(Requests { queue_len: 4, running: Some(running) });
-        let values = values(&Observation { requests, ..Observation::default() });
+        let values = values(&LaneObservation { requests, ..LaneObservation::default() });
         let told = ["queue_len", "request", "arrived_ns", "started_ns"].map(|name| values[name].as_u64());
         assert_eq!(told, [Some(4), Some(3), Some(1), Some(2)]);
         assert_eq!(values["waited"], true);
@@ -99,8 +99,8 @@ mod tests {
             (Evicted, Released, "restore", true),
             (Evicted, Lent, "restore", true),
         ] {
-            let decision = Decision { state, why: Reason::Start };
-            let line = LaneDecision { cpu: 1, before, decision, seen: Observation::default() };
+            let decision = Decision { state, why: LaneReason::Start };
+            let line = LaneDecision { cpu: 1, before, decision, seen: LaneObservation::default() };
             assert_eq!((line.fields()["action"].as_str(), line.is_event()), (Some(action), is_event));
         }
     }

@@ -20,7 +20,7 @@ const MAX_SLOWDOWN_ALONE: &str = "--max-slowdown is for --gate holder and --poli
 
 /// Request of the user.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct RunRequest {
     /// Services, each with its lanes if `--lanes` names them.
     pub services: Vec<(Target, Option<String>)>,
     /// Whether the services are confined to their request lanes during the run.
@@ -32,12 +32,12 @@ pub struct Asked {
     /// Bound of the slowdown of requests, if the user gives one.
     pub max_slowdown: Option<MaxSlowdown>,
     /// Batch that borrows the lanes.
-    pub batch: AskedBatch,
+    pub batch: RequestedBatch,
 }
 
 /// Batch that borrows the lanes.
 #[derive(Clone, Debug)]
-pub enum AskedBatch {
+pub enum RequestedBatch {
     /// A command and its arguments.
     Command(Vec<OsString>),
     /// Batch that runs already.
@@ -63,7 +63,7 @@ pub struct Plan {
 impl Plan {
     /// Finds what the user has named. Obstacles are noted in `errors`, and the result may be `None` then. This process
     /// leaves the request lanes.
-    pub fn find(asked: Asked, errors: &mut PreflightErrors) -> Option<Self> {
+    pub fn find(asked: RunRequest, errors: &mut PreflightErrors) -> Option<Self> {
         let services = find_services(asked.services, asked.pin_service, errors);
         // Done before any work: loading the kernel program takes some hundred milliseconds.
         for placement in &services {
@@ -117,17 +117,17 @@ fn find_services(
 }
 
 fn find_batch(
-    batch: AskedBatch,
+    batch: RequestedBatch,
     gate: GateChoice,
     services: &[Placement],
     errors: &mut PreflightErrors,
 ) -> Option<(Gate, FoundBatch)> {
     match batch {
-        AskedBatch::Command(command) => {
+        RequestedBatch::Command(command) => {
             let gate = errors.note(Gate::choose(gate, &command))?;
             Some((gate, FoundBatch::Command(command)))
         }
-        AskedBatch::Adopted(target) => {
+        RequestedBatch::Adopted(target) => {
             let pids = services.iter().flat_map(|placement| placement.service.pids.iter().copied()).collect();
             let gate = errors.note(Gate::choose_for_adopted(gate));
             let adoptee = errors.note(Adoptee::find(&target, &pids));

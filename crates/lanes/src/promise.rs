@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use sidelane_policy::borrow::promise::{BOUND_PPM, Kind, MARGIN_NS, Overlap, Standing};
+use sidelane_policy::borrow::promise::{BOUND_PPM, MARGIN_NS, Overlap, OverlapKind, OverlapVerdict};
 use sidelane_report::{Check, Unit};
 
 use super::gate::Gate;
@@ -54,10 +54,10 @@ impl Why {
             return Self::Gate(gate.name());
         }
         match (overlap.kind(bound_ppm), note) {
-            (Kind::ShortTurns(turn_ns), _) => Self::ShortTurns { turn_ns },
+            (OverlapKind::ShortTurns(turn_ns), _) => Self::ShortTurns { turn_ns },
             _ if was_stopped => Self::Stopped,
             (_, Some(note)) => Self::Noted(note),
-            (Kind::Stayed(each_ns), None) => Self::Unknown { each_ns },
+            (OverlapKind::Stayed(each_ns), None) => Self::Unknown { each_ns },
         }
     }
 }
@@ -102,7 +102,7 @@ impl Promise {
 
     /// Returns whether the overlap exceeds the bound by more than one accident explains.
     pub fn is_broken(&self) -> bool {
-        self.overlap.standing(self.bound_ppm) == Standing::Broken
+        self.overlap.verdict(self.bound_ppm) == OverlapVerdict::Broken
     }
 
     /// Returns the judgement as a check of a result.
@@ -110,13 +110,13 @@ impl Promise {
         let percent = self.overlap.share_ppm().map(percent);
         let name = format!("overlap beside {}", self.service);
         let check = Check::at_most(name, percent, percent_of_bound(self.bound_ppm), Unit::Percent);
-        match self.overlap.standing(self.bound_ppm) {
-            Standing::Undecided => check.undecided(format!(
+        match self.overlap.verdict(self.bound_ppm) {
+            OverlapVerdict::Undecided => check.undecided(format!(
                 "a longer run: the bound has to be passed by {} of overlap, as one accident of the machine may cause \
                  less",
                 Unit::Ns.human(MARGIN_NS as f64)
             )),
-            Standing::Kept | Standing::Broken => check,
+            OverlapVerdict::Kept | OverlapVerdict::Broken => check,
         }
     }
 }

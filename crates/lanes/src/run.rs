@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::plan::{Asked, FoundBatch, Plan};
+use super::plan::{FoundBatch, Plan, RunRequest};
 use super::preflight_errors::PreflightErrors;
 use super::session::{Session, SessionOptions};
 use super::summary::Summary;
 use sidelane_diagnostics::audit::{AuditFile, AuditLevel};
-use sidelane_host::posix_signals::{Caught, PosixSignals};
+use sidelane_host::posix_signals::{CaughtSignal, PosixSignals};
 use sidelane_host::topology::PairKind;
 use sidelane_host::wall_clock::local_time;
 use sidelane_report::terminal::eprint_fitted;
@@ -20,7 +20,7 @@ use sidelane_report::{Unit, check_writable};
 #[derive(Debug)]
 pub struct RunOptions {
     /// Services, lanes and batch.
-    pub asked: Asked,
+    pub asked: RunRequest,
     /// Path of the audit log, and its level.
     pub audit: Option<(PathBuf, AuditLevel)>,
     /// Path for the figures at the end.
@@ -159,7 +159,7 @@ fn watch(
     Ok(())
 }
 
-fn pass_on(session: &Session, caught: Caught) {
+fn pass_on(session: &Session, caught: CaughtSignal) {
     match caught.signal {
         libc::SIGCHLD | libc::SIGCONT => {}
         libc::SIGTSTP => session.stop_with_batch(),
@@ -211,7 +211,7 @@ impl Progress {
     /// Returns the status line: what batch did since the last one.
     fn status(&mut self, session: &Session) -> String {
         let wall_s = self.told_at.elapsed().as_secs_f64();
-        let (lanes, books) = (session.lanes(), session.books());
+        let (lanes, books) = (session.lanes(), session.accounting());
         let batch_ns = books.batch_ns(lanes);
         let percent = (batch_ns - self.batch_ns) as f64 / 1e7 / wall_s / lanes.batch.len() as f64;
         (self.told_at, self.batch_ns) = (Instant::now(), batch_ns);

@@ -43,18 +43,18 @@ impl TrackedService {
     }
 
     /// Follows its requests at the place where they were found.
-    pub fn take_answer(&mut self, answer: Answer) -> Sight {
+    pub fn take_answer(&mut self, answer: Answer) -> RequestVisibility {
         let Answer { pids, listeners, emitting, elsewhere, .. } = answer;
         let requests = &mut self.requests;
         match &mut requests.source {
             Some(RequestSource::Sockets(sockets)) => {
                 // A listen that fails now may succeed later.
                 let _ = sockets.listen(listeners);
-                return Sight::Same;
+                return RequestVisibility::Same;
             }
             Some(RequestSource::Emitted(emitters)) => {
                 emitters.follow(&pids, emitting);
-                return Sight::Same;
+                return RequestVisibility::Same;
             }
             None => {}
         }
@@ -63,11 +63,11 @@ impl TrackedService {
             Ok(source) => {
                 requests.elsewhere = elsewhere.filter(|_| matches!(source, RequestSource::Sockets(_)));
                 (requests.source, requests.why_not) = (Some(source), None);
-                Sight::Seen
+                RequestVisibility::Seen
             }
             Err(why) => {
                 requests.why_not = Some(why);
-                if was_looked_for { Sight::Unseen } else { Sight::Same }
+                if was_looked_for { RequestVisibility::Unseen } else { RequestVisibility::Same }
             }
         }
     }
@@ -84,7 +84,7 @@ impl TrackedService {
 
 /// Effect of an answer on what is known of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
+pub enum RequestVisibility {
     /// No change.
     Same,
     /// The first answer: requests are not seen, at least not yet.

@@ -49,7 +49,7 @@ impl fmt::Display for MaxSlowdown {
 
 /// Measurement of the requests of one service.
 #[derive(Clone, Debug)]
-struct Measured {
+struct ServiceMeasurement {
     threshold: IdleThresholdFinder,
     /// Requests since the last change of `threshold`.
     recent: Box<Slowdown>,
@@ -73,7 +73,7 @@ pub struct SlowdownKeeper {
     bound: f64,
     min_idle_ns: Nanos,
     windows: Windows,
-    services: BTreeMap<u64, Measured>,
+    services: BTreeMap<u64, ServiceMeasurement>,
     /// Whether any request was seen since the last pair of windows began.
     asked: bool,
 }
@@ -90,7 +90,11 @@ impl SlowdownKeeper {
         for service in services {
             if let Entry::Vacant(entry) = self.services.entry(*service) {
                 let (recent, whole) = Default::default();
-                entry.insert(Measured { threshold: IdleThresholdFinder::new(self.min_idle_ns), recent, whole });
+                entry.insert(ServiceMeasurement {
+                    threshold: IdleThresholdFinder::new(self.min_idle_ns),
+                    recent,
+                    whole,
+                });
                 self.windows.look_closely(now);
             }
         }

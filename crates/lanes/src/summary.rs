@@ -18,10 +18,10 @@ use sidelane_policy::borrow::promise::{BOUND_PPM, never_left_ns};
 use sidelane_policy::borrow::slowdown::{PERCENTILES, Side};
 use sidelane_report::{ResultFile, Row, Unit};
 use sidelane_requests::objective::written as written_objective;
-use sidelane_tracker::books::{Books, reaction_figures, worst_reaction};
-use sidelane_tracker::gate_books::GateBooks;
+use sidelane_tracker::books::{Accounting, reaction_figures, worst_reaction};
+use sidelane_tracker::gate_books::GateAccounting;
 use sidelane_tracker::histogram::Histogram;
-use sidelane_tracker::kernel_work::{InterruptsFrom, WorkBooks};
+use sidelane_tracker::kernel_work::{InterruptsFrom, KernelWorkTimes};
 use sidelane_tracker::stolen::StolenFrom;
 
 /// Figures of one run, all measured in this run.
@@ -50,9 +50,9 @@ pub struct Summary {
     /// Gate of batch.
     pub gate: Gate,
     /// Counts of batch that checked its lane itself, if it could.
-    pub looked: Option<GateBooks>,
+    pub looked: Option<GateAccounting>,
     /// Other work on the batch lanes beside the service.
-    work: WorkBooks,
+    work: KernelWorkTimes,
     /// Reaction times from the service's start until batch is off.
     pub reaction_off: Histogram,
     /// Overlap in turns of the service that batch never left: they have no reaction time.
@@ -104,7 +104,7 @@ pub struct ServiceSummary {
 }
 
 impl ServiceSummary {
-    fn new(outcome: &ServiceOutcome, books: &Books) -> Self {
+    fn new(outcome: &ServiceOutcome, books: &Accounting) -> Self {
         let lanes = &outcome.lanes;
         Self {
             lc_cpu_s: seconds(books.lc_ns(lanes)),
@@ -313,7 +313,7 @@ impl Summary {
     }
 
     fn figures(&self) -> [(&'static str, Option<f64>); 31] {
-        let looked = |figure: fn(&GateBooks) -> u64| self.looked.as_ref().map(|books| figure(books) as f64);
+        let looked = |figure: fn(&GateAccounting) -> u64| self.looked.as_ref().map(|books| figure(books) as f64);
         let only = (self.services.len() == 1).then(|| self.services[0].limit_figures());
         let [budget, contention_cost, requests, delay_mean, delay_max] =
             only.unwrap_or_else(|| LIMIT_FIGURES.map(|key| (key, None)));
@@ -498,7 +498,7 @@ impl fmt::Display for Summary {
 
 /// Returns the overlap in turns that batch never left. Reaction times reported by self-checking batch are not used:
 /// they are not exact enough.
-fn never_left(books: &Books, lanes: &Lanes) -> u64 {
+fn never_left(books: &Accounting, lanes: &Lanes) -> u64 {
     let reactions_ns = books.reaction_off().values().map(|(ns, count)| ns.saturating_mul(count)).sum();
     never_left_ns(books.overlap(lanes).overlap_ns, reactions_ns)
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use sidelane_host::median::median;
 use sidelane_report::interval::of_median;
 
-use sidelane_channels::{Gone, Reader};
+use sidelane_channels::{ChannelEnd, Reader};
 
 /// Length of a pause, and of each window beside it.
 const WINDOW: Duration = Duration::from_millis(20);
@@ -123,7 +123,7 @@ impl CostMeter {
     }
 
     /// Takes the next mark. Four marks make a pair: observed, paused, observed.
-    pub fn step(&mut self) -> Result<Order, Gone> {
+    pub fn step(&mut self) -> Result<Order, ChannelEnd> {
         let mark = Mark { at: Instant::now(), counts: self.counts()? };
         let at = mark.at;
         self.marks.push(mark);
@@ -141,7 +141,7 @@ impl CostMeter {
         Ok(Order::Observe)
     }
 
-    fn counts(&mut self) -> Result<Vec<u64>, Gone> {
+    fn counts(&mut self) -> Result<Vec<u64>, ChannelEnd> {
         let count = |progress: &mut Progress| match &mut progress.reader {
             Reader::Word(word) => Ok(word.read()),
             Reader::Pmc(counter) => Ok(counter.read()),
@@ -183,7 +183,7 @@ mod tests {
     struct Count(Arc<AtomicU64>);
 
     impl Call for Count {
-        fn read(&mut self) -> Result<u64, Gone> {
+        fn read(&mut self) -> Result<u64, ChannelEnd> {
             Ok(self.0.load(Ordering::Relaxed))
         }
     }

@@ -8,9 +8,9 @@ use super::analysis::Analysis;
 use super::cost::Slowdown;
 use super::log::Logged;
 use super::period::Period;
-use super::place::Places;
+use super::place::ChosenLanes;
 use super::turns::Turns;
-use super::wanted::Wanted;
+use super::wanted::ChannelList;
 use crate::note::ObserveNote;
 use sidelane_channels::{Channel, Meaning};
 use sidelane_diagnostics::note::Note;
@@ -34,7 +34,7 @@ pub struct Observed {
     /// The path of the log.
     pub log: Option<PathBuf>,
     /// The lanes of observer and target; unknown for a log that is read again.
-    pub places: Option<Places>,
+    pub places: Option<ChosenLanes>,
     /// The analysis of the samples.
     pub analysis: Analysis,
     /// Each change of a tag; only for an observation from a log, and on request.
@@ -104,7 +104,7 @@ pub struct Names {
 
 impl Names {
     /// The names for these channels.
-    pub fn of(wanted: &Wanted) -> Self {
+    pub fn of(wanted: &ChannelList) -> Self {
         let name = |channel: &Channel| channel.name.clone();
         Self {
             signals: wanted.counters.iter().chain(&wanted.tags).map(name).collect(),

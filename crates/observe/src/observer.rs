@@ -18,7 +18,7 @@ use super::log::LogFeed;
 use super::period::Pace;
 use super::sample::{Layout, Sample};
 use sidelane_channels::lane::LaneThread;
-use sidelane_channels::{Gone, Reader, Width, Word};
+use sidelane_channels::{ChannelEnd, Reader, Width, Word};
 use sidelane_host::tsc::{cycles, lane_now, ordered_cycles};
 
 /// Samples between two checks whether to go on.
@@ -70,7 +70,7 @@ pub enum End {
         /// The signal's index: counters, then tags.
         signal: usize,
         /// The reason.
-        why: Gone,
+        why: ChannelEnd,
     },
 }
 
@@ -134,7 +134,7 @@ impl Observer {
         let is_lost = |reader: &Reader| matches!(reader, Reader::Word(word) if word.is_lost());
         let signal = self.counters.iter().chain(&self.tags).position(is_lost)?;
         let why = io::Error::other("its file was truncated by its owner");
-        Some(End::Gone { signal, why: Gone::Error(why) })
+        Some(End::Gone { signal, why: ChannelEnd::Error(why) })
     }
 
     #[cold]
@@ -177,7 +177,7 @@ impl Observer {
     /// Lines 4 to 16 of the figure. Before them, each word is fetched into this lane's cache.
     /// Reading the words then takes the same time in each sample, and few samples are skewed.
     #[inline(always)]
-    fn take(&mut self, sample: &mut Sample) -> Result<(), (usize, Gone)> {
+    fn take(&mut self, sample: &mut Sample) -> Result<(), (usize, ChannelEnd)> {
         for counter in &self.counters {
             if let Reader::Word(word) = counter {
                 std::hint::black_box(word.read());
@@ -225,7 +225,7 @@ impl Observer {
 }
 
 #[inline(always)]
-fn read(reader: &mut Reader) -> Result<u64, Gone> {
+fn read(reader: &mut Reader) -> Result<u64, ChannelEnd> {
     match reader {
         Reader::Word(word) => Ok(word.read()),
         Reader::Pmc(counter) => Ok(counter.read()),

@@ -16,14 +16,14 @@ use super::log::{self, LogFeed, LogFoot, LogHead, LogWriter, LoggedSignal};
 use super::observed::{Ended, Names, Observed};
 use super::observer::{Controls, End, Observer};
 use super::period::{Pace, Period};
-use super::place::{Places, Wishes, choose};
-use super::subject::Subject;
-use super::wanted::{Wanted, need_lane, need_same_core, usual};
+use super::place::{ChosenLanes, LaneRequirements, choose};
+use super::subject::ObservedProgram;
+use super::wanted::{ChannelList, need_lane, need_same_core, usual};
 use crate::note::ObserveNote;
 use crate::show::view::Live;
 use sidelane_channels::perf::check_period;
 use sidelane_channels::signal::Signal;
-use sidelane_channels::{Channel, Gone, Reader};
+use sidelane_channels::{Channel, ChannelEnd, Reader};
 use sidelane_diagnostics::note::Note;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::posix_signals::PosixSignals;
@@ -70,9 +70,9 @@ pub struct ObserveOptions {
 /// Runs an observation to its end.
 pub fn run(options: &ObserveOptions) -> Result<Observed> {
     let signals = PosixSignals::listen().context("cannot listen for signals")?;
-    let Stage { mut subject, signals: asked, places, notes: left_out } = set_up(options)?;
+    let Setup { mut subject, signals: asked, places, notes: left_out } = set_up(options)?;
     let clock = Clock::calibrate();
-    let mut wanted = Wanted::find(&asked, &mut subject, &places)?;
+    let mut wanted = ChannelList::find(&asked, &mut subject, &places)?;
     check_period(&wanted.counters, options.period.ns(&clock))?;
     let progress = progress(options, &wanted, &mut subject, &places)?;
     let left_out = left_out.into_iter().map(Note::from);
@@ -120,24 +120,24 @@ pub fn run(options: &ObserveOptions) -> Result<Observed> {
 }
 
 /// What is observed, and from where.
-struct Stage {
-    subject: Subject,
+struct Setup {
+    subject: ObservedProgram,
     signals: Vec<Signal>,
-    places: Places,
+    places: ChosenLanes,
     /// Usual signals that are left out.
     notes: Vec<ObserveNote>,
 }
 
 /// Finds or starts the target, the signals and the lanes.
-fn set_up(options: &ObserveOptions) -> Result<Stage> {
+fn set_up(options: &ObserveOptions) -> Result<Setup> {
     let allowed = own_cpus();
     match &options.target {
         Some(target) => {
-            let subject = Subject::find(target)?;
+            let subject = ObservedProgram::find(target)?;
             own_threads::keep_off(subject.name(), subject.pids());
             let (signals, notes) = signals(options, Some(&subject))?;
             let places = choose(&wishes(options, &signals), &topology()?, &allowed, Some(&subject.cpus()))?;
-            Ok(Stage { subject, signals, places, notes })
+            Ok(Setup { subject, signals, places, notes })
         }
         None => {
             ensure!(
@@ -151,9 +151,9 @@ fn set_up(options: &ObserveOptions) -> Result<Stage> {
             let not_the_observers = allowed.difference(&CpuSet::from_iter([places.observer]));
             let cpus = if on_one { CpuSet::from_iter(places.observed) } else { not_the_observers };
             places.observed = places.observed.filter(|_| on_one);
-            let subject = Subject::launch(&options.command, &cpus)?;
+            let subject = ObservedProgram::launch(&options.command, &cpus)?;
             own_threads::keep_off(subject.name(), subject.pids());
-            Ok(Stage { subject, signals, places, notes })
+            Ok(Setup { subject, signals, places, notes })
         }
     }
 }
@@ -162,8 +162,8 @@ fn topology() -> Result<Topology> {
     Ok(Topology::read(Path::new("/sys"))?)
 }
 
-fn wishes(options: &ObserveOptions, signals: &[Signal]) -> Wishes {
-    Wishes {
+fn wishes(options: &ObserveOptions, signals: &[Signal]) -> LaneRequirements {
+    LaneRequirements {
         observed: options.cpu,
         observer: options.observer_cpu,
         needs_lane: need_lane(signals),
@@ -172,7 +172,7 @@ fn wishes(options: &ObserveOptions, signals: &[Signal]) -> Wishes {
 }
 
 /// The signals that were asked for, or the usual ones.
-fn signals(options: &ObserveOptions, subject: Option<&Subject>) -> Result<(Vec<Signal>, Vec<ObserveNote>)> {
+fn signals(options: &ObserveOptions, subject: Option<&ObservedProgram>) -> Result<(Vec<Signal>, Vec<ObserveNote>)> {
     match options.signals.as_slice() {
         [] => usual(subject, options.cpu),
         asked => Ok((asked.to_vec(), Vec::new())),
@@ -182,12 +182,12 @@ fn signals(options: &ObserveOptions, subject: Option<&Subject>) -> Result<(Vec<S
 /// Readers of the target's progress, separate from the observer's.
 fn progress(
     options: &ObserveOptions,
-    wanted: &Wanted,
-    subject: &mut Subject,
-    places: &Places,
+    wanted: &ChannelList,
+    subject: &mut ObservedProgram,
+    places: &ChosenLanes,
 ) -> Result<Vec<Progress>> {
     if let Some(signal) = &options.progress {
-        let found = Wanted::find(std::slice::from_ref(signal), subject, places).context("--progress")?;
+        let found = ChannelList::find(std::slice::from_ref(signal), subject, places).context("--progress")?;
         let counter = found.counters.into_iter().next().context("--progress has to name a counter")?;
         return Ok(vec![Progress { name: counter.name, reader: counter.reader }]);
     }
@@ -198,7 +198,7 @@ fn progress(
     Ok(words.collect())
 }
 
-fn notes(wanted: &Wanted, places: &Places, subject: &Subject) -> Vec<Note> {
+fn notes(wanted: &ChannelList, places: &ChosenLanes, subject: &ObservedProgram) -> Vec<Note> {
     let channels = wanted.counters.iter().chain(&wanted.tags);
     let mut notes: Vec<Note> = channels.flat_map(|channel| channel.notes.clone()).map(Note::from).collect();
     if subject.cpus().contains(places.observer) {
@@ -212,7 +212,7 @@ fn notes(wanted: &Wanted, places: &Places, subject: &Subject) -> Vec<Note> {
 
 fn open_log(
     options: &ObserveOptions,
-    wanted: &Wanted,
+    wanted: &ChannelList,
     clock: &Clock,
     title: &str,
 ) -> Result<Option<(LogFeed, LogWriter)>> {
@@ -246,11 +246,11 @@ struct Crew {
 
 impl Crew {
     fn start(
-        wanted: &mut Wanted,
+        wanted: &mut ChannelList,
         recipe: &Recipe,
         period: Period,
         clock: &Clock,
-        places: &Places,
+        places: &ChosenLanes,
         log: Option<LogFeed>,
     ) -> Result<Self> {
         let (handover, takeover) = handover(1);
@@ -328,7 +328,7 @@ impl Watch {
     fn keep_on(
         &mut self,
         options: &ObserveOptions,
-        subject: &mut Subject,
+        subject: &mut ObservedProgram,
         signals: &PosixSignals,
         began: Instant,
     ) -> Result<Ended> {
@@ -395,9 +395,9 @@ fn is_online(lane: u32) -> bool {
     state.is_err() || state.is_ok_and(|state| state.trim() != "0")
 }
 
-fn in_words(why: &Gone) -> String {
+fn in_words(why: &ChannelEnd) -> String {
     match why {
-        Gone::Target => "its process has ended".to_owned(),
-        Gone::Error(error) => error.to_string(),
+        ChannelEnd::Target => "its process has ended".to_owned(),
+        ChannelEnd::Error(error) => error.to_string(),
     }
 }

@@ -19,13 +19,13 @@ use sidelane_host::service::Target;
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The target of an observation.
-pub struct Subject {
+pub struct ObservedProgram {
     name: String,
     pids: BTreeSet<u32>,
     child: Option<Child>,
 }
 
-impl Subject {
+impl ObservedProgram {
     /// Processes that run already.
     pub fn find(target: &Target) -> Result<Self> {
         Ok(Self { name: target.to_string(), pids: target.find()?.pids, child: None })
@@ -97,7 +97,7 @@ impl Subject {
     }
 }
 
-impl Drop for Subject {
+impl Drop for ObservedProgram {
     fn drop(&mut self) {
         self.end();
     }

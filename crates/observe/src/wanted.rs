@@ -8,11 +8,11 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::analysis::{Operand, Rate, Recipe};
 use super::dte::Dte;
-use super::place::Places;
+use super::place::ChosenLanes;
 use super::sample::{Layout, SIGNALS_MAX};
-use super::subject::Subject;
+use super::subject::ObservedProgram;
 use crate::note::ObserveNote;
-use sidelane_channels::app::Emitted;
+use sidelane_channels::app::EmittedSignals;
 use sidelane_channels::lane::{LANE, LaneTracking};
 use sidelane_channels::perf::Vantage;
 use sidelane_channels::signal::{Kind, Signal, Source};
@@ -25,7 +25,7 @@ const APPEARS_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// The channels of an observation, in reading order.
-pub struct Wanted {
+pub struct ChannelList {
     /// The counters, read between the two readings of the clock.
     pub counters: Vec<Channel>,
     /// The tags, read after the second reading.
@@ -48,7 +48,7 @@ pub fn need_same_core(signals: &[Signal]) -> bool {
 
 /// The signals of an observation for which none was named: the lane, its requests, and a JVM's counters, as far as the
 /// target has them; `subject` is a target that runs already. What is left out is noted.
-pub fn usual(subject: Option<&Subject>, cpu: Option<u32>) -> Result<(Vec<Signal>, Vec<ObserveNote>)> {
+pub fn usual(subject: Option<&ObservedProgram>, cpu: Option<u32>) -> Result<(Vec<Signal>, Vec<ObserveNote>)> {
     let left_out = |signal: &'static str, why: String| vec![ObserveNote::UsualLeftOut { signal, why }];
     let Some(subject) = subject else {
         let why = "they are looked for in programs that run already".to_owned();
@@ -73,16 +73,16 @@ pub fn usual(subject: Option<&Subject>, cpu: Option<u32>) -> Result<(Vec<Signal>
 }
 
 /// Why requests of a program cannot be observed, if they cannot.
-fn lack_of_requests(subject: &Subject) -> Option<String> {
+fn lack_of_requests(subject: &ObservedProgram) -> Option<String> {
     match can_track() {
         Err(error) => Some(error.to_string()),
         Ok(()) => listeners(subject.pids(), None).is_empty().then(|| "it listens at no TCP port".to_owned()),
     }
 }
 
-impl Wanted {
+impl ChannelList {
     /// Finds the channels of `signals`.
-    pub fn find(signals: &[Signal], subject: &mut Subject, places: &Places) -> Result<Self> {
+    pub fn find(signals: &[Signal], subject: &mut ObservedProgram, places: &ChosenLanes) -> Result<Self> {
         let tracking = track(signals, subject, places.observed)?;
         let mut wanted = Self { counters: vec![], tags: vec![], rates: vec![], tracking };
         for signal in signals {
@@ -93,7 +93,7 @@ impl Wanted {
         Ok(wanted)
     }
 
-    fn add(&mut self, signal: &Signal, subject: &mut Subject, places: &Places) -> Result<()> {
+    fn add(&mut self, signal: &Signal, subject: &mut ObservedProgram, places: &ChosenLanes) -> Result<()> {
         let vantage = vantage(places);
         let channels = match (&signal.source, &self.tracking) {
             (Source::Lane, Some(tracking)) => vec![tracking.lane()],
@@ -180,7 +180,7 @@ pub fn lane_tag<'a>(mut tags: impl Iterator<Item = &'a str>) -> Option<usize> {
     tags.position(|name| name == LANE)
 }
 
-fn vantage(places: &Places) -> Result<Vantage> {
+fn vantage(places: &ChosenLanes) -> Result<Vantage> {
     let observed = places.observed.context("which lane it is of has to be said with --cpu")?;
     Ok(Vantage { observed, observer: places.observer, same_core: places.same_core })
 }
@@ -190,7 +190,7 @@ fn cpc() -> Rate {
     Rate { name: "cpc".to_owned(), count: Operand::EndCycles, per: Operand::Cycles }
 }
 
-fn track(signals: &[Signal], subject: &Subject, lane: Option<u32>) -> Result<Option<LaneTracking>> {
+fn track(signals: &[Signal], subject: &ObservedProgram, lane: Option<u32>) -> Result<Option<LaneTracking>> {
     let requests = signals.iter().any(|signal| signal.source == Source::Request);
     let wanted = requests || signals.iter().any(|signal| signal.source == Source::Lane);
     match lane {
@@ -200,10 +200,10 @@ fn track(signals: &[Signal], subject: &Subject, lane: Option<u32>) -> Result<Opt
 }
 
 /// Waits for the signals of a command that was just started.
-fn emitted(name: &str, subject: &mut Subject) -> Result<Vec<Channel>> {
+fn emitted(name: &str, subject: &mut ObservedProgram) -> Result<Vec<Channel>> {
     let began = Instant::now();
     loop {
-        let emitting: Vec<Emitted> = subject.pids().iter().flat_map(|pid| Emitted::find(*pid)).collect();
+        let emitting: Vec<EmittedSignals> = subject.pids().iter().flat_map(|pid| EmittedSignals::find(*pid)).collect();
         let channels: Vec<Channel> = emitting.iter().flat_map(|emitted| emitted.channels(name)).collect();
         if !channels.is_empty() {
             return Ok(channels);
@@ -216,11 +216,11 @@ fn emitted(name: &str, subject: &mut Subject) -> Result<Vec<Channel>> {
     }
 }
 
-fn not_emitted(name: &str, emitting: &[Emitted], subject: &mut Subject) -> anyhow::Error {
+fn not_emitted(name: &str, emitting: &[EmittedSignals], subject: &mut ObservedProgram) -> anyhow::Error {
     if !subject.runs() {
         return anyhow::anyhow!("{} ended before it emitted `{name}`", subject.name());
     }
-    let names: Vec<String> = emitting.iter().flat_map(Emitted::names).map(|emitted| emitted.name).collect();
+    let names: Vec<String> = emitting.iter().flat_map(EmittedSignals::names).map(|emitted| emitted.name).collect();
     if names.is_empty() {
         return anyhow::anyhow!(
             "{} emits no signals: it has to include runtime/c/sidelane_signal.h and set `{name}`, or use the Java class \

@@ -25,8 +25,9 @@
 //!   least. With a floor, batch always keeps that number of CPUs; they are never reserved ones.
 
 use crate::cpus::{
-    Actions, Begun, CoreClocks, Cores, CpuMask, Crowd, Given, Ground, Hosts, Looks, Observation, Pass, Reason, Reserve,
-    ServiceSeen, Turnover, Usage, or_refuge,
+    Assignment, BatchCpus, CoreClocks, CoreTopology, CpuActions, CpuMask, CpuReason, Hosts, LastActions,
+    MachineObservation, ObservationStart, ObservationState, Pass, Reserve, ServiceObservation, Turnover, Usage,
+    or_refuge,
 };
 use crate::{Nanos, Policy};
 
@@ -40,7 +41,7 @@ pub struct HolmesConfig {
     pub threshold: f64,
     /// S: time for which interference stays below E before batch comes back.
     pub calm_ns: Nanos,
-    /// The CPUs that batch never runs on. [`Cores::spread`] chooses some by number.
+    /// The CPUs that batch never runs on. [`CoreTopology::spread`] chooses some by number.
     pub reserved: CpuMask,
     /// T: the share of the reserved CPUs above which one more is reserved, 0 to 1.
     pub busy_most: f64,
@@ -68,33 +69,33 @@ impl Default for HolmesConfig {
 #[derive(Clone, Debug)]
 pub struct Holmes {
     config: HolmesConfig,
-    cores: Cores,
-    looks: Looks,
+    cores: CoreTopology,
+    looks: ObservationState,
     hosts: Hosts,
     clocks: CoreClocks,
     reserve: Reserve,
     /// CPUs that batch keeps because of the floor.
     kept: CpuMask,
-    crowd: Crowd,
+    crowd: Assignment,
     /// CPUs from which containers could choose last, if none of them moved.
-    settled: Option<Ground>,
-    given: Given,
+    settled: Option<BatchCpus>,
+    given: LastActions,
 }
 
 impl Holmes {
     /// Creates the policy for a machine with these cores.
-    pub fn new(config: HolmesConfig, cores: Cores) -> Self {
+    pub fn new(config: HolmesConfig, cores: CoreTopology) -> Self {
         Self {
             config,
             cores,
-            looks: Looks::default(),
+            looks: ObservationState::default(),
             hosts: Hosts::default(),
             clocks: CoreClocks::new(config.calm_ns),
             reserve: Reserve::new(config.reserved),
             kept: CpuMask::EMPTY,
-            crowd: Crowd::default(),
+            crowd: Assignment::default(),
             settled: None,
-            given: Given::default(),
+            given: LastActions::default(),
         }
     }
 
@@ -118,7 +119,7 @@ impl Holmes {
 // Process launching (§4.3, Algorithm 1).
 impl Holmes {
     /// Returns the reserved CPUs for a service whose owner lets it be placed (lines 4 and 5).
-    fn launch_service(service: &ServiceSeen, reserved: &CpuMask) -> Option<CpuMask> {
+    fn launch_service(service: &ServiceObservation, reserved: &CpuMask) -> Option<CpuMask> {
         let cpus = service.allowed.and(reserved);
         Some(cpus).filter(|cpus| service.may_be_placed && !cpus.is_empty())
     }
@@ -127,7 +128,7 @@ impl Holmes {
 // Process running (§4.3, Algorithm 2).
 impl Holmes {
     /// Returns the cores on which a service is disturbed (lines 1 and 2).
-    fn disturbed(&self, seen: &Observation, hosting: &CpuMask) -> CpuMask {
+    fn disturbed(&self, seen: &MachineObservation, hosting: &CpuMask) -> CpuMask {
         let is_disturbed = |cpu: &usize| seen.cpus[*cpu].interference.is_some_and(|vpi| vpi >= self.config.threshold);
         self.cores.numbers(&hosting.and(&self.looks.online()).iter().filter(is_disturbed).collect())
     }
@@ -139,17 +140,17 @@ impl Holmes {
             has_to_leave |= self.clocks.onset(core, now);
         }
         if has_to_leave {
-            self.looks.because(Reason::Interference);
+            self.looks.because(CpuReason::Interference);
         }
         has_to_leave
     }
 
     /// Lets batch come back to cores that were calm for S (line 12).
-    fn end_calm(&mut self, now: Nanos, seen: &Observation, for_ns: Nanos, disturbed: &CpuMask) {
+    fn end_calm(&mut self, now: Nanos, seen: &MachineObservation, for_ns: Nanos, disturbed: &CpuMask) {
         for core in self.clocks.taken().without(disturbed).iter() {
             let serving = self.cores.cpus_of(core).map(|cpu| seen.cpus[cpu].serving).sum();
             if self.clocks.calm(core, now, serving, for_ns) {
-                self.looks.because(Reason::Calm);
+                self.looks.because(CpuReason::Calm);
             }
         }
     }
@@ -159,7 +160,7 @@ impl Holmes {
         if let Some(cpu) = self.get_or_deprive(hosting) {
             self.reserve.add(cpu);
             self.clocks.onset(self.cores.core(cpu), now);
-            self.looks.because(Reason::ReservedBusy);
+            self.looks.because(CpuReason::ReservedBusy);
         }
     }
 
@@ -177,13 +178,13 @@ impl Holmes {
         let is_long = now - since >= self.config.calm_ns.saturating_mul(ROOMY_FOR);
         if let Some(cpu) = self.reserve.added().iter().last().filter(|_| is_long) {
             self.reserve.remove(cpu);
-            self.looks.because(Reason::ReservedIdle);
+            self.looks.because(CpuReason::ReservedIdle);
         }
     }
 
     /// Gives each container CPUs until it has enough, highest priority and fewest CPUs first: those that run (lines 6
     /// to 8 and 13 to 14), and those that were launched (Algorithm 1, line 7). Returns whether anything changed.
-    fn allocate(&mut self, ground: Ground) -> bool {
+    fn allocate(&mut self, ground: BatchCpus) -> bool {
         let (mut pass, mut changed) = (Pass::new(ground), false);
         for place in self.crowd.order() {
             let before = self.crowd.cpus(place);
@@ -225,15 +226,15 @@ impl Holmes {
 
     fn note_turnover(&mut self, turnover: Turnover, came: bool, ended: bool) {
         if turnover.ended || ended {
-            self.looks.because(Reason::Exited);
+            self.looks.because(CpuReason::Exited);
         }
         if turnover.came || turnover.changed || came {
-            self.looks.because(Reason::Launched);
+            self.looks.because(CpuReason::Launched);
         }
     }
 
     /// Judges the load of the reserved CPUs, except for times in which batch `disturbs`.
-    fn judge_reserved(&mut self, now: Nanos, seen: &Observation, for_ns: Nanos, disturbs: bool) -> Usage {
+    fn judge_reserved(&mut self, now: Nanos, seen: &MachineObservation, for_ns: Nanos, disturbs: bool) -> Usage {
         if disturbs || !self.hosts.any() {
             self.reserve.start_again();
             return Usage::Right;
@@ -243,18 +244,18 @@ impl Holmes {
     }
 
     /// Returns the CPUs that batch may use at this look.
-    fn ground(&mut self, hosting: &CpuMask) -> Ground {
+    fn batch_cpus(&mut self, hosting: &CpuMask) -> BatchCpus {
         let others = self.looks.online().without(&self.reserved());
         let free = others.without(&self.cores.cpus(&self.clocks.taken()));
         let (away, short) = (others.without(&free), self.config.floor.saturating_sub(free.len()));
         // Cores that were kept before come first, so that no container moves.
         let before = self.kept.and(&away);
         self.kept = before.iter().chain(away.without(&before).iter()).take(short).collect();
-        Ground::of(free.or(&self.kept), hosting, &self.cores)
+        BatchCpus::of(free.or(&self.kept), hosting, &self.cores)
     }
 
     /// Lets containers choose until none of them moves.
-    fn settle(&mut self, ground: Ground, turnover: Turnover) {
+    fn settle(&mut self, ground: BatchCpus, turnover: Turnover) {
         if self.settled == Some(ground) && turnover == Turnover::default() {
             return;
         }
@@ -262,7 +263,7 @@ impl Holmes {
         self.settled = (!self.allocate(ground)).then_some(ground);
     }
 
-    fn tell(&mut self, seen: &Observation, out: &mut Actions) {
+    fn tell(&mut self, seen: &MachineObservation, out: &mut CpuActions) {
         let (online, hosting) = (self.looks.online(), self.hosting());
         let reserved = self.reserved().and(&online);
         let service = |place: usize| Self::launch_service(seen.services[place].as_ref()?, &reserved);
@@ -278,12 +279,12 @@ impl Holmes {
 }
 
 impl Policy for Holmes {
-    type Observation = Observation;
-    type Actions = Actions;
-    type Reason = Reason;
+    type Observation = MachineObservation;
+    type Actions = CpuActions;
+    type Reason = CpuReason;
 
-    fn observe(&mut self, now: Nanos, seen: &Observation, out: &mut Actions) {
-        let Begun { for_ns, .. } = self.looks.begin(now, seen);
+    fn observe(&mut self, now: Nanos, seen: &MachineObservation, out: &mut CpuActions) {
+        let ObservationStart { for_ns, .. } = self.looks.begin(now, seen);
         let turnover = self.crowd.note(seen);
         let services = self.hosts.note(now, seen, self.config.calm_ns);
         self.keep_reserved();
@@ -299,7 +300,7 @@ impl Policy for Holmes {
         if usage == Usage::TooBusy {
             self.grow_reserved(now, &hosting);
         }
-        let ground = self.ground(&self.hosting());
+        let ground = self.batch_cpus(&self.hosting());
         self.settle(ground, turnover);
         // Batch gets a CPU that is given up at the next look, when the services have left it.
         if let Usage::Roomy(since) = usage {
@@ -315,7 +316,7 @@ impl Policy for Holmes {
         calm.into_iter().chain(window).min()
     }
 
-    fn why(&self) -> Reason {
+    fn why(&self) -> CpuReason {
         self.looks.why()
     }
 }

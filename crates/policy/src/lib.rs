@@ -64,22 +64,22 @@ pub type Nanos = u64;
 
 /// The reason why a policy last acted, or did not act: a closed list for each family of policies. The audit log has it
 /// as it is displayed.
-pub trait Reason: Copy + Eq + fmt::Debug + fmt::Display {}
+pub trait PolicyReason: Copy + Eq + fmt::Debug + fmt::Display {}
 
 /// The actions of one observation, in order. It has room for `MAX`, the most that one observation can cause.
 #[derive(Clone, Copy, Debug)]
-pub struct Actions<A, const MAX: usize> {
+pub struct ActionList<A, const MAX: usize> {
     list: [Option<A>; MAX],
     len: usize,
 }
 
-impl<A: Copy, const MAX: usize> Default for Actions<A, MAX> {
+impl<A: Copy, const MAX: usize> Default for ActionList<A, MAX> {
     fn default() -> Self {
         Self { list: [None; MAX], len: 0 }
     }
 }
 
-impl<A: Copy, const MAX: usize> Actions<A, MAX> {
+impl<A: Copy, const MAX: usize> ActionList<A, MAX> {
     /// The most actions that one observation causes.
     pub const MAX: usize = MAX;
 
@@ -97,7 +97,7 @@ impl<A: Copy, const MAX: usize> Actions<A, MAX> {
         self.len += 1;
     }
 
-    /// Adds some actions, as [`Actions::push`] does.
+    /// Adds some actions, as [`ActionList::push`] does.
     pub fn extend(&mut self, actions: impl IntoIterator<Item = A>) {
         actions.into_iter().for_each(|action| self.push(action));
     }
@@ -115,10 +115,10 @@ impl<A: Copy, const MAX: usize> Actions<A, MAX> {
 pub trait Policy {
     /// Its input.
     type Observation;
-    /// Its answer to one observation: [`Actions`] of its family.
+    /// Its answer to one observation: [`ActionList`] of its family.
     type Actions;
     /// The reason of an answer.
-    type Reason: Reason;
+    type Reason: PolicyReason;
 
     /// Takes in the observation of `now` and appends actions to `out`. `now` never goes back from one call to the next.
     fn observe(&mut self, now: Nanos, seen: &Self::Observation, out: &mut Self::Actions);

@@ -12,7 +12,10 @@
 //! over [`PerfIsoConfig::window_ns`], rounded. S gets smaller by as many CPUs as are missing, larger by one. Batch has
 //! the CPUs with the highest numbers, at first all but B, and always at least [`PerfIsoConfig::floor`] of them.
 
-use crate::cpus::{Actions, Average, Begun, ContainerSeen, CpuMask, Given, Looks, Observation, Reason, or_refuge};
+use crate::cpus::{
+    Average, ContainerObservation, CpuActions, CpuMask, CpuReason, LastActions, MachineObservation, ObservationStart,
+    ObservationState, or_refuge,
+};
 use crate::{Nanos, Policy};
 
 /// The tunables of [`PerfIso`].
@@ -37,13 +40,13 @@ impl Default for PerfIsoConfig {
 #[derive(Clone, Debug)]
 pub struct PerfIso {
     config: PerfIsoConfig,
-    looks: Looks,
+    looks: ObservationState,
     /// S, after the first look.
     size: Option<usize>,
     idle: Average,
     /// Whether the present window began again once, because the CPUs changed.
     put_off: bool,
-    given: Given,
+    given: LastActions,
 }
 
 impl PerfIso {
@@ -64,9 +67,9 @@ impl PerfIso {
     fn adjust(&mut self, idle: usize) {
         let size = self.size.unwrap_or_default();
         let (reason, size) = match idle.cmp(&self.config.buffer) {
-            core::cmp::Ordering::Less => (Reason::TooFewIdle, size.saturating_sub(self.config.buffer - idle)),
-            core::cmp::Ordering::Greater => (Reason::EnoughIdle, size + 1),
-            core::cmp::Ordering::Equal => (Reason::Steady, size),
+            core::cmp::Ordering::Less => (CpuReason::TooFewIdle, size.saturating_sub(self.config.buffer - idle)),
+            core::cmp::Ordering::Greater => (CpuReason::EnoughIdle, size + 1),
+            core::cmp::Ordering::Equal => (CpuReason::Steady, size),
         };
         let size = self.within(size);
         if self.size.replace(size) != Some(size) {
@@ -89,26 +92,26 @@ impl PerfIso {
         self.size = Some(self.within(self.size.unwrap_or(at_first)));
     }
 
-    fn note_containers(&mut self, seen: &Observation) {
+    fn note_containers(&mut self, seen: &MachineObservation) {
         let pairs = || self.given.containers.iter().zip(&seen.containers);
         let came = pairs().any(|(before, now)| before.is_none() && now.is_some());
         let ended = pairs().any(|(before, now)| before.is_some() && now.is_none());
         if came {
-            self.looks.because(Reason::Launched);
+            self.looks.because(CpuReason::Launched);
         }
         if ended {
-            self.looks.because(Reason::Exited);
+            self.looks.because(CpuReason::Exited);
         }
     }
 }
 
 impl Policy for PerfIso {
-    type Observation = Observation;
-    type Actions = Actions;
-    type Reason = Reason;
+    type Observation = MachineObservation;
+    type Actions = CpuActions;
+    type Reason = CpuReason;
 
-    fn observe(&mut self, now: Nanos, seen: &Observation, out: &mut Actions) {
-        let Begun { for_ns, other_cpus } = self.looks.begin(now, seen);
+    fn observe(&mut self, now: Nanos, seen: &MachineObservation, out: &mut CpuActions) {
+        let ObservationStart { for_ns, other_cpus } = self.looks.begin(now, seen);
         self.note_cpus(other_cpus);
         self.note_containers(seen);
         let idle = self.looks.online().iter().map(|cpu| 1.0 - seen.cpus[cpu].busy).sum();
@@ -119,7 +122,8 @@ impl Policy for PerfIso {
         }
         let (batch, online) = (self.batch(), self.looks.online());
         // Batch has the highest CPUs, and so has a container that cannot be paused.
-        let own = |container: &ContainerSeen| or_refuge(container.allowed.and(&batch), container, &online, |_| ());
+        let own =
+            |container: &ContainerObservation| or_refuge(container.allowed.and(&batch), container, &online, |_| ());
         self.given.change(|place| seen.containers[place].as_ref().map(own), |_| None, out);
     }
 
@@ -127,7 +131,7 @@ impl Policy for PerfIso {
         self.looks.after(self.config.window_ns)
     }
 
-    fn why(&self) -> Reason {
+    fn why(&self) -> CpuReason {
         self.looks.why()
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The seed inputs are in `tests/fuzz/http` and `tests/fuzz/resp` at the root of the repository.
 
-use sidelane_proxy::http::{Body, Forwarded, Number, Peer, Wanted, read_request, read_response};
+use sidelane_proxy::http::{Body, Forwarded, Number, Peer, ResponseContext, read_request, read_response};
 use sidelane_proxy::resp::{CommandReader, Scanner};
 
 #[path = "redis_model/mod.rs"]
@@ -27,7 +27,7 @@ fn message(bytes: &[u8], is_request: bool, out: &mut Vec<u8>) -> Option<(usize, 
         assert_eq!((second.body, second.is_old, &again), (head.body, head.is_old, &*out));
         (head.bytes, head.body)
     } else {
-        let wanted = Wanted {
+        let wanted = ResponseContext {
             number: Number { id: 1, mark: 2 },
             is_head: false,
             is_old: false,

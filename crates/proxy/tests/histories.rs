@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use sidelane_policy::hedge::{Attempt, BudgetConfig, Hazards, Mode, RolesConfig, Seen, Server};
+use sidelane_policy::hedge::{Attempt, Hazards, HedgeBudgetConfig, HedgeEvent, Mode, RolesConfig, Server};
 use sidelane_proxy::request_table::{
     Class, Effect, End, Label, Loss, Next, Quality, RequestId, RequestTable, TableConfig, Verdict,
 };
@@ -90,7 +90,7 @@ struct World {
 impl World {
     fn new(mode: Mode, has_backup: bool, unsafe_stay: bool) -> Self {
         let roles = RolesConfig { mode, has_backup, warm_up_ns: 200, probe_ns: 100, pause_ns: 50, out_ns: 300 };
-        let budget = BudgetConfig { per_success_milli: PER_SUCCESS_MILLI, burst: BURST };
+        let budget = HedgeBudgetConfig { per_success_milli: PER_SUCCESS_MILLI, burst: BURST };
         let table = RequestTable::new(TableConfig { roles, budget, last: 8, unsafe_stay });
         Self { table, now: 0, out: Vec::new(), truth: BTreeMap::new(), hedges: 0, successes: 0, unsafe_stay }
     }
@@ -109,20 +109,20 @@ impl World {
             Step::Answer { which, is_failure } => self.answer(which, is_failure),
             Step::Lose { which, loss } => self.lose(which, loss),
             Step::Try { server, has_failed } => {
-                self.observe(Seen::Tried(server, Attempt { sent_ns: self.now, has_failed }));
+                self.observe(HedgeEvent::Tried(server, Attempt { sent_ns: self.now, has_failed }));
             }
-            Step::Watch { server, bits } => self.observe(Seen::Watched(server, Hazards::from_bits(bits))),
-            Step::Connect { server, works: true } => self.observe(Seen::Reached(server)),
-            Step::Connect { server, works: false } => self.observe(Seen::Unreachable(server)),
+            Step::Watch { server, bits } => self.observe(HedgeEvent::Watched(server, Hazards::from_bits(bits))),
+            Step::Connect { server, works: true } => self.observe(HedgeEvent::Reached(server)),
+            Step::Connect { server, works: false } => self.observe(HedgeEvent::Unreachable(server)),
             Step::Leave { which } => self.leave(which),
             Step::Wait { ns } => {
                 self.now += ns;
-                self.observe(Seen::Nothing);
+                self.observe(HedgeEvent::Nothing);
             }
         }
     }
 
-    fn observe(&mut self, seen: Seen) {
+    fn observe(&mut self, seen: HedgeEvent) {
         self.table.observe(self.now, seen);
         for effect in self.table.take_effects() {
             if let Effect::Send { request_id, to, .. } = effect {

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use sidelane_policy::hedge::{Hazard, Hazards, RolesConfig, Seen, Server};
+use sidelane_policy::hedge::{Hazard, Hazards, HedgeEvent, RolesConfig, Server};
 use sidelane_proxy::request_table::{Class, Effect, End, Label, Quality, RequestTable, TableConfig, Verdict};
 use sidelane_proxy::resp::ReplyQueue;
 
@@ -51,7 +51,7 @@ impl Pipeline {
             Step::Reply(by) => self.reply(by),
             Step::Hazard(server, is_on) => {
                 let hazards = Hazards::NONE.with(Hazard::Stopped, is_on);
-                self.table.observe(0, Seen::Watched(server, hazards));
+                self.table.observe(0, HedgeEvent::Watched(server, hazards));
                 for effect in self.table.take_effects() {
                     if let Effect::Send { request_id, to, .. } = effect {
                         let command = self.reply_queue.copy(request_id, to).expect("it waits").to_vec();

@@ -1,16 +1,16 @@
 //! Tests of the request table with hand-made event sequences: requests that stay, and hedges that were never sent.
 
 use Server::{First, Second};
-use sidelane_policy::hedge::{BudgetConfig, Mode, RolesConfig, Seen, Server};
+use sidelane_policy::hedge::{HedgeBudgetConfig, HedgeEvent, Mode, RolesConfig, Server};
 use sidelane_proxy::request_table::{
-    Class, Effect, End, Label, Loss, Next, Outcome, Quality, RequestId, RequestTable, TableConfig, Verdict,
+    Class, Effect, End, Label, Loss, Next, Quality, RequestId, RequestTable, ServerOutcome, TableConfig, Verdict,
 };
 
 const BURST: u64 = 3;
 
 fn table(mode: Mode, unsafe_stay: bool) -> RequestTable<()> {
     let roles = RolesConfig { mode, ..RolesConfig::default() };
-    let budget = BudgetConfig { per_success_milli: 0, burst: BURST };
+    let budget = HedgeBudgetConfig { per_success_milli: 0, burst: BURST };
     RequestTable::new(TableConfig { roles, budget, unsafe_stay, ..TableConfig::default() })
 }
 
@@ -21,7 +21,7 @@ fn request(is_repeatable: bool, follows: Option<Server>) -> Class {
 /// Adds a request, and lets its timer hedge it to the second server.
 fn hedged(table: &mut RequestTable<()>) -> RequestId {
     let (request_id, _) = table.admit(0, request(true, None), ());
-    table.observe(10, Seen::Nothing);
+    table.observe(10, HedgeEvent::Nothing);
     assert_eq!(table.take_effects(), [Effect::Send { owner: (), request_id, to: Second }]);
     request_id
 }
@@ -57,7 +57,7 @@ fn a_request_that_reached_the_second_server_alone_is_no_hedge() {
     let mut table = table(Mode::Hazard, false);
     let (request_id, _) = table.admit(0, request(true, None), ());
     // The connect for this request fails. This causes a swap, and a resend of the requests at the first server.
-    table.observe(1, Seen::Unreachable(First));
+    table.observe(1, HedgeEvent::Unreachable(First));
     assert_eq!(table.take_effects(), [Effect::Send { owner: (), request_id, to: Second }]);
     assert_eq!(table.lost(1, request_id, First, Loss::NotSent), Next::Wait);
     assert_eq!(table.answered(2, request_id, Second, Quality::Success), Verdict::Forward(Second));
@@ -101,7 +101,7 @@ fn a_failure_is_forwarded_when_the_other_copy_is_lost_or_late() {
 
 #[test]
 fn failures_do_not_pay_for_hedges() {
-    let budget = BudgetConfig { per_success_milli: 1000, burst: 1 };
+    let budget = HedgeBudgetConfig { per_success_milli: 1000, burst: 1 };
     let roles = RolesConfig { mode: Mode::Timer { after_ns: 10 }, ..RolesConfig::default() };
     let mut table = RequestTable::new(TableConfig { roles, budget, ..TableConfig::default() });
     let mut answer = |quality| {
@@ -121,11 +121,11 @@ fn failures_do_not_pay_for_hedges() {
 fn a_failing_server_is_asked_last() {
     let mut table = table(Mode::Timer { after_ns: 10 }, false);
     for _ in 0..5 {
-        assert!(table.tried(1, Second, 1, Outcome::Status(500)), "the clock has to look");
+        assert!(table.tried(1, Second, 1, ServerOutcome::Status(500)), "the clock has to look");
     }
     assert!(table.ejection(Second).is_some());
     let (request_id, to) = table.admit(2, request(true, None), ());
-    table.observe(20, Seen::Nothing);
+    table.observe(20, HedgeEvent::Nothing);
     assert_eq!((to, table.take_effects()), (First, vec![]), "it is not hedged");
     assert_eq!(table.lost(21, request_id, First, Loss::Sent), Next::Send(First));
     assert_eq!(table.lost(22, request_id, First, Loss::Sent), Next::Send(Second));

@@ -35,7 +35,7 @@ impl Verdict {
 
 /// A number, its bound, and the verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(from = "Stored")]
+#[serde(from = "StoredCheck")]
 pub struct Check {
     /// The name of the check, in words.
     pub name: String,
@@ -63,7 +63,7 @@ pub struct Check {
 
 /// A check as result files store it; older versions stored only `ok`.
 #[derive(Deserialize)]
-struct Stored {
+struct StoredCheck {
     name: String,
     measured: Option<f64>,
     wanted: String,
@@ -78,9 +78,9 @@ struct Stored {
     decided_by: Option<String>,
 }
 
-impl From<Stored> for Check {
-    fn from(stored: Stored) -> Check {
-        let Stored { name, measured, wanted, ok, low, high, method, verdict, unit, decided_by } = stored;
+impl From<StoredCheck> for Check {
+    fn from(stored: StoredCheck) -> Check {
+        let StoredCheck { name, measured, wanted, ok, low, high, method, verdict, unit, decided_by } = stored;
         let verdict = verdict.unwrap_or(if ok { Verdict::Holds } else { Verdict::Missed });
         Check { name, measured, low, high, method, wanted, verdict, ok, unit, decided_by }
     }

@@ -115,13 +115,13 @@ pub struct SignalSeries {
     pub samples: Vec<u64>,
     /// The values.
     #[serde(flatten)]
-    pub seen: Seen,
+    pub values: SignalValues,
 }
 
 /// The values of a signal, bin by bin; `None` in bins without samples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
-pub enum Seen {
+pub enum SignalValues {
     /// A numeric signal.
     Rate {
         /// The unit of all three.

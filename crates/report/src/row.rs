@@ -19,7 +19,7 @@ pub struct Row {
 
 /// Why an object cannot be a row.
 #[derive(Debug, thiserror::Error)]
-pub enum NotARow {
+pub enum RowError {
     /// The object has no `setting`.
     #[error("a row without the name of its `setting`")]
     NoSetting,
@@ -80,14 +80,14 @@ impl Row {
 }
 
 impl TryFrom<Map<String, Value>> for Row {
-    type Error = NotARow;
+    type Error = RowError;
 
-    fn try_from(mut numbers: Map<String, Value>) -> Result<Row, NotARow> {
+    fn try_from(mut numbers: Map<String, Value>) -> Result<Row, RowError> {
         let Some(Value::String(setting)) = numbers.shift_remove("setting") else {
-            return Err(NotARow::NoSetting);
+            return Err(RowError::NoSetting);
         };
         match numbers.iter().find(|(_, value)| !(value.is_number() || value.is_null())) {
-            Some((key, _)) => Err(NotARow::NotANumber { key: key.clone(), setting }),
+            Some((key, _)) => Err(RowError::NotANumber { key: key.clone(), setting }),
             None => Ok(Row { setting, numbers }),
         }
     }

@@ -5,17 +5,17 @@
 
 use serde_json::{Map, json};
 use sidelane_timeline::cause::Cause;
-use sidelane_timeline::diagnosis::{Bar, CannotTell, CauseTime, Finding};
+use sidelane_timeline::diagnosis::{Bar, CauseTime, Finding, UndetectableCause};
 
 use crate::chart::{
     BarRow, Bars, Cell, Heatmap, IntervalGroup, Intervals, Limit, Line, Mean, Multiples, Panel, Quantity, ScaleKind,
 };
 use crate::check::Check;
 use crate::interval::{Interval, Method};
-use crate::picture::{Class, Curve, LaneTrack, Percentile, Role, Seen, Series, SignalSeries, Span, Timeline};
+use crate::picture::{Class, Curve, LaneTrack, Percentile, Role, Series, SignalSeries, SignalValues, Span, Timeline};
 use crate::result::{Machine, Pair, ResultFile};
 use crate::row::Row;
-use crate::trace::{CauseWords, TimelineView, TraceSection, ViewSpan};
+use crate::trace::{CauseText, TimelineView, TraceSection, ViewSpan};
 use crate::unit::Unit;
 
 const TIMELINE_NS: u64 = 50_000_000;
@@ -72,7 +72,7 @@ fn slow_requests() -> TraceSection {
         limit_us: 2_000.0,
         limit_name: "objective".into(),
         length_us: 1e6,
-        causes: [Cause::OnCpu, Cause::RunQueue, Cause::Disk].map(CauseWords::from).into(),
+        causes: [Cause::OnCpu, Cause::RunQueue, Cause::Disk].map(CauseText::from).into(),
         found: vec![Finding {
             cause: Cause::RunQueue,
             requests: 1,
@@ -82,7 +82,7 @@ fn slow_requests() -> TraceSection {
             evidence: vec!["stress-ng had the CPU".into()],
             advice: "give it a CPU of its own".into(),
         }],
-        cannot_tell: vec![CannotTell { cause: Cause::Disk, why: "no records of disks".into() }],
+        cannot_tell: vec![UndetectableCause { cause: Cause::Disk, why: "no records of disks".into() }],
         spread: vec![
             bar(100_000, &[(Cause::OnCpu, 100_000)]),
             bar(3_000_000, &[(Cause::OnCpu, 100_000), (Cause::RunQueue, 2_900_000)]),
@@ -181,12 +181,12 @@ fn signals() -> Vec<SignalSeries> {
         from_us: 10.0,
         bin_us: 250.0,
         samples: vec![7, 0, 9, 2],
-        seen,
+        values: seen,
     };
     let names = vec!["<read>".to_owned(), "write".to_owned()];
     vec![
-        signal("app.phase", Seen::Tag { names, last: vec![Some(0), None, Some(1), Some(0)] }),
-        signal("<hits>", Seen::Rate { unit: Unit::PerS, mean: rate(2e6), min: rate(1e6), max: rate(4e6) }),
+        signal("app.phase", SignalValues::Tag { names, last: vec![Some(0), None, Some(1), Some(0)] }),
+        signal("<hits>", SignalValues::Rate { unit: Unit::PerS, mean: rate(2e6), min: rate(1e6), max: rate(4e6) }),
     ]
 }
 

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 use sidelane_timeline::cause::Cause;
-use sidelane_timeline::diagnosis::{Bar, CannotTell, CauseTime, Finding};
+use sidelane_timeline::diagnosis::{Bar, CauseTime, Finding, UndetectableCause};
 
 /// All that is shown of a trace.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -17,11 +17,11 @@ pub struct TraceSection {
     /// How long was traced.
     pub length_us: f64,
     /// Every cause that occurs below, in the order of the legend.
-    pub causes: Vec<CauseWords>,
+    pub causes: Vec<CauseText>,
     /// What made requests slow, the largest first.
     pub found: Vec<Finding>,
     /// What could not be told, and why.
-    pub cannot_tell: Vec<CannotTell>,
+    pub cannot_tell: Vec<UndetectableCause>,
     /// All requests by their latency.
     pub spread: Vec<Bar>,
     /// Some requests in full, the slowest first.
@@ -30,7 +30,7 @@ pub struct TraceSection {
 
 /// A cause in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CauseWords {
+pub struct CauseText {
     /// The cause.
     pub cause: Cause,
     /// Its name: "wait for a CPU".
@@ -39,7 +39,7 @@ pub struct CauseWords {
     pub meaning: String,
 }
 
-impl From<Cause> for CauseWords {
+impl From<Cause> for CauseText {
     fn from(cause: Cause) -> Self {
         Self { cause, name: cause.words().to_owned(), meaning: cause.meaning().to_owned() }
     }

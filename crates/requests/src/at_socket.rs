@@ -4,7 +4,7 @@ use sidelane_report::Percentile;
 
 /// Latency distribution of the requests of one measurement, in microseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct AtSocket {
+pub struct SocketTimes {
     /// Number of requests that arrived after the warm-up.
     pub requests: u64,
     /// Mean latency in microseconds.
@@ -19,7 +19,7 @@ pub struct AtSocket {
     pub curve: Vec<Percentile>,
 }
 
-impl AtSocket {
+impl SocketTimes {
     /// Computes the distribution from pairs of arrival time and latency, both in nanoseconds. Requests that arrived
     /// before `from_ns` are left out. Returns `None` if no request remains.
     pub fn of(seen: &[(u64, u64)], from_ns: u64) -> Option<Self> {

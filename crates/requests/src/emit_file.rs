@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sidelane_formats::{
-    EMIT_EVENTS, EMIT_MAGIC, EMIT_NAME, EMIT_THREADS, EMIT_VERSION, EmitEvent, EmitHead, EmitThread, Emitted,
+    EMIT_EVENTS, EMIT_MAGIC, EMIT_NAME, EMIT_THREADS, EMIT_VERSION, EmitEvent, EmitHead, EmitThread, EmittedEvent,
 };
 
 use super::emit_owners::Owners;
@@ -57,7 +57,7 @@ impl EmitFile {
 
     /// Calls `each` with the ring and the event for every event since the last call, in the order of each ring.
     /// Allocates nothing. Its run time is bounded, whatever the file contains.
-    pub(super) fn fetch(&mut self, mut each: impl FnMut(usize, Emitted)) {
+    pub(super) fn fetch(&mut self, mut each: impl FnMut(usize, EmittedEvent)) {
         let mut read = std::mem::take(&mut self.read);
         for (ring, read) in read.iter_mut().enumerate().take(self.used()) {
             let written = self.thread(ring).written.load(Ordering::Acquire);
@@ -66,7 +66,7 @@ impl EmitFile {
             for number in oldest..written {
                 let place = (number % EMIT_EVENTS as u64) as usize;
                 match self.events(ring)[place].read(number + 1) {
-                    Some(event) => each(ring, Emitted { tid: self.owners.thread(ring, event.tid), ..event }),
+                    Some(event) => each(ring, EmittedEvent { tid: self.owners.thread(ring, event.tid), ..event }),
                     None => self.lost = self.lost.saturating_add(1),
                 }
             }

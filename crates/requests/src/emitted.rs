@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::Sender;
 
-use sidelane_formats::{EmitKind, Emitted};
+use sidelane_formats::{EmitKind, EmittedEvent};
 
 use super::emit_file::EmitFile;
-use super::emitted_words::{EmittedWords, News};
+use super::emitted_words::{EmittedWords, ProcessEvent};
 use super::records::Request;
 use super::window::Window;
 use sidelane_host::clock::now_ns;
@@ -28,7 +28,7 @@ pub struct Emitters {
     /// Statistics of the finished requests since the last [`Emitters::take_window`]; `None` if the caller reads none.
     window: Option<Window>,
     /// Channel to the writer of request words, which follows the processes of the service too.
-    listener: Option<Sender<News>>,
+    listener: Option<Sender<ProcessEvent>>,
 }
 
 impl Emitters {
@@ -76,7 +76,7 @@ impl Emitters {
         let gone: Vec<u32> = self.files.keys().filter(|pid| !pids.contains(pid)).copied().collect();
         for pid in gone {
             self.files.remove(&pid);
-            self.tell(News::Went(pid));
+            self.tell(ProcessEvent::Went(pid));
         }
     }
 
@@ -91,11 +91,11 @@ impl Emitters {
     /// Sends the file of a process to the writer of request words, which gets its own mapping and read positions.
     fn tell_of(&self, pid: u32, file: &EmitFile) {
         if let Some(file) = self.listener.as_ref().and_then(|_| file.again(pid)) {
-            self.tell(News::Came(pid, file));
+            self.tell(ProcessEvent::Came(pid, file));
         }
     }
 
-    fn tell(&self, news: News) {
+    fn tell(&self, news: ProcessEvent) {
         if let Some(listener) = &self.listener {
             // Ignore an error: the receiver is gone once the lanes are given back.
             let _ = listener.send(news);
@@ -122,7 +122,7 @@ impl Emitters {
 
     /// Reads new events and returns each with the id of its process, sorted by time. A caller uses either this function
     /// or [`Emitters::drain`], not both.
-    pub fn fetch_events(&mut self) -> Vec<(u32, Emitted)> {
+    pub fn fetch_events(&mut self) -> Vec<(u32, EmittedEvent)> {
         let mut events = Vec::new();
         for (pid, file) in &mut self.files {
             file.learn_owners();
@@ -161,7 +161,7 @@ impl Emitters {
 
 /// Request with the events received so far; others may still be missing.
 #[derive(Debug, Default)]
-struct Heard {
+struct PartialRequest {
     number: u64,
     received_ns: Option<u64>,
     started_ns: Option<u64>,
@@ -171,7 +171,7 @@ struct Heard {
     looks: u32,
 }
 
-impl Heard {
+impl PartialRequest {
     fn is_whole(&self) -> bool {
         self.finished.is_some() && (self.received_ns.is_some() && self.started_ns.is_some() || self.looks >= LOOKS_MAX)
     }
@@ -181,7 +181,7 @@ impl Heard {
     }
 
     /// Returns whether the event belongs to a later request that reuses the id.
-    fn is_over_before(&self, event: &Emitted) -> bool {
+    fn is_over_before(&self, event: &EmittedEvent) -> bool {
         self.finished.is_some_and(|(finished_ns, _)| event.at_ns >= finished_ns)
     }
 
@@ -211,9 +211,9 @@ impl Heard {
 /// Groups emitted events by request.
 #[derive(Debug, Default)]
 struct Joining {
-    heard: BTreeMap<(u32, u64), Heard>,
+    heard: BTreeMap<(u32, u64), PartialRequest>,
     /// Requests whose id was reused before they were returned.
-    over: Vec<Heard>,
+    over: Vec<PartialRequest>,
     last_number: u64,
     queue_len: u32,
     forgotten: u64,
@@ -235,7 +235,7 @@ impl Joining {
         self.forgotten += (before - self.heard.len()) as u64;
     }
 
-    fn add(&mut self, pid: u32, event: Emitted) {
+    fn add(&mut self, pid: u32, event: EmittedEvent) {
         let heard = self.heard.entry((pid, event.id)).or_default();
         if heard.is_over_before(&event) {
             self.over.push(std::mem::take(heard));
@@ -266,7 +266,7 @@ impl Joining {
         let whole: Vec<(u32, u64)> =
             self.heard.iter().filter(|(_, heard)| heard.is_whole()).map(|(id, _)| *id).collect();
         let taken = whole.iter().filter_map(|id| self.heard.remove(id)).chain(self.over.drain(..));
-        let taken: Vec<Option<Request>> = taken.map(Heard::into_request).collect();
+        let taken: Vec<Option<Request>> = taken.map(PartialRequest::into_request).collect();
         self.unasked += taken.iter().filter(|request| request.is_none()).count() as u64;
         let mut requests: Vec<Request> = taken.into_iter().flatten().collect();
         requests.sort_unstable_by_key(|request| request.finished_ns);
@@ -278,8 +278,8 @@ impl Joining {
 mod tests {
     use super::*;
 
-    fn event(kind: EmitKind, id: u64, at_ns: u64) -> Emitted {
-        Emitted { id, at_ns, kind, tid: 7 }
+    fn event(kind: EmitKind, id: u64, at_ns: u64) -> EmittedEvent {
+        EmittedEvent { id, at_ns, kind, tid: 7 }
     }
 
     #[test]
@@ -360,7 +360,7 @@ mod tests {
                 let number = |from: usize| u64::from_ne_bytes(bytes[from..from + 8].try_into().expect("eight bytes"));
                 let kinds = [EmitKind::Received, EmitKind::Started, EmitKind::Finished];
                 let kind = kinds[usize::from(bytes[16]) % kinds.len()];
-                joining.add(u32::from(bytes[17]), Emitted { id: number(0), at_ns: number(8), kind, tid: 7 });
+                joining.add(u32::from(bytes[17]), EmittedEvent { id: number(0), at_ns: number(8), kind, tid: 7 });
                 joining.finished().iter().for_each(|request| window.add(request));
             }
             (0..=LOOKS_MAX).for_each(|_| joining.finished().iter().for_each(|request| window.add(request)));

@@ -23,7 +23,7 @@ use sidelane_tracker::identities::Number;
 use sidelane_tracker::tracker::{LaneMemory, RequestWriter};
 
 /// Start or end of a process of the service. The files come from a thread that may block.
-pub(super) enum News {
+pub(super) enum ProcessEvent {
     Came(u32, EmitFile),
     Went(u32),
 }
@@ -36,7 +36,7 @@ pub struct EmittedWords {
 struct Writer {
     /// Number of the service.
     number: Number,
-    news: Receiver<News>,
+    news: Receiver<ProcessEvent>,
     /// Emit files of the processes, in the order of the ledger's processes.
     files: Vec<(u32, EmitFile)>,
     ledger: Ledger,
@@ -46,7 +46,7 @@ struct Writer {
 
 impl EmittedWords {
     /// Creates a writer for the words of the given lanes. The returned sender announces processes of the service.
-    pub(super) fn new(number: Number, lanes: &CpuSet) -> (Self, Sender<News>) {
+    pub(super) fn new(number: Number, lanes: &CpuSet) -> (Self, Sender<ProcessEvent>) {
         let (tell, news) = channel();
         let lanes: Vec<(u32, Shown)> = lanes.iter().map(|cpu| (cpu, Shown::default())).collect();
         let writer = Writer { number, news, files: Vec::new(), ledger: Ledger::new(lanes.len()), lanes };
@@ -67,7 +67,7 @@ impl RequestWriter for EmittedWords {
 impl Writer {
     fn write(&mut self, memory: &LaneMemory, now_ns: u64) {
         while let Ok(news) = self.news.try_recv() {
-            self.hear(news);
+            self.apply(news);
         }
         self.read(now_ns);
         for (number, (cpu, before)) in self.lanes.iter_mut().enumerate() {
@@ -81,13 +81,13 @@ impl Writer {
         memory.service(self.number).queue_len.store(u32::try_from(queue_len).unwrap_or(u32::MAX), Ordering::Release);
     }
 
-    fn hear(&mut self, news: News) {
+    fn apply(&mut self, news: ProcessEvent) {
         match news {
-            News::Came(pid, file) => {
+            ProcessEvent::Came(pid, file) => {
                 self.files.push((pid, file));
                 self.ledger.add(pid);
             }
-            News::Went(pid) => {
+            ProcessEvent::Went(pid) => {
                 if let Some(process) = self.files.iter().position(|(known, _)| *known == pid) {
                     self.files.remove(process);
                     self.ledger.remove(process);

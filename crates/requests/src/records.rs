@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use sidelane_policy::borrow::contention_cost::Counters;
+use sidelane_policy::borrow::contention_cost::RequestCounters;
 
 use sidelane_timeline::ending::{Ending, Side};
 use sidelane_tracker::counters::counted;
@@ -43,7 +43,7 @@ pub struct Request {
     /// Whether the request arrived before an earlier request on its lane had finished.
     pub waited: bool,
     /// Hardware counters of the lane from start to finish, if the request had the lane to itself.
-    pub counters: Option<Counters>,
+    pub counters: Option<RequestCounters>,
     /// Kind of end at `finished_ns` if the request got no response that its client waited for.
     pub ending: Option<Ending>,
 }
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!((read.number, read.connection, read.arrived_ns, read.started_ns), (1, 2, 3, 4));
         assert_eq!((read.finished_ns, read.co_run_ns, read.tid, read.lane), (5, 6, 7, 8));
         assert_eq!((read.queue_len, read.sends, read.waited), (9, 10, true));
-        assert_eq!(read.counters, Some(Counters { instructions: 13, cycles: 14 }));
+        assert_eq!(read.counters, Some(RequestCounters { instructions: 13, cycles: 14 }));
         assert_eq!(read.ending, Some(Ending::NoAnswerWanted), "its client ended the connection at once");
         assert_eq!(Request::from_bytes(&bytes[1..]), None);
     }

@@ -59,7 +59,7 @@ pub struct Answer {
 }
 
 /// State of the last search of a service.
-struct Looked {
+struct SearchedService {
     pids: BTreeSet<u32>,
     /// Listening sockets in the service's network namespaces.
     sockets: Sockets,
@@ -72,7 +72,7 @@ struct Looked {
 /// Searcher for requests of services, with the state of the last searches.
 #[derive(Default)]
 pub struct Search {
-    looked: BTreeMap<u64, Looked>,
+    looked: BTreeMap<u64, SearchedService>,
 }
 
 impl Search {
@@ -115,7 +115,7 @@ impl Search {
         };
         let again = Instant::now() + began.elapsed() * PAUSE_TIMES;
         let has_found = !listeners.is_empty() || !emitting.is_empty();
-        self.looked.insert(service, Looked { pids: pids.clone(), sockets, has_found, all_again, again });
+        self.looked.insert(service, SearchedService { pids: pids.clone(), sockets, has_found, all_again, again });
         Answer { service, pids, listeners, emitting, elsewhere }
     }
 }

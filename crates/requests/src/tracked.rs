@@ -197,7 +197,7 @@ impl Requests {
     }
 
     /// Returns the file that becomes readable when the kernel program wakes the reader of records.
-    pub fn bell(&self) -> BorrowedFd<'_> {
+    pub fn event_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the ring has this descriptor open as long as it lives.
         unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
     }

@@ -13,7 +13,7 @@ use super::records::Request;
 
 /// Journal entry: one request as recorded by the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct ServerRecord {
     /// Time at which a thread started to work on the request.
     pub started_ns: u64,
     /// Time after the response was sent.
@@ -59,20 +59,20 @@ impl Agreement {
 }
 
 /// Reads the journal of the service. Each line holds number, start, finish and thread id, separated by commas.
-pub fn read_journal(path: &Path) -> Result<Vec<Told>> {
+pub fn read_journal(path: &Path) -> Result<Vec<ServerRecord>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     text.lines().map(|line| parse(line).with_context(|| format!("`{line}` in {}", path.display()))).collect()
 }
 
-fn parse(line: &str) -> Result<Told> {
+fn parse(line: &str) -> Result<ServerRecord> {
     let fields = line.split(',').map(str::parse::<u64>).collect::<Result<Vec<_>, _>>()?;
     ensure!(fields.len() == 4, "not an entry of a journal");
-    Ok(Told { started_ns: fields[1], finished_ns: fields[2], tid: fields[3] as u32 })
+    Ok(ServerRecord { started_ns: fields[1], finished_ns: fields[2], tid: fields[3] as u32 })
 }
 
 /// Compares the journal with the tracked requests, thread by thread.
-pub fn compare(told: &[Told], seen: &[Request]) -> Agreement {
-    let mut threads: BTreeMap<u32, (Vec<Told>, Vec<Request>)> = BTreeMap::new();
+pub fn compare(told: &[ServerRecord], seen: &[Request]) -> Agreement {
+    let mut threads: BTreeMap<u32, (Vec<ServerRecord>, Vec<Request>)> = BTreeMap::new();
     told.iter().for_each(|told| threads.entry(told.tid).or_default().0.push(*told));
     seen.iter().for_each(|seen| threads.entry(seen.tid).or_default().1.push(*seen));
     let mut agreement = Agreement { told: told.len() as u64, ..Agreement::default() };
@@ -85,7 +85,7 @@ pub fn compare(told: &[Told], seen: &[Request]) -> Agreement {
 }
 
 /// Compares the requests of one thread. Both slices are sorted by finish time.
-fn compare_thread(told: &[Told], mut seen: &[Request], agreement: &mut Agreement) {
+fn compare_thread(told: &[ServerRecord], mut seen: &[Request], agreement: &mut Agreement) {
     for told in told {
         let upto = seen.partition_point(|seen| seen.finished_ns <= told.finished_ns);
         let (these, later) = seen.split_at(upto);
@@ -104,11 +104,11 @@ fn compare_thread(told: &[Told], mut seen: &[Request], agreement: &mut Agreement
 
 /// Returns whether the times of a matched request are in a possible order. The caller has checked that the tracked
 /// request finished before the journal entry.
-fn in_order(told: &Told, seen: &Request) -> bool {
+fn in_order(told: &ServerRecord, seen: &Request) -> bool {
     seen.started_ns <= told.started_ns && told.started_ns <= seen.finished_ns
 }
 
-fn apart_ns(told: &Told, seen: &Request) -> u64 {
+fn apart_ns(told: &ServerRecord, seen: &Request) -> u64 {
     told.started_ns.abs_diff(seen.started_ns).max(told.finished_ns.abs_diff(seen.finished_ns))
 }
 
@@ -118,8 +118,8 @@ mod tests {
 
     use super::*;
 
-    fn told(tid: u32, started_ns: u64, finished_ns: u64) -> Told {
-        Told { started_ns, finished_ns, tid }
+    fn told(tid: u32, started_ns: u64, finished_ns: u64) -> ServerRecord {
+        ServerRecord { started_ns, finished_ns, tid }
     }
 
     fn seen(tid: u32, started_ns: u64, finished_ns: u64) -> Request {

@@ -20,7 +20,7 @@ use sidelane_diagnostics::note::Note;
 use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::service::{Service, Target};
 use sidelane_host::topology::Lanes;
-use sidelane_host::until::Until;
+use sidelane_host::until::Shutdown;
 use sidelane_report::Unit;
 use sidelane_report::terminal::eprint_fitted;
 use sidelane_report::watch_progress::WatchProgress;
@@ -47,7 +47,7 @@ pub struct WatchOptions {
 pub fn run(options: &WatchOptions) -> Result<Summary> {
     let service = options.target.find()?;
     let mut log = Log::create(options)?;
-    let until = Until::signal()?;
+    let until = Shutdown::signal()?;
     let mut watched = Watched::begin(&options.target, &service)?;
     let source = watched.requests.name();
     // Print this line first: a client that wants all its requests observed waits for it.

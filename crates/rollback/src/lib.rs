@@ -49,4 +49,4 @@ pub mod own_threads;
 pub mod threads;
 
 pub use change::Undo;
-pub use list::{Ticket, UndoList};
+pub use list::{ChangeId, UndoList};

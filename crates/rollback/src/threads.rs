@@ -14,19 +14,19 @@ use sidelane_host::thread::{Thread, change_all};
 
 use super::change::Undo;
 use super::guardian::Guardian;
-use super::list::Ticket;
+use super::list::ChangeId;
 use super::newcomers::Newcomers;
 
 /// Whose threads they are.
 #[derive(Clone, Debug)]
-pub struct Whose {
+pub struct ThreadOwner {
     /// The processes, as of now.
     pub pids: Vec<u32>,
     /// The group that they are in, if they are found by that.
     pub group: Option<PathBuf>,
 }
 
-impl Whose {
+impl ThreadOwner {
     /// Their threads, as of now.
     pub fn threads(&self) -> Vec<Thread> {
         self.pids.iter().flat_map(|pid| Thread::all_of(*pid)).collect()
@@ -35,20 +35,20 @@ impl Whose {
 
 /// The threads of a container or service, with the CPUs that each was found with.
 pub struct Threads {
-    found: BTreeMap<Thread, Noted>,
+    found: BTreeMap<Thread, RecordedThread>,
     cpusets: Cpusets,
     newcomers: Newcomers,
-    ticket: Ticket,
+    ticket: ChangeId,
     /// What they are confined to, if they are.
     confined_to: Option<CpuSet>,
     changes: Changes,
 }
 
 /// How a thread was found.
-struct Noted {
+struct RecordedThread {
     affinity: Affinity,
     /// What undoes its change, or says that it is known.
-    ticket: Ticket,
+    ticket: ChangeId,
     /// What it was given last.
     given: Option<CpuSet>,
     /// It is changed, or is about to be.
@@ -74,7 +74,7 @@ impl Changes {
 
 impl Threads {
     /// Notes all threads, and how they are undone. Nothing is changed yet.
-    pub fn note(whose: &Whose, guardian: &mut Guardian) -> Result<Self> {
+    pub fn note(whose: &ThreadOwner, guardian: &mut Guardian) -> Result<Self> {
         let mut threads = Self::note_who_is_there(whose, Changes::All, guardian)?;
         threads.newcomers.confined = threads.allowed().clone();
         threads.follow(whose, guardian)?;
@@ -83,14 +83,14 @@ impl Threads {
 
     /// Notes all threads, of which some will be bound to one CPU each: [`Threads::will_change`] and
     /// [`Threads::are_born_on`] say which and where, before that is done.
-    pub fn note_to_bind(whose: &Whose, guardian: &mut Guardian) -> Result<Self> {
+    pub fn note_to_bind(whose: &ThreadOwner, guardian: &mut Guardian) -> Result<Self> {
         let mut threads = Self::note_who_is_there(whose, Changes::Some, guardian)?;
         threads.newcomers.alone = true;
         threads.follow(whose, guardian)?;
         Ok(threads)
     }
 
-    fn note_who_is_there(whose: &Whose, changes: Changes, guardian: &mut Guardian) -> Result<Self> {
+    fn note_who_is_there(whose: &ThreadOwner, changes: Changes, guardian: &mut Guardian) -> Result<Self> {
         let (groups, families, confined, together, affinity) = Default::default();
         // Undone last. Until all present threads have an undo of their own, no thread counts as a newcomer.
         let newcomers = Newcomers { groups, families, confined, alone: false, together, affinity, class: None };
@@ -112,14 +112,14 @@ impl Threads {
     fn add(&mut self, found: BTreeMap<Thread, Affinity>, changes: Changes, guardian: &mut Guardian) -> Result<()> {
         let tickets = guardian.add(found.iter().map(|(thread, affinity)| changes.undo(*thread, affinity)))?;
         let noted = found.into_iter().zip(tickets);
-        let noted =
-            noted.map(|((thread, affinity), ticket)| (thread, Noted { affinity, ticket, given: None, changes }));
+        let noted = noted
+            .map(|((thread, affinity), ticket)| (thread, RecordedThread { affinity, ticket, given: None, changes }));
         self.found.extend(noted);
         Ok(())
     }
 
     /// They are whose threads from now on: who is born to them is a newcomer.
-    pub fn follow(&mut self, whose: &Whose, guardian: &mut Guardian) -> Result<()> {
+    pub fn follow(&mut self, whose: &ThreadOwner, guardian: &mut Guardian) -> Result<()> {
         match &whose.group {
             Some(group) => self.newcomers.groups = vec![group.clone()],
             None => self.newcomers.families = whose.pids.iter().filter_map(|pid| Thread::of(*pid)).collect(),
@@ -233,12 +233,12 @@ impl Threads {
     }
 
     /// What the guardian was told.
-    pub fn tickets(&self) -> Vec<Ticket> {
+    pub fn tickets(&self) -> Vec<ChangeId> {
         [self.ticket].into_iter().chain(self.found.values().map(|noted| noted.ticket)).collect()
     }
 
     /// Confines them, and threads created since, to `cpus`. A thread with a smaller affinity keeps what both have in common.
-    pub fn confine(&mut self, whose: impl Fn() -> Whose, cpus: &CpuSet, guardian: &mut Guardian) -> Result<()> {
+    pub fn confine(&mut self, whose: impl Fn() -> ThreadOwner, cpus: &CpuSet, guardian: &mut Guardian) -> Result<()> {
         // A thread that joins from elsewhere was never confined, and keeps its affinity.
         if self.confined_to.is_none() {
             self.are_born_on(&CpuSet::default());
@@ -269,7 +269,7 @@ impl Threads {
     }
 
     /// Confines again who may run elsewhere: it has joined them, or was moved by its owner. Returns how many did.
-    pub fn keep(&mut self, whose: impl Fn() -> Whose, guardian: &mut Guardian) -> Result<usize> {
+    pub fn keep(&mut self, whose: impl Fn() -> ThreadOwner, guardian: &mut Guardian) -> Result<usize> {
         let Some(confined) = self.confined_to.clone() else { return Ok(0) };
         let is_stray =
             |thread: &Thread| thread_cpus(thread.tid, thread.tid).is_some_and(|cpus| !cpus.is_subset(&confined));
@@ -303,8 +303,8 @@ mod tests {
         thread_cpus(child.id(), child.id()).unwrap()
     }
 
-    fn whose(children: &[&Child]) -> Whose {
-        Whose { pids: children.iter().map(|child| child.id()).collect(), group: None }
+    fn whose(children: &[&Child]) -> ThreadOwner {
+        ThreadOwner { pids: children.iter().map(|child| child.id()).collect(), group: None }
     }
 
     /// The first of the CPUs of this test, if there are others.

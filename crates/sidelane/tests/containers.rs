@@ -9,7 +9,7 @@ use common::{Footprint, lab, lanes_to_ourselves, wait_until};
 use sidelane_host::cgroup::{Group, processes};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::procfs::allowed_cpus;
-use sidelane_lab::experiment::containers::{Churn, Containers, Stay, Work, Workshop};
+use sidelane_lab::experiment::containers::{Churn, Containers, Stay, Work, WorkFiles};
 use sidelane_lab::programs::Lab;
 
 const STAYS: [Stay; 2] = [
@@ -29,7 +29,7 @@ fn containers_come_work_on_their_cpus_and_go_without_a_trace() {
     let Some(lab) = lab() else { return };
     let before = Footprint::now();
     let folder = tempfile::tempdir().unwrap();
-    let workshop = Workshop::make(&Lab::at(lab), None, folder.path()).unwrap();
+    let workshop = WorkFiles::make(&Lab::at(lab), None, folder.path()).unwrap();
     let cpus: CpuSet = "1".parse().unwrap();
     let containers = Containers::make(&name(), &cpus, None).unwrap();
     let path = containers.path().unwrap();
@@ -54,7 +54,7 @@ fn containers_come_work_on_their_cpus_and_go_without_a_trace() {
 fn container_with_a_failing_command_is_an_error() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let workshop = Workshop::make(&Lab::at("/nonexistent/lab".into()), None, folder.path()).unwrap();
+    let workshop = WorkFiles::make(&Lab::at("/nonexistent/lab".into()), None, folder.path()).unwrap();
     let mut containers = Containers::make(&name(), &"1".parse().unwrap(), None).unwrap();
     containers.start("broken", &Work::Kernel("matrix"), &workshop).unwrap();
     wait_until("the command has failed", || containers.has_failed("broken"));

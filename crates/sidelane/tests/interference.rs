@@ -12,7 +12,7 @@ use sidelane_host::events::Formula;
 use sidelane_host::service::Service as Tracked;
 use sidelane_host::topology::Lanes;
 use sidelane_lab::programs::{Lab, Service};
-use sidelane_tracker::interference::{Crossing, Interference, NoCounters, Windows};
+use sidelane_tracker::interference::{Crossing, Interference, InterferenceError, Windows};
 use sidelane_tracker::tracker::{Purpose, Tracker};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
@@ -47,7 +47,7 @@ fn beside(pid: u32, script: impl FnOnce(&mut Interference, &dyn Fn() -> bool)) {
     let tracking = ServiceTracking::start(&tracker, &Tracked::of_process(pid), &lanes, LaneUse::default()).unwrap();
     tracker.attach().unwrap();
     interference.set_threshold(CPU, Some(THRESHOLD));
-    script(&mut interference, &|| tracker.memory().books().sum(|lane| lane.untold) == 0);
+    script(&mut interference, &|| tracker.memory().accounting().sum(|lane| lane.untold) == 0);
     drop(tracking);
 }
 
@@ -273,7 +273,7 @@ fn uncountable_event_error_names_event_cpu_and_remedy() {
     // No processor has such an event.
     let formula = Formula::parse("rffffffffffffffff / page-faults").unwrap();
     let error = Interference::open(&formula, &cpus(), &tracker).err().unwrap();
-    assert!(matches!(&error, NoCounters::Event { cpu: CPU, .. }));
+    assert!(matches!(&error, InterferenceError::Event { cpu: CPU, .. }));
     let said = error.to_string();
     assert!(said.contains("`rffffffffffffffff`") && said.contains("CPU 0") && said.contains("virtual PMU"), "{said}");
 }

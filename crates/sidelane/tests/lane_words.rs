@@ -32,7 +32,7 @@ fn beside(service: &Service, script: impl FnOnce(&LaneMemory)) {
 
 /// Waits until the service has started on its lane `turns` more times.
 fn wait_for_turns(memory: &LaneMemory, turns: u64) {
-    let so_far = || memory.books().lane(REQUEST_LANE).lc_switches;
+    let so_far = || memory.accounting().lane(REQUEST_LANE).lc_switches;
     let before = so_far();
     wait_until("the service runs again and again", || so_far() >= before + turns);
 }

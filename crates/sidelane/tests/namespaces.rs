@@ -111,7 +111,7 @@ fn signals_that_a_program_in_a_container_emits_are_found() {
     let names: Vec<String> = container
         .pids()
         .into_iter()
-        .flat_map(app::Emitted::find)
+        .flat_map(app::EmittedSignals::find)
         .flat_map(|emitted| emitted.names())
         .map(|emitted| emitted.name)
         .collect();

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use common::{Turn, lab, lanes_to_ourselves, requests_can_be_seen};
 use sidelane_lab::bench::tail::{TailOptions, claims};
 use sidelane_lab::programs::Lab;
-use sidelane_stats::rounds::Patience;
+use sidelane_stats::rounds::RoundOptions;
 
 fn ready() -> Option<(Turn, Lab)> {
     let turn = lanes_to_ourselves()?;
@@ -23,7 +23,7 @@ fn ready() -> Option<(Turn, Lab)> {
 /// Returns options in which files for reads from a disk lie in the build's directory, which is on a disk.
 fn options() -> TailOptions {
     let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    TailOptions { patience: Patience { quick: true, rounds: None }, lanes: None, parts: None, cache }
+    TailOptions { patience: RoundOptions { quick: true, rounds: None }, lanes: None, parts: None, cache }
 }
 
 /// Plants causes, and checks that each is named for most of its requests.

@@ -17,13 +17,13 @@ use common::{Footprint, Watching, lab, lanes_to_ourselves, requests_can_be_seen}
 use serde_json::Value;
 use sidelane_host::service::{Service, Target};
 use sidelane_host::topology::Lanes;
-use sidelane_lab::bench::subject::{DESIGNS, Place, Real, RealServer, echo, seen_during};
+use sidelane_lab::bench::subject::{DESIGNS, Real, RealServer, ServiceCpus, echo, seen_during};
 use sidelane_lab::programs::Lab;
 use sidelane_requests::{Request, Requests, Window};
 use sidelane_tracker::tracker::Purpose;
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
-const PLACE: Place = Place { server_cpu: 0, client_cpu: 1 };
+const PLACE: ServiceCpus = ServiceCpus { server_cpu: 0, client_cpu: 1 };
 const RATE_PER_S: f64 = 500.0;
 const SECONDS: f64 = 2.0;
 

@@ -16,7 +16,7 @@ use sidelane_host::cgroup::{Group, Hierarchy};
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::service::{Service, Target};
 use sidelane_host::topology::{Lanes, Topology};
-use sidelane_lab::bench::subject::{Place, Real, RealServer};
+use sidelane_lab::bench::subject::{Real, RealServer, ServiceCpus};
 use sidelane_lab::programs::Lab;
 use sidelane_lanes::holder::{Evictor, Holder};
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
@@ -52,7 +52,7 @@ fn requests_of_two_services_are_counted_apart() {
         return sidelane_testing::skip(format!("needs {}", missing.program()));
     }
     let tracker = tracker(true, LaneLending::default());
-    let start = |kind, server_cpu, client_cpu| RealServer::start(kind, Place { server_cpu, client_cpu }).unwrap();
+    let start = |kind, server_cpu, client_cpu| RealServer::start(kind, ServiceCpus { server_cpu, client_cpu }).unwrap();
     let servers = [start(Real::Redis, 0, 1), start(Real::Memcached, 1, 0)];
     let services: Vec<(ServiceTracking, Requests)> = servers
         .iter()
@@ -138,9 +138,9 @@ fn take_a_turn(lab: &Lab, tracker: &Rc<Tracker>, lanes: &str) {
     job.take_in(batch.0.id());
     tracker.attach().unwrap();
     let memory = tracker.memory();
-    let before = memory.books();
+    let before = memory.accounting();
     let holder = holder_of(&lanes, tracker);
-    let spent = || memory.books().since(&before);
+    let spent = || memory.accounting().since(&before);
     // On a busy machine batch has its lane only now and then.
     let is_enough = || spent().reaction_off().count() >= HOLDS && spent().lane(lane.cpu).batch_ns > 0;
     wait_until("the lane was held often, and batch ran there", is_enough);
@@ -175,7 +175,7 @@ fn waker_of_a_pinned_thread_pays_for_the_summons() {
         return sidelane_testing::skip(format!("needs {}", Real::Redis.program()));
     }
     let (tracker, lanes) = (tracker(false, LaneLending::default()), pair("0:1"));
-    let server = RealServer::start(Real::Redis, Place { server_cpu: 0, client_cpu: 1 }).unwrap();
+    let server = RealServer::start(Real::Redis, ServiceCpus { server_cpu: 0, client_cpu: 1 }).unwrap();
     let service = Target::Pid(server.pid()).find().unwrap();
     let _service = ServiceTracking::start(&tracker, &service, &lanes, LaneUse::default()).unwrap();
     let batch = Spinner::on(1);
@@ -190,7 +190,7 @@ fn waker_of_a_pinned_thread_pays_for_the_summons() {
         });
     });
     drop(holder);
-    let lent = tracker.memory().books().lane(1);
+    let lent = tracker.memory().accounting().lane(1);
     // Some turns start as the service goes on, or by its own timer.
     assert!(lent.summons > 0 && lent.lc_summons * 2 < lent.summons, "{lent:?}");
 }

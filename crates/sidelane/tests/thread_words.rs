@@ -80,7 +80,7 @@ fn on_one_cpu(script: impl FnOnce(Scene)) {
     tracking.tracker().attach().unwrap();
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
     let wake_ups = epoll::EventFlags::IN | epoll::EventFlags::ET;
-    epoll::add(&epoll, requests.bell(), epoll::EventData::new_u64(0), wake_ups).unwrap();
+    epoll::add(&epoll, requests.event_fd(), epoll::EventData::new_u64(0), wake_ups).unwrap();
     script(Scene { connection, words, requests, tracking, epoll });
 }
 

@@ -16,9 +16,9 @@ use std::collections::VecDeque;
 use hdrhistogram::Histogram;
 
 use crate::engine::Engine;
-use crate::engine::books::{Books, latencies};
+use crate::engine::books::{Accounting, latencies};
 use crate::engine::watch::{Fate, Watch};
-use crate::model::{Model, Until};
+use crate::model::{Model, RunEnd};
 use crate::parallel;
 use crate::result::Figures;
 use crate::rng::seed_of;
@@ -97,13 +97,13 @@ struct Group {
     answers: Histogram<u64>,
     answers_ns: u128,
     failed: u64,
-    books: Books,
+    books: Accounting,
     elapsed_ns: Nanos,
 }
 
 impl Group {
     fn new() -> Self {
-        Self { answers: latencies(), answers_ns: 0, failed: 0, books: Books::new(0), elapsed_ns: 0 }
+        Self { answers: latencies(), answers_ns: 0, failed: 0, books: Accounting::new(0), elapsed_ns: 0 }
     }
 
     fn add(&mut self, other: &Self) {
@@ -157,7 +157,7 @@ fn run_group(fleet: Fleet, model: &Model, group: usize) -> Group {
     let end_ns = model.warm_up_ns + length_ns(model);
     let node = |node: usize| {
         let seed = seed_of(model.seed, group as u64);
-        let until = Until::Time(end_ns - model.warm_up_ns);
+        let until = RunEnd::Time(end_ns - model.warm_up_ns);
         Engine::new(Model { seed, node: node as u64, until, ..model.clone() }, Answers::default()).without_latencies()
     };
     let mut nodes: Vec<Engine<Answers>> = (0..fleet.fan_out).map(node).collect();
@@ -173,15 +173,15 @@ fn run_group(fleet: Fleet, model: &Model, group: usize) -> Group {
         }
         joined.hand_over(&mut sum);
     }
-    nodes.iter().for_each(|engine| sum.books.add(engine.books()));
+    nodes.iter().for_each(|engine| sum.books.add(engine.accounting()));
     sum
 }
 
 /// All machines of a fleet end at the same time.
 fn length_ns(model: &Model) -> Nanos {
     match model.until {
-        Until::Time(ns) => ns,
-        Until::Requests(count) => (count as f64 * model.service.arrivals.mean_gap_ns()) as Nanos,
+        RunEnd::Time(ns) => ns,
+        RunEnd::Requests(count) => (count as f64 * model.service.arrivals.mean_gap_ns()) as Nanos,
     }
 }
 

@@ -1,9 +1,9 @@
 //! The keeper of a batch lane: its policy, where it is, and what it was last told to do.
 
-use sidelane_policy::borrow::{AnyRule, Borrow, LaneState, Watched};
+use sidelane_policy::borrow::{AnyRule, Borrow, LaneState, WakeState};
 
 use crate::gate::Gate;
-use crate::model::{Decider, Lending};
+use crate::model::{Lending, LendingDecider};
 use crate::rule::SimRule;
 
 /// Where a keeper's thread is.
@@ -23,25 +23,25 @@ pub enum Presence {
 #[derive(Clone, Debug)]
 pub struct Keeper {
     pub policy: Borrow<SimRule>,
-    pub by: Decider,
+    pub by: LendingDecider,
     pub batch_looks: bool,
     pub presence: Presence,
     /// The state that its policy wants.
     pub state: LaneState,
     /// What the service did at the last look.
-    pub watched: Watched,
+    pub watched: WakeState,
 }
 
 impl Keeper {
     pub fn new(lending: &Lending, gate: &Gate) -> Self {
         let (by, rule) = match lending.by {
-            Decider::Policy(kind) => (lending.by, SimRule::Agent(AnyRule::new(kind))),
-            Decider::Oracle => (lending.by, SimRule::Oracle),
+            LendingDecider::Policy(kind) => (lending.by, SimRule::Agent(AnyRule::new(kind))),
+            LendingDecider::Oracle => (lending.by, SimRule::Oracle),
         };
         let policy = Borrow::new(lending.config, rule);
-        let batch_looks = gate.batch_looks || by == Decider::Oracle;
+        let batch_looks = gate.batch_looks || by == LendingDecider::Oracle;
         let (presence, state) = (Presence::Asleep, LaneState::Released);
-        Self { policy, by, batch_looks, presence, state, watched: Watched::default() }
+        Self { policy, by, batch_looks, presence, state, watched: WakeState::default() }
     }
 
     /// It is on its lane.

@@ -12,7 +12,7 @@ use crate::gate::Gate;
 use crate::smt::{Class, Interference};
 use crate::time::{NEVER, Nanos};
 
-pub use crate::setting::{Beside, Budget, Decider, Fault, Lending, Setting};
+pub use crate::setting::{BatchMode, Budget, Fault, Lending, LendingDecider, Setting};
 pub use sidelane_policy::borrow::Objective;
 
 /// The most cores of one service on one machine.
@@ -201,7 +201,7 @@ impl Job {
 
 /// When a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Until {
+pub enum RunEnd {
     /// After this much counted time.
     Time(Nanos),
     /// After this many counted requests have finished.
@@ -212,7 +212,7 @@ impl Model {
     /// Number of lanes on which batch runs.
     pub fn batch_lanes(&self) -> usize {
         match self.setting.beside {
-            Beside::Nothing => 0,
+            BatchMode::Nothing => 0,
             _ if self.batch.is_empty() => 0,
             _ => self.service.workers * (self.machine.lanes_per_core - 1),
         }
@@ -220,7 +220,7 @@ impl Model {
 
     /// The same machine and requests, without batch.
     pub fn alone(&self) -> Self {
-        let setting = Setting { name: "alone".to_owned(), beside: Beside::Nothing, gate: Gate::ideal() };
+        let setting = Setting { name: "alone".to_owned(), beside: BatchMode::Nothing, gate: Gate::ideal() };
         Self { setting, ..self.clone() }
     }
 }
@@ -245,7 +245,7 @@ pub struct Model {
     /// Time before this does not count.
     pub warm_up_ns: Nanos,
     /// When the run ends.
-    pub until: Until,
+    pub until: RunEnd,
     /// The seed of all random numbers.
     pub seed: u64,
     /// Number of the machine, for the random numbers that differ between machines with the same

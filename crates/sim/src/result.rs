@@ -1,7 +1,7 @@
 //! The results of a run in numbers.
 
 use crate::engine::Engine;
-use crate::engine::books::Books;
+use crate::engine::books::Accounting;
 use crate::engine::watch::Watch;
 use crate::model::{Machine, Model};
 use crate::time::{Nanos, work_ns};
@@ -79,12 +79,12 @@ impl Figures {
     /// The figures of an engine that has reached its end.
     pub fn of<W: Watch>(engine: &Engine<W>) -> Self {
         let limits = engine.limits();
-        let figures = Self::of_books(engine.books(), engine.model(), engine.now() - engine.books().since, 1);
+        let figures = Self::of_books(engine.accounting(), engine.model(), engine.now() - engine.accounting().since, 1);
         Self { budget_ns: limits.budget_ns, contention_cost_ppm: limits.contention_cost.ppm(), ..figures }
     }
 
     /// The figures of `machines` like `model`, each of which ran for `elapsed_ns`.
-    pub fn of_books(books: &Books, model: &Model, elapsed_ns: Nanos, machines: usize) -> Self {
+    pub fn of_books(books: &Accounting, model: &Model, elapsed_ns: Nanos, machines: usize) -> Self {
         let requests = books.finished.max(1) as f64;
         let all_ns = elapsed_ns.max(1) as f64 * machines as f64;
         let core_ns = all_ns * model.service.workers as f64;
@@ -162,7 +162,7 @@ pub fn energy_j(machine: &Machine, active_ns: &[u128], elapsed_ns: Nanos) -> f64
 }
 
 /// Memory stalls for each load and store (Holmes' VPI), from the class's stalls alone and its loss.
-fn vpi(books: &Books, model: &Model) -> Option<f64> {
+fn vpi(books: &Accounting, model: &Model) -> Option<f64> {
     let memory = model.smt.memory(model.service.class);
     let work_us = work_ns(books.lc_work) / 1e3;
     let accesses = memory.accesses_per_us * work_us;

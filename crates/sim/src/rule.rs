@@ -1,7 +1,7 @@
 //! Whether batch may run beside a request: the agent's own rules, or the oracle's word.
 
 use sidelane_policy::Nanos;
-use sidelane_policy::borrow::{AnyRule, Observation, Reason, Rule};
+use sidelane_policy::borrow::{AnyRule, LaneObservation, LaneReason, Rule};
 
 /// What a keeper's policy asks: the agent's code, or the oracle's word.
 #[derive(Clone, Copy, Debug)]
@@ -12,7 +12,7 @@ pub enum SimRule {
 }
 
 impl Rule for SimRule {
-    fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos> {
+    fn check(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
         match self {
             Self::Agent(rule) => rule.check(now, seen),
             Self::Oracle => {
@@ -21,14 +21,14 @@ impl Rule for SimRule {
         }
     }
 
-    fn lends(&self, seen: &Observation) -> bool {
+    fn lends(&self, seen: &LaneObservation) -> bool {
         match self {
             Self::Agent(rule) => rule.lends(seen),
             Self::Oracle => true,
         }
     }
 
-    fn refuses(&self, seen: &Observation) -> Option<Reason> {
+    fn refuses(&self, seen: &LaneObservation) -> Option<LaneReason> {
         match self {
             Self::Agent(rule) => rule.refuses(seen),
             Self::Oracle => None,

@@ -37,14 +37,14 @@ impl Budget {
 
 /// The decider whether batch may run beside a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decider {
+pub enum LendingDecider {
     /// The agent's own code.
     Policy(PolicyKind),
     /// A decider that knows the work of each request; see `engine/oracle.rs`.
     Oracle,
 }
 
-impl Decider {
+impl LendingDecider {
     /// Whether it lets batch run beside requests.
     pub fn lends(self) -> bool {
         match self {
@@ -63,7 +63,7 @@ impl Decider {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lending {
     /// The decider.
-    pub by: Decider,
+    pub by: LendingDecider,
     /// The configuration that all policies share.
     pub config: BorrowConfig,
     /// The budget.
@@ -75,13 +75,13 @@ pub struct Lending {
 impl Lending {
     /// Lending by one of the agent's policies.
     pub fn by(policy: PolicyKind, config: BorrowConfig, budget: Budget) -> Self {
-        Self { by: Decider::Policy(policy), config, budget, queue_weight: QUEUE_WEIGHT }
+        Self { by: LendingDecider::Policy(policy), config, budget, queue_weight: QUEUE_WEIGHT }
     }
 }
 
 /// What runs beside the service, and how.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Beside {
+pub enum BatchMode {
     /// No batch.
     Nothing,
     /// Unmanaged batch. SCHED_IDLE is the same on SMT: it yields only its own lane.
@@ -96,7 +96,7 @@ pub struct Setting {
     /// Its name in results.
     pub name: String,
     /// What runs beside the service.
-    pub beside: Beside,
+    pub beside: BatchMode,
     /// The gate.
     pub gate: Gate,
 }

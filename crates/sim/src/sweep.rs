@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::fleet::{self, FleetFigures};
-use crate::model::{Beside, Budget, Lending, Model};
+use crate::model::{BatchMode, Budget, Lending, Model};
 use crate::parallel;
 use crate::result::Figures;
 use crate::scenario::{Experiment, Point, PointValue};
@@ -100,17 +100,17 @@ pub fn run_machine(model: &Model) -> Figures {
 
 /// §3.4: sets the budget to the objective less the latency of 99 % of requests alone, at this load.
 fn settle_budget(point: &Point, model: &mut Model, alone_ns: &mut Option<Nanos>, threads: usize) {
-    let (Beside::Lent(lending), Some(objective)) = (&model.setting.beside, model.objective) else { return };
+    let (BatchMode::Lent(lending), Some(objective)) = (&model.setting.beside, model.objective) else { return };
     if lending.budget != Budget::SloLessAlone {
         return;
     }
     let alone_ns = *alone_ns.get_or_insert_with(|| objective_ns(point, &model.alone(), threads));
-    model.setting.beside = given(lending, objective.limit_ns.saturating_sub(alone_ns));
+    model.setting.beside = with_budget(lending, objective.limit_ns.saturating_sub(alone_ns));
 }
 
 /// The run's batch with this budget.
-fn given(lending: &Lending, budget_ns: Nanos) -> Beside {
-    Beside::Lent(Lending { budget: Budget::Given(budget_ns), ..*lending })
+fn with_budget(lending: &Lending, budget_ns: Nanos) -> BatchMode {
+    BatchMode::Lent(Lending { budget: Budget::Given(budget_ns), ..*lending })
 }
 
 /// The latency of whole requests at the objective's percentile.
@@ -126,12 +126,12 @@ const TUNING_STEPS: u32 = 11;
 /// The largest budget with which the objective is kept, over the same requests. A larger budget
 /// never makes requests faster, except when requests change places, and that is less than a step.
 fn tune_budget(point: &Point, model: &mut Model, threads: usize) {
-    let (Beside::Lent(lending), Some(objective)) = (model.setting.beside, model.objective) else { return };
+    let (BatchMode::Lent(lending), Some(objective)) = (model.setting.beside, model.objective) else { return };
     if lending.budget != Budget::Tuned {
         return;
     }
     let mut keeps = |budget_ns| {
-        model.setting.beside = given(&lending, budget_ns);
+        model.setting.beside = with_budget(&lending, budget_ns);
         objective_ns(point, model, threads) <= objective.limit_ns
     };
     let (mut kept_ns, mut step_ns) = (0, 2 * objective.limit_ns);
@@ -144,5 +144,5 @@ fn tune_budget(point: &Point, model: &mut Model, threads: usize) {
             kept_ns += step_ns;
         }
     }
-    model.setting.beside = given(&lending, kept_ns);
+    model.setting.beside = with_budget(&lending, kept_ns);
 }

@@ -3,15 +3,15 @@
 mod common;
 
 use common::machine;
-use sidelane_sim::machine::Engine;
+use sidelane_sim::machine::MachineEngine;
 use sidelane_sim::machine::figures::{LatencyFigures, MachineFigures};
-use sidelane_sim::machine::model::Model;
+use sidelane_sim::machine::model::MachineModel;
 
 const REQUESTS: u64 = 4_000_000;
 /// Mean work of a request.
 const MEAN_NS: f64 = 1e6;
 
-fn model(text: &str, requests: u64) -> Model {
+fn model(text: &str, requests: u64) -> MachineModel {
     let text = format!("requests = {requests}\nwarm_up_s = 10\n{text}[[setting]]\npolicy = \"alone\"\n");
     machine(&text).points[0].runs[0].clone()
 }
@@ -21,7 +21,7 @@ fn run(text: &str) -> MachineFigures {
 }
 
 fn run_for(text: &str, requests: u64) -> MachineFigures {
-    let mut engine = Engine::new(model(text, requests));
+    let mut engine = MachineEngine::new(model(text, requests));
     engine.run();
     MachineFigures::of(&engine, &[])
 }

@@ -93,13 +93,13 @@ impl Case {
         if self.bursty { bursty.with_mean_gap(gap_ns) } else { Arrivals::Poisson { gap_ns } }
     }
 
-    fn beside(&self) -> Beside {
+    fn beside(&self) -> BatchMode {
         let config = BorrowConfig {
             min_idle_ns: self.min_idle_us * US,
             evict_after_ns: self.evict_after_us * US,
             ..BorrowConfig::default()
         };
-        let lent = |policy, budget| Beside::Lent(Lending::by(policy, config, budget));
+        let lent = |policy, budget| BatchMode::Lent(Lending::by(policy, config, budget));
         let given = Budget::Given(self.budget_us * US);
         match self.setting {
             8 => lent(PolicyKind::Deadline, given),
@@ -107,8 +107,8 @@ impl Case {
             10 => lent(PolicyKind::ElfenFixed, given),
             11 => lent(PolicyKind::ElfenRefresh, given),
             12 => lent(PolicyKind::ElfenDynamic, given),
-            0 => Beside::Nothing,
-            1 => Beside::Unmanaged,
+            0 => BatchMode::Nothing,
+            1 => BatchMode::Unmanaged,
             2 | 3 => lent(PolicyKind::BorrowIdle, Budget::None),
             4 => lent(PolicyKind::FixedBudget, given),
             5 => lent(PolicyKind::RefreshBudget, given),
@@ -176,7 +176,7 @@ impl Case {
             objective: Some(Objective { percentile: 99.0, limit_ns: 20 * self.mean_us * US }),
             faults: self.faults(),
             warm_up_ns: 0,
-            until: Until::Requests(self.requests),
+            until: RunEnd::Requests(self.requests),
             seed: self.seed,
             node: 0,
         }
@@ -217,7 +217,7 @@ type Verdict = Result<(), TestCaseError>;
 
 /// No request is lost or appears twice, and the times of each are in order.
 fn requests_are_conserved(engine: &mut Engine<Log>) -> Verdict {
-    let (arrived, under_way) = (engine.books().arrived, engine.under_way() as u64);
+    let (arrived, under_way) = (engine.accounting().arrived, engine.under_way() as u64);
     let log = engine.watch();
     prop_assert_eq!(arrived, log.fates.len() as u64 + log.refused.len() as u64 + under_way);
     let mut numbers: Vec<u64> = log.fates.iter().map(|fate| fate.number).chain(log.refused.iter().copied()).collect();
@@ -236,7 +236,7 @@ fn requests_are_conserved(engine: &mut Engine<Log>) -> Verdict {
 /// The work of requests equals the work of lanes, and every nanosecond of every core is counted
 /// once.
 fn work_is_conserved(engine: &mut Engine<Log>) -> Verdict {
-    let (books, now) = (engine.books().clone(), engine.now());
+    let (books, now) = (engine.accounting().clone(), engine.now());
     let cores = engine.model().service.workers as u128;
     let (under_way, log) = (engine.work_under_way(), engine.watch());
     let finished: u128 = log.fates.iter().map(|fate| u128::from(fate.work)).sum();
@@ -255,11 +255,11 @@ fn work_is_conserved(engine: &mut Engine<Log>) -> Verdict {
 /// policy spares those. Under a deadline it does not run when a request starts that is too old, and
 /// not after a request has become too old.
 fn leaks_are_bounded(case: &Case, engine: &mut Engine<Log>) -> Verdict {
-    let Beside::Lent(lending) = case.beside() else { return Ok(()) };
+    let BatchMode::Lent(lending) = case.beside() else { return Ok(()) };
     if case.faults & 2 != 0 {
         return Ok(());
     }
-    let Decider::Policy(policy) = lending.by else { return Ok(()) };
+    let LendingDecider::Policy(policy) = lending.by else { return Ok(()) };
     let lent_ns_max = |fate: &Fate| match (policy, lending.budget) {
         (PolicyKind::BorrowIdle, _) => Some(0),
         // Fig. 9(d) stretches a budget by a factor of up to sixteen.
@@ -273,7 +273,7 @@ fn leaks_are_bounded(case: &Case, engine: &mut Engine<Log>) -> Verdict {
     };
     // A lane that is lent again during a request can be taken back again: when another request has arrived, or when a
     // budget that was worked out anew while the request ran is spent, too.
-    let again = if policy.spares_waited() { 0 } else { engine.books().arrived };
+    let again = if policy.spares_waited() { 0 } else { engine.accounting().arrived };
     let is_learnt = lending.budget == Budget::Slo || policy == PolicyKind::DynamicRefresh;
     let changes = |fate: &Fate| match is_learnt {
         true => fate.finished / lending_limits::EVERY_NS - fate.started / lending_limits::EVERY_NS,
@@ -293,7 +293,7 @@ fn leaks_are_bounded(case: &Case, engine: &mut Engine<Log>) -> Verdict {
 /// the reactions to the end of the budget, to its start and to a request that waited; each of these
 /// is charged with its wake-up.
 fn no_request_pays_more_than_a_budget(case: &Case, engine: &mut Engine<Log>) -> Verdict {
-    let Beside::Lent(lending) = case.beside() else { return Ok(()) };
+    let BatchMode::Lent(lending) = case.beside() else { return Ok(()) };
     let lost_or_crashed = case.faults & 0b1_0010 != 0;
     // The contention cost of a stretched budget is learned from requests with batch beside them for at least
     // nine tenths of their time.
@@ -301,7 +301,7 @@ fn no_request_pays_more_than_a_budget(case: &Case, engine: &mut Engine<Log>) -> 
     let known = match (lending.by, lending.budget) {
         (_, Budget::None) => Some(0),
         (by, _) if !by.spares_waited() => None,
-        (Decider::Policy(PolicyKind::DynamicRefresh), Budget::Given(ns)) => {
+        (LendingDecider::Policy(PolicyKind::DynamicRefresh), Budget::Given(ns)) => {
             contention_cost_is_known.then_some(ns + ns / 8)
         }
         (_, Budget::Given(ns)) => Some(ns),
@@ -389,6 +389,6 @@ fn an_ideal_gate_leaks_nothing() {
         seed: 1,
     };
     let engine = play(case.model());
-    assert_eq!(engine.books().overlap_ns + engine.books().lent_ns, 0);
-    assert!(engine.books().holds > 1_000);
+    assert_eq!(engine.accounting().overlap_ns + engine.accounting().lent_ns, 0);
+    assert!(engine.accounting().holds > 1_000);
 }

@@ -6,9 +6,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{experiment, machine};
-use sidelane_sim::machine::model::Model as Whole;
+use sidelane_sim::machine::model::MachineModel as Whole;
 use sidelane_sim::machine::sweep;
-use sidelane_sim::model::Until;
+use sidelane_sim::model::RunEnd;
 use sidelane_sim::sweep::run_machine;
 
 /// Records the peak of allocated memory.
@@ -52,7 +52,7 @@ fn a_hundred_times_the_requests_take_no_more_memory() {
     let model = experiment(text).points[0].runs[0].clone();
     let most_of = |requests: u64| {
         most_of(|| {
-            let figures = run_machine(&sidelane_sim::Model { until: Until::Requests(requests), ..model.clone() });
+            let figures = run_machine(&sidelane_sim::Model { until: RunEnd::Requests(requests), ..model.clone() });
             assert_eq!(figures.requests, requests);
         })
     };
@@ -83,7 +83,7 @@ fn whole_machines_take_no_more_memory() {
     let model = machine(&text).points[0].runs[0].clone();
     let most_of = |requests: u64| {
         most_of(|| {
-            let model = Whole { until: Until::Requests(requests), ..model.clone() };
+            let model = Whole { until: RunEnd::Requests(requests), ..model.clone() };
             let figures = sweep::run_machine(&model, &[]);
             assert!(figures.services[0].whole.count == requests && figures.finished() > requests / 1_000);
         })

@@ -246,7 +246,7 @@ fn quick_runs_are_shorter() {
     let text = format!("{GOOD}\n[quick]\nrun_s = 1\n[quick.sweep]\n\"service.arrivals.rate_per_s\" = [80]\n");
     let quick = read_with(&text, Choices { quick: true, seed: Some(9) }).unwrap();
     assert_eq!((quick.runs(), quick.points[0].runs[0].seed), (2, 9));
-    assert_eq!(quick.points[0].runs[0].until, sidelane_sim::model::Until::Time(1_000_000_000));
+    assert_eq!(quick.points[0].runs[0].until, sidelane_sim::model::RunEnd::Time(1_000_000_000));
     assert_eq!(read(&text).unwrap().runs(), 4);
     let other = text.replace("[quick.sweep]\n\"service.arrivals.rate_per_s\"", "[quick.sweep]\n\"service.workers\"");
     let error = read_with(&other, Choices { quick: true, seed: None }).unwrap_err();
@@ -270,7 +270,7 @@ fn cases_are_values_that_change_together() {
     assert_eq!(limits(&read(false)), [1, 1, 4, 4], "each with each value of the sweep");
     assert_eq!(read(false).points[2].value("case"), Some(&PointValue::Text("many".to_owned())));
     let seconds = |quick: bool, s: u64| {
-        assert_eq!(read(quick).points[3].runs[0].until, sidelane_sim::model::Until::Time(s * 1_000_000_000));
+        assert_eq!(read(quick).points[3].runs[0].until, sidelane_sim::model::RunEnd::Time(s * 1_000_000_000));
     };
     seconds(false, 5);
     seconds(true, 1);

@@ -5,13 +5,13 @@ mod common;
 use common::machine;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence};
-use sidelane_policy::cpus::{Action, Actions, CpuMask, Observation, Reason};
+use sidelane_policy::cpus::{CpuAction, CpuActions, CpuMask, CpuReason, MachineObservation};
 use sidelane_policy::{Nanos, Policy};
 use sidelane_sim::machine::figures::MachineFigures;
 use sidelane_sim::machine::layout::Layout;
-use sidelane_sim::machine::model::Model;
-use sidelane_sim::machine::setting::Beside;
-use sidelane_sim::machine::{CpuPolicy, Engine};
+use sidelane_sim::machine::model::MachineModel;
+use sidelane_sim::machine::setting::ContainerMode;
+use sidelane_sim::machine::{CpuPolicy, MachineEngine};
 
 /// How often a run is stopped and looked at.
 const STOPS: u64 = 40;
@@ -38,23 +38,23 @@ impl Anything {
 }
 
 impl Policy for Anything {
-    type Observation = Observation;
-    type Actions = Actions;
-    type Reason = Reason;
+    type Observation = MachineObservation;
+    type Actions = CpuActions;
+    type Reason = CpuReason;
 
-    fn observe(&mut self, _: Nanos, seen: &Observation, out: &mut Actions) {
+    fn observe(&mut self, _: Nanos, seen: &MachineObservation, out: &mut CpuActions) {
         for (container, seen) in seen.containers.iter().enumerate() {
             let Some(seen) = seen else { continue };
             match self.draw() % 4 {
-                0 => out.push(Action::Pause { container }),
-                1 | 2 => out.push(Action::Confine { container, cpus: self.some(&seen.allowed) }),
+                0 => out.push(CpuAction::Pause { container }),
+                1 | 2 => out.push(CpuAction::Confine { container, cpus: self.some(&seen.allowed) }),
                 _ => {}
             }
         }
         let cpus = (0..seen.cpus.len()).filter(|cpu| seen.cpus[*cpu].online).collect();
         for (service, seen) in seen.services.iter().enumerate() {
             if seen.is_some_and(|seen| seen.may_be_placed) && self.draw().is_multiple_of(4) {
-                out.push(Action::Place { service, cpus: self.some(&cpus) });
+                out.push(CpuAction::Place { service, cpus: self.some(&cpus) });
             }
         }
     }
@@ -63,8 +63,8 @@ impl Policy for Anything {
         None
     }
 
-    fn why(&self) -> Reason {
-        Reason::Steady
+    fn why(&self) -> CpuReason {
+        CpuReason::Steady
     }
 }
 
@@ -146,17 +146,17 @@ impl Case {
         )
     }
 
-    fn model(&self) -> Model {
+    fn model(&self) -> MachineModel {
         let text = self.text();
         let text = if self.containers.is_empty() { text.replace("[memory.c0]\npressure = 0.9\n", "") } else { text };
         machine(&text).points[0].runs[0].clone()
     }
 
-    fn engine(&self) -> Engine {
+    fn engine(&self) -> MachineEngine {
         let anything: Option<Box<CpuPolicy>> = Some(Box::new(Anything(self.seed | 1)));
         match self.policy {
-            4 => Engine::with_policy(self.model(), anything),
-            _ => Engine::new(self.model()),
+            4 => MachineEngine::with_policy(self.model(), anything),
+            _ => MachineEngine::new(self.model()),
         }
     }
 }
@@ -176,7 +176,7 @@ fn merged(text: &str) -> String {
     if rows.is_empty() { without } else { format!("{without}[slowdown.s0]\n{rows}") }
 }
 
-fn check_places(engine: &Engine) -> Result<(), TestCaseError> {
+fn check_places(engine: &MachineEngine) -> Result<(), TestCaseError> {
     let model = engine.model();
     let layout = Layout::new(&model.machine);
     let on = |place: usize| (0..layout.cpus()).filter(|cpu| engine.on(*cpu).1.contains(&place)).collect::<CpuMask>();
@@ -193,15 +193,15 @@ fn check_places(engine: &Engine) -> Result<(), TestCaseError> {
         prop_assert!(service.is_none_or(|service| engine.allowed(service).contains(cpu)));
         // No task waits while a CPU is idle.
         prop_assert!(service.is_some() || engine.waiting().all(|service| !engine.allowed(service).contains(cpu)));
-        prop_assert!(model.setting.beside != Beside::Nothing || containers.is_empty());
+        prop_assert!(model.setting.beside != ContainerMode::Nothing || containers.is_empty());
     }
     Ok(())
 }
 
 /// Every request that came to a service was answered, has failed or is under way.
-fn check_requests(engine: &Engine) -> Result<(), TestCaseError> {
-    let books = &engine.books().services;
-    let sum = |of: fn(&sidelane_sim::machine::books::ServiceBooks) -> u64| books.iter().map(of).sum::<u64>();
+fn check_requests(engine: &MachineEngine) -> Result<(), TestCaseError> {
+    let books = &engine.accounting().services;
+    let sum = |of: fn(&sidelane_sim::machine::books::ServiceAccounting) -> u64| books.iter().map(of).sum::<u64>();
     let ended = sum(|service| service.whole.all.len()) + sum(|service| service.failed);
     prop_assert_eq!(sum(|service| service.arrived), ended + engine.under_way() as u64);
     for service in books {
@@ -210,14 +210,14 @@ fn check_requests(engine: &Engine) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn check_sums(engine: &Engine) -> Result<(), TestCaseError> {
+fn check_sums(engine: &MachineEngine) -> Result<(), TestCaseError> {
     let figures = MachineFigures::of(engine, &[]);
     let model = engine.model();
     let cpus = (model.machine.cores() * model.machine.lanes_per_core) as f64;
     prop_assert!(figures.utilisation <= 1.0 + 1e-9 && figures.service_utilisation <= figures.utilisation);
-    let batch_busy_ns = engine.books().batch_busy_ns as f64;
+    let batch_busy_ns = engine.accounting().batch_busy_ns as f64;
     prop_assert!(figures.batch_work_ns <= batch_busy_ns + 1.0, "{figures:?}");
-    let active: u128 = engine.books().active_ns.iter().sum();
+    let active: u128 = engine.accounting().active_ns.iter().sum();
     prop_assert_eq!(active, u128::from(engine.now()) * model.machine.cores() as u128);
     prop_assert!(batch_busy_ns <= cpus * engine.now() as f64);
     Ok(())

@@ -3,11 +3,11 @@
 mod common;
 
 use common::machine;
-use sidelane_policy::cpus::{Action, Actions, CpuMask, Observation, Reason};
+use sidelane_policy::cpus::{CpuAction, CpuActions, CpuMask, CpuReason, MachineObservation};
 use sidelane_policy::{Nanos, Policy};
-use sidelane_sim::machine::Engine;
+use sidelane_sim::machine::MachineEngine;
 use sidelane_sim::machine::figures::MachineFigures;
-use sidelane_sim::machine::model::Model;
+use sidelane_sim::machine::model::MachineModel;
 use sidelane_sim::machine::sweep::run_machine;
 
 /// A service that is half busy with requests of 1 ms, on CPU 0 of one core with two lanes.
@@ -35,7 +35,7 @@ sort = 1.2
 pressure = 0.6
 "#;
 
-fn model(rest: &str) -> Model {
+fn model(rest: &str) -> MachineModel {
     machine(&format!("{SERVICE}{rest}")).points[0].runs[0].clone()
 }
 
@@ -144,21 +144,21 @@ fn submitted_containers_wait_for_room() {
 /// Confines the only container to its CPUs at the first look, pauses it at the second, and looks no more.
 struct Script {
     looks: usize,
-    seen: std::sync::Arc<std::sync::Mutex<Vec<Observation>>>,
+    seen: std::sync::Arc<std::sync::Mutex<Vec<MachineObservation>>>,
 }
 
 impl Policy for Script {
-    type Observation = Observation;
-    type Actions = Actions;
-    type Reason = Reason;
+    type Observation = MachineObservation;
+    type Actions = CpuActions;
+    type Reason = CpuReason;
 
-    fn observe(&mut self, _: Nanos, seen: &Observation, out: &mut Actions) {
+    fn observe(&mut self, _: Nanos, seen: &MachineObservation, out: &mut CpuActions) {
         self.seen.lock().unwrap().push(seen.clone());
         self.looks += 1;
         match self.looks {
-            2 => out.push(Action::Confine { container: 0, cpus: CpuMask::from_iter([1]) }),
-            3 => out.push(Action::Pause { container: 0 }),
-            4 => out.push(Action::Place { service: 0, cpus: CpuMask::from_iter([1]) }),
+            2 => out.push(CpuAction::Confine { container: 0, cpus: CpuMask::from_iter([1]) }),
+            3 => out.push(CpuAction::Pause { container: 0 }),
+            4 => out.push(CpuAction::Place { service: 0, cpus: CpuMask::from_iter([1]) }),
             _ => {}
         }
     }
@@ -167,8 +167,8 @@ impl Policy for Script {
         None
     }
 
-    fn why(&self) -> Reason {
-        Reason::Steady
+    fn why(&self) -> CpuReason {
+        CpuReason::Steady
     }
 }
 
@@ -181,8 +181,8 @@ fn policy_sees_the_past_and_its_actions_take_effect_later() {
     );
     let seen = std::sync::Arc::default();
     let script = Script { looks: 0, seen: std::sync::Arc::clone(&seen) };
-    let mut engine = Engine::with_policy(model(&text), Some(Box::new(script)));
-    let on = |engine: &Engine| [0, 1].map(|cpu| engine.on(cpu).1.len());
+    let mut engine = MachineEngine::with_policy(model(&text), Some(Box::new(script)));
+    let on = |engine: &MachineEngine| [0, 1].map(|cpu| engine.on(cpu).1.len());
     for (at_ms, wanted) in [(500, [1, 1]), (1_009, [1, 1]), (1_010, [0, 1]), (2_009, [0, 1]), (2_010, [0, 0])] {
         engine.run_to(at_ms * 1_000_000);
         assert_eq!(on(&engine), wanted, "{at_ms} ms");
@@ -203,7 +203,7 @@ fn policy_sees_the_past_and_its_actions_take_effect_later() {
     // The service was placed on CPU 1 after the fourth look.
     let last = seen[4].services[0].unwrap();
     assert_eq!((last.allowed, last.ran_on.contains(1)), (mask(&[1]), true));
-    assert_eq!(engine.books().actions, 3);
+    assert_eq!(engine.accounting().actions, 3);
 }
 
 /// Of five seconds of calm and of bursts, Holmes gives batch the calm ones.

@@ -3,7 +3,7 @@
 use sidelane_sim::machine::sweep;
 use sidelane_sim::{Choices, Experiment, Scenario};
 
-type Machines = Experiment<sidelane_sim::machine::model::Model>;
+type Machines = Experiment<sidelane_sim::machine::model::MachineModel>;
 
 const GOOD: &str = r#"title = "a test"
 run_s = 2

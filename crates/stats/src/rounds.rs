@@ -30,14 +30,14 @@ pub struct Limit {
 
 /// How long the user lets the run take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Patience {
+pub struct RoundOptions {
     /// `--quick`
     pub quick: bool,
     /// `--rounds`: replaces the benchmark's own limits.
     pub rounds: Option<u64>,
 }
 
-impl Patience {
+impl RoundOptions {
     /// The limit of a series of rounds.
     pub fn limit(self, quick: Limit, full: Limit) -> Limit {
         let usual = if self.quick { quick } else { full };
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn rounds_that_were_asked_for_are_the_limit() {
         let quick = Limit { first: 6, rounds: 8, time: Duration::from_secs(9) };
-        let asked = |rounds| Patience { quick: true, rounds }.limit(quick, LIMIT);
+        let asked = |rounds| RoundOptions { quick: true, rounds }.limit(quick, LIMIT);
         assert_eq!(asked(None), quick);
         assert_eq!(asked(Some(40)), Limit { first: 6, rounds: 40, time: Duration::MAX });
         assert_eq!(asked(Some(3)).first, 3);
@@ -235,12 +235,12 @@ mod tests {
 
     #[test]
     fn advice_is_what_can_be_done() {
-        let quick = Patience { quick: true, rounds: None };
+        let quick = RoundOptions { quick: true, rounds: None };
         assert_eq!(quick.advice(8, None), "run it without --quick");
-        assert_eq!(Patience::default().advice(40, Some(0.2)), "more rounds: --rounds 80");
+        assert_eq!(RoundOptions::default().advice(40, Some(0.2)), "more rounds: --rounds 80");
         let noisy = "run it without --quick; a quieter machine: the host took 2.1 % of the CPUs";
         assert_eq!(quick.advice(8, Some(2.1)), noisy);
-        assert_eq!(Patience { quick: true, rounds: Some(9) }.advice(9, None), "more rounds: --rounds 18");
+        assert_eq!(RoundOptions { quick: true, rounds: Some(9) }.advice(9, None), "more rounds: --rounds 18");
     }
 
     #[test]

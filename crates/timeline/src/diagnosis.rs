@@ -30,7 +30,7 @@ pub struct Finding {
 
 /// A cause that cannot be told from the records of a trace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CannotTell {
+pub struct UndetectableCause {
     /// The cause.
     pub cause: Cause,
     /// The reason.
@@ -86,7 +86,7 @@ pub struct Diagnosis {
     /// The causes, the largest first. "Not explained" is one of them, where it is.
     pub findings: Vec<Finding>,
     /// Causes that could not be found here.
-    pub cannot_tell: Vec<CannotTell>,
+    pub cannot_tell: Vec<UndetectableCause>,
 }
 
 /// Cost of the tracer's own threads to the service: they had a CPU that one of its threads waited for.

@@ -54,7 +54,7 @@ impl Ending {
 
 /// A request that ended without a response that its client waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unanswered {
+pub struct UnansweredRequest {
     /// Number of the request; 0 if no thread took it up.
     pub request: u64,
     /// Arrival of its data.
@@ -65,7 +65,7 @@ pub struct Unanswered {
     pub ending: Ending,
 }
 
-impl Unanswered {
+impl UnansweredRequest {
     /// Returns the time for which its client waited.
     pub fn waited_ns(&self) -> u64 {
         self.ended_ns.saturating_sub(self.arrived_ns)

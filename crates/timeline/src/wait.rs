@@ -317,7 +317,7 @@ pub enum Object {
 /// The event that ended a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ended {
+pub enum WaitEnd {
     /// It is not known.
     #[default]
     Unknown,
@@ -332,7 +332,7 @@ pub enum Ended {
 /// The activity of a thread while another one waited for it: the one that took most of that time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Doing {
+pub enum Activity {
     /// It is not known.
     #[default]
     Unknown,
@@ -365,9 +365,9 @@ pub struct Wait {
     /// The timeout in milliseconds; 0: none; [`TIMEOUT_UNKNOWN`].
     pub timeout_ms: u32,
     /// What ended it.
-    pub ended: Ended,
+    pub ended: WaitEnd,
     /// What the thread did that ended it, or the last one that this one waited for in turn.
-    pub doing: Doing,
+    pub doing: Activity,
     /// That last thread, if it is another one.
     pub root: Task,
     /// The thread waited for a lock that another session of the service held: a process that worked on a request of its
@@ -391,7 +391,7 @@ impl Wait {
     /// A wait for an answer of `peer`.
     pub fn for_answer(peer: Option<Peer>, is_shared: bool) -> Wait {
         let object = peer.map_or(Object::Unknown, Object::Service);
-        Wait { object, is_shared, ended: Ended::Interrupt, ..Wait::default() }
+        Wait { object, is_shared, ended: WaitEnd::Interrupt, ..Wait::default() }
     }
 }
 

@@ -1,11 +1,11 @@
 //! What made requests slow, from timelines written by hand.
 
 use sidelane_timeline::cause::Cause::{self, *};
-use sidelane_timeline::diagnoser::{Diagnoser, DiagnoserSettings, Known, Objective};
-use sidelane_timeline::diagnosis::{CannotTell, Diagnosis, Finding, TracerCost};
+use sidelane_timeline::diagnoser::{Diagnoser, DiagnoserSettings, NameSource, Objective};
+use sidelane_timeline::diagnosis::{Diagnosis, Finding, TracerCost, UndetectableCause};
 use sidelane_timeline::record::{Kind, Kinds, Task};
 use sidelane_timeline::timeline::{Incomplete, Span, Timeline};
-use sidelane_timeline::wait::{Doing, Ended, Object, Peer, TCP, UDP, Wait, call};
+use sidelane_timeline::wait::{Activity, Object, Peer, TCP, UDP, Wait, WaitEnd, call};
 
 const MS: u64 = 1_000_000;
 
@@ -147,7 +147,7 @@ fn undecidable_causes_name_the_missing_record_kinds() {
     let expected = [(Interrupt, "no records of this kind: Softirq"), (Stolen, "no records of this kind: Stolen")];
     assert_eq!(
         diagnose(&diagnoser).cannot_tell,
-        expected.map(|(cause, why)| CannotTell { cause, why: why.to_owned() })
+        expected.map(|(cause, why)| UndetectableCause { cause, why: why.to_owned() })
     );
 }
 
@@ -183,7 +183,7 @@ fn memory_is_independent_of_requests_and_sums_are_within_1pc() {
 /// Knows a process at each address, and its name.
 struct Machine;
 
-impl Known for Machine {
+impl NameSource for Machine {
     fn name(&self, task: Task) -> Option<String> {
         (task.pid == 42).then(|| "python3".to_owned())
     }
@@ -240,18 +240,18 @@ fn holder_of_a_lock_and_reader_are_named_with_their_activity() {
     let by = Task { tid: 42, pid: 42 };
     let doing = |doing, wait| Wait { doing, ..wait };
     let write = Wait { call: Some(call::WRITE), object: Object::Pipe(7), ..Wait::default() };
-    let (seen, _) = said_of(Full, by, doing(Doing::Slept, write));
+    let (seen, _) = said_of(Full, by, doing(Activity::Slept, write));
     let expected = "write to a pipe that was full; its reader is python3, process 42, which slept until a set time: ";
     assert!(seen.starts_with(expected), "{seen}");
     let session = Wait { call: Some(call::EPOLL_WAIT), of_session: true, ..Wait::default() };
-    let (seen, _) = said_of(Lock, by, doing(Doing::Slept, session));
+    let (seen, _) = said_of(Lock, by, doing(Activity::Slept, session));
     assert!(
         seen.starts_with("lock that python3, process 42, held for 200.0 ms and slept until a set time: "),
         "{seen}"
     );
     let root = Task { tid: 9, pid: 9 };
     let file = Wait { call: Some(call::FLOCK), object: Object::File(5, 77), root, ..Wait::default() };
-    let (seen, _) = said_of(Lock, by, doing(Doing::Ran, file));
+    let (seen, _) = said_of(Lock, by, doing(Activity::Ran, file));
     let expected =
         "python3, thread 42 of process 42 held the lock on file 5 and waited for thread 9 of process 9, which ran";
     assert!(seen.starts_with(expected), "{seen}");
@@ -264,7 +264,7 @@ fn connection_and_hand_over_are_described() {
     assert!(seen.starts_with("the connection to 127.0.0.1:9191 (python3, process 42) was not there yet"), "{seen}");
     let by = Task { tid: 42, pid: 42 };
     for (number, how) in [(call::EXIT, "ended"), (call::EXIT_GROUP, "ended"), (call::WRITE, "woke it")] {
-        let wait = Wait { call: Some(call::FUTEX), ended: Ended::Thread(Some(number)), ..Wait::default() };
+        let wait = Wait { call: Some(call::FUTEX), ended: WaitEnd::Thread(Some(number)), ..Wait::default() };
         let (seen, _) = said_of(HandOver, by, wait);
         assert!(seen.starts_with("its thread waited") && seen.contains(&format!("process 42 {how}")), "{seen}");
     }

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use sidelane_timeline::builder::{Builder, Settings};
 use sidelane_timeline::record::{Kind, RECORD_SIZE, Record, Task, leave};
 use sidelane_timeline::timeline::Timeline;
-use sidelane_timeline::wait::Doing;
+use sidelane_timeline::wait::Activity;
 
 const CASES: u32 = 10_000;
 
@@ -250,7 +250,7 @@ fn any_record() -> impl Strategy<Value = Record> {
 /// Without what the threads did that were waited for: less may be known of that.
 fn without_doing(mut timeline: Timeline) -> Timeline {
     for wait in timeline.spans.iter_mut().filter_map(|span| span.wait.as_mut()) {
-        wait.doing = Doing::Unknown;
+        wait.doing = Activity::Unknown;
     }
     timeline
 }

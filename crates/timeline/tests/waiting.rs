@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use sidelane_timeline::builder::{Builder, Settings};
-use sidelane_timeline::ending::{Ending, Side, Unanswered};
+use sidelane_timeline::ending::{Ending, Side, UnansweredRequest};
 use sidelane_timeline::record::{Kind, Record};
 
 /// When the requests arrived that wait when these records have been read.
@@ -61,7 +61,7 @@ fn state(trace: &mut Trace, us: u64, (old, new): (u32, u32), side: Side, flags: 
 }
 
 /// Requests that were cut off, requests that were answered, and requests and one-way messages that wait.
-fn endings(trace: &Trace) -> (Vec<Unanswered>, usize, usize, u64) {
+fn endings(trace: &Trace) -> (Vec<UnansweredRequest>, usize, usize, u64) {
     let (mut answered, mut builder) = (0, Builder::new(Settings::default()));
     trace.numbered().into_iter().for_each(|record| builder.push(record, &mut |_| answered += 1));
     builder.finish(&mut |_| answered += 1);
@@ -69,8 +69,8 @@ fn endings(trace: &Trace) -> (Vec<Unanswered>, usize, usize, u64) {
     (cut, answered, builder.waiting().count(), builder.one_way())
 }
 
-fn cut_off(ended_us: u64, ending: Ending) -> Vec<Unanswered> {
-    vec![Unanswered { request: 1, arrived_ns: at(100), ended_ns: at(ended_us), ending }]
+fn cut_off(ended_us: u64, ending: Ending) -> Vec<UnansweredRequest> {
+    vec![UnansweredRequest { request: 1, arrived_ns: at(100), ended_ns: at(ended_us), ending }]
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_message_that_is_never_taken_up_is_abandoned_too() {
     let mut trace = Trace::new();
     trace.ready(100, 7, 10);
     state(&mut trace, 50_000, (ESTABLISHED, CLOSED), Side::Client, 0);
-    let never = Unanswered { request: 0, ..cut_off(50_000, Ending::Abandoned)[0] };
+    let never = UnansweredRequest { request: 0, ..cut_off(50_000, Ending::Abandoned)[0] };
     assert_eq!(endings(&trace), (vec![never], 0, 0, 0));
 }
 

@@ -7,7 +7,7 @@ use sidelane_timeline::cause::BY_OWN;
 use sidelane_timeline::cause::Cause::{self, *};
 use sidelane_timeline::record::{Kind, OWN_STACK, Tasks, leave};
 use sidelane_timeline::timeline::{Span, Timeline};
-use sidelane_timeline::wait::{Doing, Ended, Object, Peer, UDP, call};
+use sidelane_timeline::wait::{Activity, Object, Peer, UDP, WaitEnd, call};
 
 const FUTEX_WAIT: u32 = 128;
 const FUTEX_WAIT_BITSET: u32 = 128 | 9;
@@ -43,7 +43,7 @@ fn a_timeout_after_a_question_is_no_answer() {
     let span = longest(&trace);
     let wait = span.wait.expect("what it waited for");
     assert_eq!((span.cause, wait.object, wait.timeout_ms), (NoAnswer, local(5_399, UDP), 200));
-    assert_eq!(wait.ended, Ended::Timer);
+    assert_eq!(wait.ended, WaitEnd::Timer);
     assert_eq!(trace.first().of_cause_ns(NotExplained), 0);
 }
 
@@ -248,7 +248,7 @@ fn futex_that_its_waiters_hold_in_turns_is_a_lock() {
     on_futex(&mut trace, FUTEX_WAIT_BITSET, 0, call::FUTEX);
     let span = longest(&trace);
     assert_eq!((span.cause, span.by_tid, span.detail), (Lock, 5, LOCK));
-    assert_eq!(span.wait.expect("what it waited for").doing, Doing::Ran);
+    assert_eq!(span.wait.expect("what it waited for").doing, Activity::Ran);
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn activity_of_another_session_with_the_lock_is_described() {
     answered(&mut trace, 50_300, 1);
     let span = longest(&trace);
     let wait = span.wait.expect("what it waited for");
-    assert_eq!((span.cause, span.by_tid, wait.of_session, wait.doing), (Lock, OTHER, true, Doing::Slept));
+    assert_eq!((span.cause, span.by_tid, wait.of_session, wait.doing), (Lock, OTHER, true, Activity::Slept));
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn a_chain_of_waits_is_followed_to_its_end() {
     trace.comes(100, 3).on_cpu(2);
     answered(&mut trace, 9_100, 1);
     let wait = longest(&trace).wait.expect("what it waited for");
-    assert_eq!((wait.doing, wait.root), (Doing::Ran, task(3)));
+    assert_eq!((wait.doing, wait.root), (Activity::Ran, task(3)));
 }
 
 #[test]
@@ -501,11 +501,11 @@ fn convoy(own_requests: bool) -> Trace {
 fn lock_convoy_is_followed_to_the_first_holder() {
     let span = longest(&convoy(true));
     let wait = span.wait.expect("what it waited for");
-    assert_eq!((span.cause, wait.of_peer, wait.doing, wait.root), (Lock, true, Doing::Slept, task(2)));
+    assert_eq!((span.cause, wait.of_peer, wait.doing, wait.root), (Lock, true, Activity::Slept, task(2)));
     // Of threads without requests it is not known whether they held anything.
     let span = longest(&convoy(false));
     let wait = span.wait.expect("what it waited for");
-    assert_eq!((span.cause, wait.of_peer, wait.doing, wait.root), (HandOver, false, Doing::Slept, task(2)));
+    assert_eq!((span.cause, wait.of_peer, wait.doing, wait.root), (HandOver, false, Activity::Slept, task(2)));
 }
 
 #[test]
@@ -574,7 +574,7 @@ fn run_queue_delay_of_a_lock_holder_counts_as_the_lock() {
     assert_eq!((timeline.of_cause_ns(Lock), timeline.of_cause_ns(RunQueue)), (3_909_000 + 1_980_000, 10_000));
     let doing = |span: &Span| span.wait.map(|wait| (span.by_tid, wait.doing));
     let locks: Vec<_> = timeline.spans.iter().filter(|span| span.cause == Lock).map(doing).collect();
-    assert_eq!(locks, [Some((5, Doing::Ran)); 2]);
+    assert_eq!(locks, [Some((5, Activity::Ran)); 2]);
 }
 
 #[test]
@@ -651,7 +651,7 @@ fn a_timeout_of_an_event_loop_may_be_of_any_request() {
     trace.in_call(10_020, 1, call::EPOLL_WAIT, 4).sleeps(10_020, 1).woken_by_timer(19_000, 1).comes(19_010, 1);
     trace.transmitted(19_100, 18, 30).sent(19_100, 1, 18, 30, 3).finished(19_100, 1, 18, 3, 10_010);
     let span = longest_of(&trace, 3);
-    assert_eq!((span.cause, span.wait.map(|wait| wait.ended)), (Inside, Some(Ended::Timer)));
+    assert_eq!((span.cause, span.wait.map(|wait| wait.ended)), (Inside, Some(WaitEnd::Timer)));
 }
 
 #[test]

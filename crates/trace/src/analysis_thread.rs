@@ -20,7 +20,7 @@ use super::pipeline::Pipeline;
 use super::report::human_count;
 use super::run::TraceOptions;
 use sidelane_report::watch_progress::WatchProgress;
-use sidelane_rollback::own_threads::{PATIENCE, Patient, is_apart, waited_for};
+use sidelane_rollback::own_threads::{LOOK_INTERVAL, Patient, is_apart, waited_for};
 
 /// The most records that may wait for the analysis: some 30 MB.
 const ROOM: usize = 1 << 19;
@@ -91,7 +91,7 @@ impl AnalysisThread {
     pub(super) fn end(self) -> Result<Analysed> {
         drop(self.sender);
         self.ends.store(true, Ordering::Relaxed);
-        let analysis = waited_for(PATIENCE, || self.thread.join())
+        let analysis = waited_for(LOOK_INTERVAL, || self.thread.join())
             .map_err(|_| anyhow!("the pipeline of the records has failed"))?;
         Ok(Analysed { pipeline: analysis.pipeline, log: analysis.log, dropped: analysis.dropped })
     }

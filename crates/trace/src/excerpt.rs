@@ -29,7 +29,7 @@ impl Excerpt {
     pub fn of(timeline: &Timeline, recent: &Recent) -> Self {
         let margin_ns = (timeline.latency_ns() / MARGIN_DIVISOR).max(MARGIN_MIN_NS);
         let (from_ns, to_ns) = (timeline.arrived_ns.saturating_sub(margin_ns), timeline.ended_ns + margin_ns);
-        let way = Way::of(timeline);
+        let way = RequestPath::of(timeline);
         let mut excerpt = Self { timeline: timeline.clone(), records: Vec::new(), left_out: 0 };
         for record in recent.between(from_ns, to_ns).filter(|record| way.includes(record)) {
             if excerpt.records.len() < RECORDS_MAX {
@@ -43,7 +43,7 @@ impl Excerpt {
 }
 
 /// The request's threads, lanes and socket.
-pub(super) struct Way {
+pub(super) struct RequestPath {
     request: u64,
     arrived_ns: u64,
     socket: u64,
@@ -51,7 +51,7 @@ pub(super) struct Way {
     lanes: BTreeSet<u32>,
 }
 
-impl Way {
+impl RequestPath {
     pub(super) fn of(timeline: &Timeline) -> Self {
         let spans = || timeline.spans.iter();
         Self {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use sidelane_host::owners::{Protocol, Wanted, owners, path_of, sockets_at, unix_path_of};
+use sidelane_host::owners::{Protocol, WantedFiles, owners, path_of, sockets_at, unix_path_of};
 use sidelane_timeline::record::{Kind, Record};
 use sidelane_timeline::wait::{Peer, Purpose, UDP};
 
@@ -117,7 +117,7 @@ impl Sightings {
                 }
             }
         }
-        let wanted = Wanted {
+        let wanted = WantedFiles {
             sockets: sockets.iter().map(|(_, inode)| inode.clone()).collect(),
             pipes: std::mem::take(&mut self.pipes),
         };

@@ -3,15 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use sidelane_report::perfetto::{Trace, Track};
+use sidelane_report::perfetto::{TraceBuilder, Track};
 use sidelane_report::trace::{Arrow, ArrowKind, Occupant, RowKind, TimelineView, ViewRow};
 
 use super::report::TraceReport;
 
 impl TraceReport {
     /// Returns the trace for Perfetto.
-    pub fn to_trace(&self) -> Trace {
-        let mut trace = Trace::new(&format!("sidelane trace: {}", self.service), self.begin_ns);
+    pub fn to_trace(&self) -> TraceBuilder {
+        let mut trace = TraceBuilder::new(&format!("sidelane trace: {}", self.service), self.begin_ns);
         let mut tracks = Tracks::new(&mut trace);
         let mut requests: Vec<&TimelineView> = self.requests.iter().collect();
         requests.sort_by(|one, other| one.arrived_us.total_cmp(&other.arrived_us));
@@ -37,7 +37,7 @@ impl Drawn<'_> {
         self.arrived_ns.saturating_add_signed((us * 1e3).round() as i64)
     }
 
-    fn add_request(&self, trace: &mut Trace, requests: Track) {
+    fn add_request(&self, trace: &mut TraceBuilder, requests: Track) {
         let track = trace.slices_below(requests, &format!("request {}", self.request.number));
         for span in &self.request.spans {
             let cause = span.cause.words();
@@ -58,7 +58,7 @@ impl Drawn<'_> {
         }
     }
 
-    fn add_arrows(&self, trace: &mut Trace, tracks: &mut Tracks) {
+    fn add_arrows(&self, trace: &mut TraceBuilder, tracks: &mut Tracks) {
         for arrow in &self.request.arrows {
             tracks.arrows += 1;
             let words = self.words_of(arrow);
@@ -92,7 +92,7 @@ struct Tracks {
 }
 
 impl Tracks {
-    fn new(trace: &mut Trace) -> Self {
+    fn new(trace: &mut TraceBuilder) -> Self {
         Self {
             requests: trace.slices("requests"),
             threads: trace.slices("threads"),
@@ -107,14 +107,14 @@ impl Tracks {
         (row.of == RowKind::Lane, format!("{} {}", row.name, row.detail).trim_end().to_owned())
     }
 
-    fn of(&mut self, trace: &mut Trace, key: &Key) -> Track {
+    fn of(&mut self, trace: &mut TraceBuilder, key: &Key) -> Track {
         let parent = if key.0 { self.lanes } else { self.threads };
         *self.known.entry(key.clone()).or_insert_with(|| trace.slices_below(parent, &key.1))
     }
 
     /// Adds turns. Slices of one track may not overlap: a turn of which a request saw only the end begins where the
     /// last ended.
-    fn add_turns(&mut self, trace: &mut Trace) {
+    fn add_turns(&mut self, trace: &mut TraceBuilder) {
         for (key, turns) in std::mem::take(&mut self.turns) {
             let track = self.of(trace, &key);
             let mut done_ns = 0;
@@ -131,7 +131,7 @@ impl Tracks {
 
 #[cfg(test)]
 mod tests {
-    use sidelane_report::perfetto::read::{Happened, arrows, tracks as tracks_of};
+    use sidelane_report::perfetto::read::{TrackValue, arrows, tracks as tracks_of};
 
     use super::super::sample;
     use super::*;
@@ -149,18 +149,18 @@ mod tests {
         let ns = |us: f64| report.begin_ns + (us * 1e3).round() as u64;
         let (arrived_ns, ended_ns) = (ns(slowest.arrived_us), ns(slowest.arrived_us + slowest.latency_us));
         assert_eq!((events[0].0, events.last().unwrap().0), (arrived_ns, ended_ns));
-        let waits = |(_, event): &(u64, Option<Happened>)| matches!(event, Some(Happened::Began(name)) if name.starts_with("response in the send buffer"));
+        let waits = |(_, event): &(u64, Option<TrackValue>)| matches!(event, Some(TrackValue::Began(name)) if name.starts_with("response in the send buffer"));
         assert!(events.iter().any(waits), "{events:?}");
     }
 
     #[test]
     fn slices_of_a_track_do_not_overlap() {
-        let mut trace = Trace::new("a trace", 0);
+        let mut trace = TraceBuilder::new("a trace", 0);
         let mut tracks = Tracks::new(&mut trace);
         let turns = tracks.turns.entry((true, "lane 0".to_owned())).or_default();
         turns.extend([(10, (30, "one".to_owned())), (20, (40, "other".to_owned())), (25, (35, "third".to_owned()))]);
         tracks.add_turns(&mut trace);
-        let began = |words: &str| Some(Happened::Began(words.to_owned()));
+        let began = |words: &str| Some(TrackValue::Began(words.to_owned()));
         assert_eq!(tracks_of(&trace)["lane 0"], [(10, began("one")), (30, None), (30, began("other")), (40, None)]);
     }
 

@@ -2,7 +2,7 @@
 
 use sidelane_timeline::builder::{Builder, Settings};
 use sidelane_timeline::diagnoser::{Diagnoser, DiagnoserSettings, Objective};
-use sidelane_timeline::ending::Unanswered;
+use sidelane_timeline::ending::UnansweredRequest;
 use sidelane_timeline::record::{Kinds, Record};
 use sidelane_timeline::timeline::Timeline;
 use sidelane_tracker::requests::{self as kernel, own_number};
@@ -182,7 +182,7 @@ fn objective(threshold: SlowThreshold) -> Objective {
 }
 
 impl Requests {
-    fn take_unanswered(&mut self, unanswered: &Unanswered) {
+    fn take_unanswered(&mut self, unanswered: &UnansweredRequest) {
         if (self.from_ns..self.until_ns).contains(&unanswered.arrived_ns) {
             self.cut.add(unanswered, self.limit_ns);
         }

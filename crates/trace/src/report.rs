@@ -3,11 +3,11 @@
 use serde_json::{Map, Value, json};
 
 use sidelane_host::topology::PairKind;
-use sidelane_report::trace::{CauseWords, TimelineView, TraceSection};
+use sidelane_report::trace::{CauseText, TimelineView, TraceSection};
 use sidelane_report::{ResultFile, Row, Unit};
 use sidelane_timeline::cause::Cause;
 use sidelane_timeline::diagnosis::{Bar, Diagnosis, Finding};
-use sidelane_timeline::ending::{Ending, Unanswered};
+use sidelane_timeline::ending::{Ending, UnansweredRequest};
 
 use super::slow_threshold::SlowThreshold;
 use super::terminal;
@@ -80,7 +80,7 @@ pub struct Cut {
 
 impl Cut {
     /// Counts a request that the end of its connection cut off.
-    pub fn add(&mut self, unanswered: &Unanswered, limit_ns: Option<u64>) {
+    pub fn add(&mut self, unanswered: &UnansweredRequest, limit_ns: Option<u64>) {
         match unanswered.ending {
             Ending::Abandoned => {
                 self.abandoned.add(unanswered.waited_ns());
@@ -184,7 +184,7 @@ impl TraceReport {
             limit_us: self.limit_us(),
             limit_name: self.threshold.name(),
             length_us: self.wall_s * 1e6,
-            causes: self.causes().into_iter().map(CauseWords::from).collect(),
+            causes: self.causes().into_iter().map(CauseText::from).collect(),
             found: self.diagnosis.findings.clone(),
             cannot_tell: self.diagnosis.cannot_tell.clone(),
             spread: self.bars.clone(),

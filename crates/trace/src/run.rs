@@ -15,7 +15,7 @@ use super::slow_threshold::SlowThreshold;
 use super::source::Source;
 use sidelane_diagnostics::log_note::LogNote;
 use sidelane_diagnostics::note::Note;
-use sidelane_host::until::Until;
+use sidelane_host::until::Shutdown;
 use sidelane_report::terminal::eprint_fitted;
 use sidelane_rollback::own_threads;
 use sidelane_rollback::own_threads::in_bulk;
@@ -37,7 +37,7 @@ pub struct TraceOptions {
 
 /// Traces until the end, or until a POSIX signal asks to end.
 pub fn trace(options: &TraceOptions) -> Result<TraceReport> {
-    let mut source = Source::start(&options.target, options.light, Until::signal()?)?;
+    let mut source = Source::start(&options.target, options.light, Shutdown::signal()?)?;
     let begin_ns = now_ns();
     let log = open_log(options, &source, begin_ns)?;
     let pipeline = Pipeline::new(source.recorded(), options.threshold, begin_ns);

@@ -64,7 +64,7 @@ impl Runtime {
         }
     }
 
-    fn words(self) -> (&'static str, &'static str) {
+    fn text(self) -> (&'static str, &'static str) {
         match self {
             Self::Go => ("Go", "goroutines"),
             Self::Tokio => ("tokio", "tasks"),
@@ -147,7 +147,7 @@ impl Runtimes {
     /// Returns notes on what is not seen of each runtime.
     pub fn notes(&self) -> impl Iterator<Item = TraceNote> {
         self.names.iter().map(|(runtime, program)| {
-            let (runtime, tasks) = runtime.words();
+            let (runtime, tasks) = runtime.text();
             TraceNote::TasksUnseen { program: program.clone(), runtime, tasks }
         })
     }
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     /// Returns the reported runtime of each process.
-    fn told(runtimes: &mut Runtimes) -> Vec<(u32, u32)> {
+    fn reported(runtimes: &mut Runtimes) -> Vec<(u32, u32)> {
         let mut records = vec![record(1, Runtime::Go, 7)];
         runtimes.tell(&mut records);
         assert_eq!(records.pop().map(|last| last.at_ns), Some(7));
@@ -200,14 +200,14 @@ mod tests {
         child.wait().unwrap();
         let looks: Vec<_> = runtimes.known.values().map(|process| (process.runtime, process.looks)).collect();
         assert_eq!(looks, [(None, LOOKS); 2]);
-        assert_eq!((told(&mut runtimes).len(), runtimes.notes().count()), (0, 0));
+        assert_eq!((reported(&mut runtimes).len(), runtimes.notes().count()), (0, 0));
     }
 
     #[test]
     fn a_runtime_that_starts_between_two_looks_is_found() {
         let (me, mut runtimes) = (std::process::id(), Runtimes::default());
         runtimes.look_at(&BTreeSet::from([me]));
-        assert_eq!(told(&mut runtimes), []);
+        assert_eq!(reported(&mut runtimes), []);
         let ((stop, stopped), (begin, begun)) = (channel::<()>(), channel());
         let worker = thread::Builder::new().name("tokio-rt-worker".to_owned());
         let worker = worker.spawn(move || {
@@ -216,7 +216,7 @@ mod tests {
         });
         begun.recv().unwrap();
         (0..2).for_each(|_| runtimes.look_at(&BTreeSet::from([me])));
-        assert_eq!((told(&mut runtimes), told(&mut runtimes)), (vec![(me, Tasks::Move as u32)], vec![]));
+        assert_eq!((reported(&mut runtimes), reported(&mut runtimes)), (vec![(me, Tasks::Move as u32)], vec![]));
         let note = runtimes.notes().map(|note| note.to_string()).collect::<String>();
         assert!(note.contains("tokio") && note.contains("tasks"), "{note}");
         drop(stop);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sidelane_timeline::cause::Cause;
 use sidelane_timeline::diagnoser::{Diagnoser, DiagnoserSettings};
-use sidelane_timeline::diagnosis::{Bar, CannotTell, Diagnosis, Finding, TracerCost};
+use sidelane_timeline::diagnosis::{Bar, Diagnosis, Finding, TracerCost, UndetectableCause};
 use sidelane_timeline::record::{Kind, Kinds, Record, Task};
 use sidelane_timeline::timeline::{Span, Timeline};
 
@@ -156,7 +156,7 @@ fn diagnosis(excerpts: &[Excerpt]) -> Diagnosis {
         tracer: TracerCost::default(),
         slo_ns,
         findings,
-        cannot_tell: vec![CannotTell { cause: Cause::Disk, why: no_disks }],
+        cannot_tell: vec![UndetectableCause { cause: Cause::Disk, why: no_disks }],
     }
 }
 
@@ -206,7 +206,7 @@ fn request(number: u64) -> Excerpt {
         _ => (Cause::RunQueue, 3_000 + number * 777 % 40_000),
     };
     let work_ns = 120_000 + number * 1_237 % 160_000;
-    let mut way = Way { records: Vec::new(), parts: Vec::new(), now_ns: arrived_ns, number };
+    let mut way = SampleRequest { records: Vec::new(), parts: Vec::new(), now_ns: arrived_ns, number };
     way.arrive();
     way.start(if cause == Cause::RunQueue { late_ns } else { 4_000 });
     way.work(work_ns / 2);
@@ -224,14 +224,14 @@ fn request(number: u64) -> Excerpt {
 }
 
 /// A request on its way.
-struct Way {
+struct SampleRequest {
     records: Vec<Record>,
     parts: Vec<(Cause, u64)>,
     now_ns: u64,
     number: u64,
 }
 
-impl Way {
+impl SampleRequest {
     fn put(&mut self, kind: Kind, change: impl FnOnce(&mut Record)) {
         let mut record = Record { socket: 7_000 + self.number, request: self.number, ..record(self.now_ns, kind) };
         change(&mut record);

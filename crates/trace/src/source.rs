@@ -17,7 +17,7 @@ use super::runtimes::Runtimes;
 use super::words::Names;
 use crate::note::TraceNote;
 use sidelane_diagnostics::note::Note;
-use sidelane_host::until::Until;
+use sidelane_host::until::Shutdown;
 use sidelane_requests::RequestNote;
 use sidelane_requests::{notes_of, unseen};
 use sidelane_rollback::own_threads;
@@ -39,7 +39,7 @@ pub struct Source {
     pauses: Pauses,
     sightings: Sightings,
     runtimes: Runtimes,
-    until: Until,
+    until: Shutdown,
     looked_at: Instant,
     /// The reason why the service is no longer followed.
     lost_sight: Option<String>,
@@ -57,7 +57,7 @@ impl Source {
     ///
     /// # Errors
     /// If the service is not there, or if this kernel or this process's rights do not suffice.
-    pub fn start(target: &Target, light: bool, until: Until) -> Result<Self> {
+    pub fn start(target: &Target, light: bool, until: Shutdown) -> Result<Self> {
         let service = target.find()?;
         own_threads::keep_off(&target.to_string(), &service.pids);
         ensure!(

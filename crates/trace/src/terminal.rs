@@ -300,7 +300,7 @@ fn cost(report: &TraceReport) -> Option<String> {
 mod tests {
     use super::super::sample;
     use sidelane_timeline::diagnosis::TracerCost;
-    use sidelane_timeline::ending::{Ending, Unanswered};
+    use sidelane_timeline::ending::{Ending, UnansweredRequest};
 
     use super::super::report::Counts;
     use super::*;
@@ -331,7 +331,7 @@ Traced for 15.1 s: 3,136 records, 10 a request, 4 % of one CPU in sidelane itsel
     fn clients_that_gave_up_are_in_the_first_line() {
         let mut report = sample::report();
         let abandoned =
-            |waited_ns| Unanswered { request: 1, arrived_ns: 0, ended_ns: waited_ns, ending: Ending::Abandoned };
+            |waited_ns| UnansweredRequest { request: 1, arrived_ns: 0, ended_ns: waited_ns, ending: Ending::Abandoned };
         report.cut.add(&abandoned(1_000_000), Some(2_000_000));
         assert!(!headline(&report).contains("abandoned"), "sooner than the objective: {}", headline(&report));
         assert!(text(&report, 1_000).contains("1 request was abandoned by the client without a response, after 1"));

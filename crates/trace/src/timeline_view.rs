@@ -7,7 +7,7 @@ use sidelane_timeline::cause::Cause;
 use sidelane_timeline::record::{Kind, Record, Task};
 use sidelane_tracker::requests::own_number;
 
-use super::excerpt::{Excerpt, Way};
+use super::excerpt::{Excerpt, RequestPath};
 use super::words::{Names, of_span};
 
 /// Returns the picture of a request; its arrival counts from `begin_ns`, the begin of the trace.
@@ -118,7 +118,7 @@ impl Rows {
                 tracks[row].blocks.push(block(format!("on lane {}", turn.cpu)));
             }
             if let Some(row) = self.lane(turn.cpu) {
-                tracks[row].blocks.push(block(names.words(turn.task.tid)));
+                tracks[row].blocks.push(block(names.text(turn.task.tid)));
             }
         }
         for record in excerpt.records.iter().filter(|record| matches!(record.kind, Kind::Interrupt | Kind::Softirq)) {
@@ -200,14 +200,14 @@ fn wakes(excerpt: &Excerpt, rows: &Rows, names: &Names, us: impl Fn(u64) -> f64)
         let Some(started) = excerpt.records[index..].iter().find(starts) else { continue };
         let (Some(from_row), Some(to_row)) = (rows.lane(woken.cpu), rows.lane(started.cpu)) else { continue };
         let waker =
-            if woken.task.tid == 0 { "an interrupt or the kernel".to_owned() } else { names.words(woken.task.tid) };
+            if woken.task.tid == 0 { "an interrupt or the kernel".to_owned() } else { names.text(woken.task.tid) };
         arrows.push(Arrow {
             kind: ArrowKind::Wake,
             from_us: us(woken.at_ns),
             from_row,
             to_us: us(started.at_ns),
             to_row,
-            words: format!("{waker} woke {}", names.words(woken.other.tid)),
+            words: format!("{waker} woke {}", names.text(woken.other.tid)),
         });
     }
     arrows
@@ -215,7 +215,7 @@ fn wakes(excerpt: &Excerpt, rows: &Rows, names: &Names, us: impl Fn(u64) -> f64)
 
 /// Returns the stages at which a record shows the request's place, each joined to the next.
 fn flow(excerpt: &Excerpt, rows: &Rows, us: impl Fn(u64) -> f64) -> Vec<Arrow> {
-    let way = Way::of(&excerpt.timeline);
+    let way = RequestPath::of(&excerpt.timeline);
     let timeline = &excerpt.timeline;
     let stage = |record: &&Record| {
         let in_time = (timeline.arrived_ns..=timeline.ended_ns).contains(&record.at_ns);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sidelane_timeline::cause::Cause;
-use sidelane_timeline::diagnoser::Known;
+use sidelane_timeline::diagnoser::NameSource;
 use sidelane_timeline::record::Task;
 use sidelane_timeline::timeline::Span;
 use sidelane_timeline::wait::Peer;
@@ -36,7 +36,7 @@ impl Names {
     }
 
     /// Returns a thread in words: "redis-server (1234)".
-    pub fn words(&self, tid: u32) -> String {
+    pub fn text(&self, tid: u32) -> String {
         self.name(tid).map_or_else(|| format!("thread {tid}"), |name| format!("{name} ({tid})"))
     }
 
@@ -56,7 +56,7 @@ impl Names {
     }
 }
 
-impl Known for Names {
+impl NameSource for Names {
     fn name(&self, task: Task) -> Option<String> {
         self.of_task(task)
     }
@@ -80,9 +80,9 @@ impl Known for Names {
 
 /// Returns the details of a span besides its cause: the thread, the CPU, and the thread that it waited for.
 pub fn of_span(span: &Span, names: &Names) -> String {
-    let thread = (span.tid != 0).then(|| names.words(span.tid));
+    let thread = (span.tid != 0).then(|| names.text(span.tid));
     let lane = span.cpu.map(|cpu| format!("on lane {cpu}"));
-    let by = (span.by_tid != 0).then(|| format!("{} {}", role_of_by(span.cause), names.words(span.by_tid)));
+    let by = (span.by_tid != 0).then(|| format!("{} {}", role_of_by(span.cause), names.text(span.by_tid)));
     let behind = (span.behind != 0).then(|| format!("for request {}", own_number(span.behind)));
     [thread, lane, by, behind].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }

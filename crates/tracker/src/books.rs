@@ -1,15 +1,15 @@
 //! The kernel's books: run times on each lane, overlap, reactions.
 //!
-//! The kernel program keeps them per lane ([`LaneStats`]). A [`Books`] is a copy of all lanes at one moment, including
+//! The kernel program keeps them per lane ([`LaneStats`]). A [`Accounting`] is a copy of all lanes at one moment, including
 //! the turns that still go on. The difference of two copies is what happened in between.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use sidelane_formats::{GateWord, HoldState, HoldWord, LaneWord};
 
-use crate::gate_books::{GateBooks, settle};
+use crate::gate_books::{GateAccounting, settle};
 use crate::histogram::{BUCKETS, Histogram};
-use crate::kernel_work::{KernelWork, WorkBooks};
+use crate::kernel_work::{KernelWork, KernelWorkTimes};
 use crate::stolen::StolenFrom;
 use sidelane_host::clock::now_ns;
 use sidelane_host::topology::{BatchLane, Lanes};
@@ -57,7 +57,7 @@ const _: () = assert!(size_of::<LaneStats>() == 224 + 2 * 4 * BUCKETS);
 
 /// Counts of the kernel on one lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LaneBooks {
+pub struct LaneAccounting {
     /// Context switches.
     pub switches: u64,
     /// Switches to a thread of the service.
@@ -95,20 +95,20 @@ pub struct LaneBooks {
     /// The part sent and paid for by a request lane.
     pub lc_summons: u64,
     /// Counts of batch that looks for itself; the times above are corrected by them.
-    pub gate: GateBooks,
+    pub gate: GateAccounting,
     /// Other work there beside the service.
-    pub work: WorkBooks,
+    pub work: KernelWorkTimes,
     /// Naps and leave that batch claims beyond its own run time: if there are any, nothing above is corrected by its
     /// claims.
     pub unbelieved_ns: u64,
 }
 
-/// The books of all lanes at one moment, or (after [`Books::since`]) of a span of time.
+/// The books of all lanes at one moment, or (after [`Accounting::since`]) of a span of time.
 #[derive(Clone, Debug)]
-pub struct Books {
+pub struct Accounting {
     /// Time of the copy, or the span's length.
     pub at_ns: u64,
-    lanes: Vec<LaneBooks>,
+    lanes: Vec<LaneAccounting>,
     stolen_from: StolenFrom,
     /// The reactions that the kernel program has recorded.
     ended_off: Histogram,
@@ -117,7 +117,7 @@ pub struct Books {
     on: Histogram,
 }
 
-impl Books {
+impl Accounting {
     /// Reads every lane; `partners(cpu)` are the request lanes of the batch lane `cpu`.
     pub fn read<'a>(
         words: impl Iterator<Item = &'a LaneWord>,
@@ -139,7 +139,7 @@ impl Books {
         let lanes = lanes.map(|(cpu, (stats, hold))| {
             let seen = stats.read(&gates[cpu], at_ns, clocks_ns[cpu], beside_ns(cpu));
             let [summons, lc_summons] = [&hold.summons, &hold.lc_summons].map(|count| count.load(Ordering::Relaxed));
-            LaneBooks { summons, lc_summons, work: work[cpu].read(), ..seen }
+            LaneAccounting { summons, lc_summons, work: work[cpu].read(), ..seen }
         });
         let mut lasting = Histogram::default();
         for (cpu, (stats, hold)) in stats.iter().zip(holds_again).enumerate() {
@@ -184,26 +184,26 @@ impl Books {
     }
 
     /// Returns one lane's books.
-    pub fn lane(&self, cpu: u32) -> LaneBooks {
+    pub fn lane(&self, cpu: u32) -> LaneAccounting {
         self.lanes.get(cpu as usize).copied().unwrap_or_default()
     }
 
     /// Returns the counts of batch that looks for itself, lane by lane.
-    pub fn gates(&self) -> impl Iterator<Item = GateBooks> + '_ {
+    pub fn gates(&self) -> impl Iterator<Item = GateAccounting> + '_ {
         self.lanes.iter().map(|lane| lane.gate)
     }
 
     /// Returns the other work on the batch lanes beside the service.
-    pub fn work(&self, lanes: &Lanes) -> WorkBooks {
-        lanes.batch.iter().fold(WorkBooks::default(), |sum, lane| sum.plus(&self.lane(lane.cpu).work))
+    pub fn work(&self, lanes: &Lanes) -> KernelWorkTimes {
+        lanes.batch.iter().fold(KernelWorkTimes::default(), |sum, lane| sum.plus(&self.lane(lane.cpu).work))
     }
 
     /// Returns one figure summed over all CPUs.
-    pub fn sum(&self, figure: impl Fn(&LaneBooks) -> u64) -> u64 {
+    pub fn sum(&self, figure: impl Fn(&LaneAccounting) -> u64) -> u64 {
         self.lanes.iter().map(figure).sum()
     }
 
-    fn sum_of(&self, lanes: &Lanes, figure: impl Fn(&LaneBooks) -> u64) -> u64 {
+    fn sum_of(&self, lanes: &Lanes, figure: impl Fn(&LaneAccounting) -> u64) -> u64 {
         lane_cpus(lanes).iter().map(|cpu| figure(&self.lane(*cpu))).sum()
     }
 
@@ -369,14 +369,14 @@ impl LaneStats {
     }
 
     /// Returns the lane's books at `at_ns`, by the LC clocks of the lane itself and of its partners.
-    pub(crate) fn read(&self, gate: &GateWord, at_ns: u64, clock_ns: u64, beside_ns: u64) -> LaneBooks {
+    pub(crate) fn read(&self, gate: &GateWord, at_ns: u64, clock_ns: u64, beside_ns: u64) -> LaneAccounting {
         let seen = self.settled(at_ns, beside_ns);
-        let kernels = LaneBooks { lc_ns: clock_ns.saturating_sub(seen.stolen_lc_ns), ..seen };
-        settle(kernels, GateBooks::read(gate, self))
+        let kernels = LaneAccounting { lc_ns: clock_ns.saturating_sub(seen.stolen_lc_ns), ..seen };
+        settle(kernels, GateAccounting::read(gate, self))
     }
 
     /// Returns all figures of one moment between two switches.
-    fn settled(&self, now_ns: u64, beside_ns: u64) -> LaneBooks {
+    fn settled(&self, now_ns: u64, beside_ns: u64) -> LaneAccounting {
         let mut seen = self.look(now_ns, beside_ns);
         for _ in 0..LOOKS_MAX {
             let again = self.look(now_ns, beside_ns);
@@ -390,7 +390,7 @@ impl LaneStats {
 
     /// Reads the figures once. `beside_ns` is the LC clock of the lane's partners: batch's turn may still go on, and
     /// its overlap with it.
-    fn look(&self, now_ns: u64, beside_ns: u64) -> LaneBooks {
+    fn look(&self, now_ns: u64, beside_ns: u64) -> LaneAccounting {
         let get = |counter: &AtomicU64| counter.load(Ordering::Acquire);
         let (turn_ns, both_ns) = match get(&self.batch_since_ns) {
             0 => (0, 0),
@@ -398,7 +398,7 @@ impl LaneStats {
         };
         let (overlap_ns, lent_ns) = if get(&self.turn_is_lent) == 0 { (both_ns, 0) } else { (0, both_ns) };
         let [from_idle_ns, stolen_lc_ns, stolen_batch_ns, from_others_ns] = self.stolen_ns.each_ref().map(get);
-        LaneBooks {
+        LaneAccounting {
             switches: get(&self.switches),
             lc_switches: get(&self.lc_switches),
             batch_ns: (get(&self.batch_ns) + turn_ns).saturating_sub(stolen_batch_ns),
@@ -414,12 +414,12 @@ impl LaneStats {
             untold: get(&self.untold),
             cost_ns: get(&self.cost_ns),
             cost_samples: get(&self.cost_samples),
-            ..LaneBooks::default()
+            ..LaneAccounting::default()
         }
     }
 }
 
-impl LaneBooks {
+impl LaneAccounting {
     fn since(&self, earlier: &Self) -> Self {
         Self {
             switches: self.switches - earlier.switches,

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use libbpf_rs::{MapCore, MapFlags};
-use sidelane_policy::borrow::contention_cost::Counters;
+use sidelane_policy::borrow::contention_cost::RequestCounters;
 use thiserror::Error;
 
 use crate::tracker::Tracker;
@@ -37,7 +37,7 @@ impl EventPair {
     "request lane {cpu} has no counters of instructions and cycles ({source}); in a virtual machine, ask its host \
      for a virtual PMU"
 )]
-pub struct NoCounters {
+pub struct CounterError {
     /// The lane.
     pub cpu: u32,
     /// The system's error.
@@ -51,10 +51,10 @@ pub struct LaneCounters {
 
 impl LaneCounters {
     /// Opens them, on all lanes or on none.
-    pub fn open(pair: EventPair, lanes: &CpuSet) -> Result<Self, NoCounters> {
+    pub fn open(pair: EventPair, lanes: &CpuSet) -> Result<Self, CounterError> {
         let open = |cpu| match open_pair(pair, cpu) {
             Ok(counters) => Ok((cpu, counters)),
-            Err(source) => Err(NoCounters { cpu, source }),
+            Err(source) => Err(CounterError { cpu, source }),
         };
         Ok(Self { lanes: lanes.iter().map(open).collect::<Result<_, _>>()? })
     }
@@ -72,8 +72,8 @@ impl LaneCounters {
 }
 
 /// Returns the counters of a record; without cycles it was not counted.
-pub fn counted(instructions: u64, cycles: u64) -> Option<Counters> {
-    (cycles > 0).then_some(Counters { instructions, cycles })
+pub fn counted(instructions: u64, cycles: u64) -> Option<RequestCounters> {
+    (cycles > 0).then_some(RequestCounters { instructions, cycles })
 }
 
 /// Opens the counters in the order of [`COUNTER_MAPS`]; in one group, so that both count or neither does.
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn zero_cycles_count_as_not_counted() {
         assert_eq!(counted(5, 0), None);
-        assert_eq!(counted(5, 2), Some(Counters { instructions: 5, cycles: 2 }));
+        assert_eq!(counted(5, 2), Some(RequestCounters { instructions: 5, cycles: 2 }));
     }
 
     #[test]

@@ -10,11 +10,11 @@ use std::sync::atomic::Ordering;
 
 use sidelane_formats::GateWord;
 
-use crate::books::{LaneBooks, LaneStats};
+use crate::books::{LaneAccounting, LaneStats};
 
 /// Counts of threads that look for themselves on one lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GateBooks {
+pub struct GateAccounting {
     /// Naps begun.
     pub naps: u64,
     /// Checks that found the check word set.
@@ -29,7 +29,7 @@ pub struct GateBooks {
     pub promises: u64,
 }
 
-impl GateBooks {
+impl GateAccounting {
     /// Returns the counts of `word`, with the naps that a switch cut short, which the kernel program added to `stats`.
     pub fn read(word: &GateWord, stats: &LaneStats) -> Self {
         let (cut_ns, cut_lc_ns) = stats.cut_naps_ns();
@@ -73,20 +73,20 @@ impl GateBooks {
 const BEYOND_NS_MAX: u64 = 1_000_000;
 
 /// Returns the naps and leave that the threads claim beyond their run time. Batch can write anything there.
-fn beyond_own_time_ns(kernels: &LaneBooks, gate: &GateBooks) -> u64 {
+fn beyond_own_time_ns(kernels: &LaneAccounting, gate: &GateAccounting) -> u64 {
     let own_ns = kernels.batch_ns + kernels.stolen_batch_ns;
     let beyond_ns = gate.napped_ns.saturating_add(gate.lent_lc_ns).saturating_sub(own_ns);
     if beyond_ns > BEYOND_NS_MAX.max(own_ns / 100) { beyond_ns } else { 0 }
 }
 
 /// Returns the kernel's books of a lane, corrected by the gate's. Impossible claims correct nothing.
-pub fn settle(kernels: LaneBooks, gate: GateBooks) -> LaneBooks {
+pub fn settle(kernels: LaneAccounting, gate: GateAccounting) -> LaneAccounting {
     let unbelieved_ns = beyond_own_time_ns(&kernels, &gate);
     if unbelieved_ns > 0 {
-        return LaneBooks { gate, unbelieved_ns, ..kernels };
+        return LaneAccounting { gate, unbelieved_ns, ..kernels };
     }
     let excused_ns = gate.napped_lc_ns + gate.lent_lc_ns;
-    LaneBooks {
+    LaneAccounting {
         batch_ns: kernels.batch_ns.saturating_sub(gate.napped_ns),
         overlap_ns: kernels.overlap_ns.saturating_sub(excused_ns),
         lent_overlap_ns: kernels.lent_overlap_ns + gate.lent_lc_ns,
@@ -101,16 +101,16 @@ mod tests {
 
     #[test]
     fn a_nap_is_neither_batch_nor_overlap_and_lent_time_is_no_leak() {
-        let kernels = LaneBooks { batch_ns: 1_000, overlap_ns: 500, ..LaneBooks::default() };
-        let gate = GateBooks { napped_ns: 600, napped_lc_ns: 400, lent_lc_ns: 90, ..GateBooks::default() };
+        let kernels = LaneAccounting { batch_ns: 1_000, overlap_ns: 500, ..LaneAccounting::default() };
+        let gate = GateAccounting { napped_ns: 600, napped_lc_ns: 400, lent_lc_ns: 90, ..GateAccounting::default() };
         let settled = settle(kernels, gate);
         assert_eq!((settled.batch_ns, settled.overlap_ns, settled.lent_overlap_ns), (400, 10, 90));
     }
 
     #[test]
     fn naps_longer_than_the_booked_time_are_not_believed() {
-        let ran = LaneBooks { batch_ns: 10_000_000, overlap_ns: 5_000_000, ..LaneBooks::default() };
-        let naps = |napped_ns, napped_lc_ns| GateBooks { napped_ns, napped_lc_ns, ..GateBooks::default() };
+        let ran = LaneAccounting { batch_ns: 10_000_000, overlap_ns: 5_000_000, ..LaneAccounting::default() };
+        let naps = |napped_ns, napped_lc_ns| GateAccounting { napped_ns, napped_lc_ns, ..GateAccounting::default() };
         for lie in [naps(12_000_000, 5_000_000), naps(u64::MAX, u64::MAX)] {
             let settled = settle(ran, lie);
             assert_eq!((settled.batch_ns, settled.overlap_ns), (ran.batch_ns, ran.overlap_ns), "{lie:?}");
@@ -122,7 +122,8 @@ mod tests {
 
     #[test]
     fn naps_wrap_as_their_word_does() {
-        let (earlier, now) = (GateBooks { naps: u64::from(u32::MAX), ..Default::default() }, GateBooks::default());
+        let (earlier, now) =
+            (GateAccounting { naps: u64::from(u32::MAX), ..Default::default() }, GateAccounting::default());
         assert_eq!(now.since(&earlier).naps, 1);
     }
 }

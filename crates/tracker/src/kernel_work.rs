@@ -41,17 +41,17 @@ impl KernelWork {
     }
 
     /// Returns what was counted so far, without the present turn.
-    pub(crate) fn read(&self) -> WorkBooks {
+    pub(crate) fn read(&self) -> KernelWorkTimes {
         let [workers_ns, interrupt_threads_ns, kernel_threads_ns, programs_ns] =
             self.beside_ns.each_ref().map(|ns| ns.load(Ordering::Relaxed));
         let interrupts_ns = self.interrupts_ns.load(Ordering::Relaxed);
-        WorkBooks { workers_ns, interrupt_threads_ns, kernel_threads_ns, programs_ns, interrupts_ns }
+        KernelWorkTimes { workers_ns, interrupt_threads_ns, kernel_threads_ns, programs_ns, interrupts_ns }
     }
 }
 
 /// Time on a batch lane beside the service, by the kind of thread that had it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WorkBooks {
+pub struct KernelWorkTimes {
     /// `kworker` threads.
     pub workers_ns: u64,
     /// `ksoftirqd`, and threads of interrupts.
@@ -64,7 +64,7 @@ pub struct WorkBooks {
     pub interrupts_ns: u64,
 }
 
-impl WorkBooks {
+impl KernelWorkTimes {
     /// Returns the time of the kernel, of all kinds.
     pub fn kernel_ns(&self) -> u64 {
         self.workers_ns + self.interrupt_threads_ns + self.kernel_threads_ns + self.interrupts_ns
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn other_programs_are_no_work_of_the_kernel() {
-        let books = WorkBooks {
+        let books = KernelWorkTimes {
             workers_ns: 1,
             interrupt_threads_ns: 10,
             kernel_threads_ns: 100,

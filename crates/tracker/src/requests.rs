@@ -46,7 +46,7 @@ pub fn own_number(number: u64) -> u64 {
 
 /// `struct sidelane_request_account` of `bpf/requests/state.h`.
 #[repr(C)]
-pub struct RequestBooks {
+pub struct RequestAccount {
     finished: AtomicU64,
     dropped: AtomicU64,
     unasked: AtomicU64,
@@ -63,7 +63,7 @@ pub struct RequestBooks {
     reserved: [AtomicU64; 4],
 }
 
-const _: () = assert!(size_of::<RequestBooks>() == 128);
+const _: () = assert!(size_of::<RequestAccount>() == 128);
 
 /// `struct sidelane_request_record` of `bpf/requests/state.h`: a request whose response, or a further part of it, was
 /// sent.
@@ -146,7 +146,7 @@ impl Counts {
 /// The sockets of one service, which are watched as long as this lives.
 pub struct WatchedSockets {
     number: Number,
-    books: MappedArray<RequestBooks>,
+    books: MappedArray<RequestAccount>,
     ports: MappedArray<AtomicU64>,
     listeners: MapHandle,
     listens: Mutex<Listens>,
@@ -176,7 +176,7 @@ impl WatchedSockets {
         Ok(new)
     }
 
-    fn own(&self) -> &RequestBooks {
+    fn own(&self) -> &RequestAccount {
         self.books.get(self.number.get() as usize)
     }
 
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn the_layout_is_the_kernel_programs() {
         assert_layout!(
-            RequestBooks,
+            RequestAccount,
             "sidelane_request_account",
             finished,
             dropped,

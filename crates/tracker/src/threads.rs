@@ -41,14 +41,14 @@ pub struct RequestOfThread {
 
 /// `struct sidelane_request_wakeup` of `bpf/requests/state.h`.
 #[repr(C)]
-struct RequestBell {
+struct RequestWakeup {
     armed: AtomicU64,
-    begins: BellCpus,
-    ends: BellCpus,
+    begins: WakeupCpus,
+    ends: WakeupCpus,
 }
 
 /// One bit a CPU.
-type BellCpus = [AtomicU64; WAKEUP_WORDS];
+type WakeupCpus = [AtomicU64; WAKEUP_WORDS];
 
 const WAKEUP_WORDS: usize = 8;
 
@@ -56,7 +56,7 @@ const WAKEUP_WORDS: usize = 8;
 pub struct ThreadWords {
     number: Number,
     words: MappedArray<ThreadWord>,
-    bells: MappedArray<RequestBell>,
+    bells: MappedArray<RequestWakeup>,
 }
 
 impl ThreadWords {
@@ -92,7 +92,7 @@ impl ThreadWords {
     }
 }
 
-fn set_cpus(words: &BellCpus, cpus: impl IntoIterator<Item = usize>) {
+fn set_cpus(words: &WakeupCpus, cpus: impl IntoIterator<Item = usize>) {
     let mut masks = [0; WAKEUP_WORDS];
     for cpu in cpus.into_iter().filter(|cpu| *cpu < 64 * WAKEUP_WORDS) {
         masks[cpu / 64] |= 1 << (cpu % 64);
@@ -118,6 +118,6 @@ mod tests {
     #[test]
     fn the_layout_is_the_kernel_programs() {
         assert_layout!(ThreadWord, "sidelane_thread_word", tid, service, since_ns, number);
-        assert_layout!(RequestBell, "sidelane_request_wakeup", armed, begins, ends);
+        assert_layout!(RequestWakeup, "sidelane_request_wakeup", armed, begins, ends);
     }
 }

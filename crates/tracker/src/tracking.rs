@@ -13,7 +13,7 @@ use sidelane_host::procfs::{family, have_one_place_each};
 use sidelane_host::service::Service;
 use sidelane_host::topology::Lanes;
 
-use crate::counters::{EventPair, LaneCounters, NoCounters};
+use crate::counters::{CounterError, EventPair, LaneCounters};
 use crate::identities::{Identities, Identity, Number};
 use crate::tracker::error::{TrackerError, bpf};
 use crate::tracker::{Purpose, Tracker};
@@ -28,7 +28,7 @@ pub struct LaneUse {
     /// Whether a lent lane stays lent when a request starts that had to wait.
     pub lends_to_waited: bool,
     /// The counters of its request lanes, if requests are to be counted, or the reason why that is impossible.
-    pub counters: Option<Result<LaneCounters, NoCounters>>,
+    pub counters: Option<Result<LaneCounters, CounterError>>,
 }
 
 impl LaneUse {
@@ -45,7 +45,7 @@ pub struct ServiceTracking {
     lanes: Lanes,
     group: Option<Group>,
     port: Option<u16>,
-    counters: Option<Result<LaneCounters, NoCounters>>,
+    counters: Option<Result<LaneCounters, CounterError>>,
 }
 
 impl ServiceTracking {
@@ -146,7 +146,7 @@ impl ServiceTracking {
     }
 
     /// Returns whether its requests are counted, or why not; `None` if that was not asked for.
-    pub fn counts(&self) -> Option<Result<(), &NoCounters>> {
+    pub fn counts(&self) -> Option<Result<(), &CounterError>> {
         self.counters.as_ref().map(|counters| counters.as_ref().map(|_| ()))
     }
 

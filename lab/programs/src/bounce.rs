@@ -17,7 +17,7 @@ use crate::place;
 
 /// Options of `bounce`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct BounceArgs {
     /// CPU to run on
     #[arg(long)]
     cpu: usize,
@@ -31,7 +31,7 @@ pub struct Args {
 
 /// Prints `ready pid=N partner=N`. Then each line `BOUNCES` on standard input is answered with the
 /// nanoseconds that this number of bounces took.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: &BounceArgs) -> Result<()> {
     place::pin_to(args.cpu)?;
     if args.partner {
         return be_partner(args.work);
@@ -56,7 +56,7 @@ struct Partner {
 }
 
 impl Partner {
-    fn start(args: &Args) -> Result<Self> {
+    fn start(args: &BounceArgs) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("bounce").arg("--partner").args(["--cpu", &args.cpu.to_string(), "--work", &args.work.to_string()]);
         // SAFETY: one async-signal-safe system call between fork and exec.

@@ -22,7 +22,7 @@ use crate::place;
 
 /// Options of `faults`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct FaultsArgs {
     /// CPU to run on
     #[arg(long)]
     cpu: usize,
@@ -36,7 +36,7 @@ pub struct Args {
 
 /// Prints `ready pid=N port=N` and works until its input ends. It listens on that port, by which it can be named, and
 /// answers no request.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: &FaultsArgs) -> Result<()> {
     place::pin_to(args.cpu)?;
     place::wake_on_time()?;
     rustix::io::ioctl_fionbio(stdin(), true).context("the input cannot be read without waiting")?;

@@ -41,7 +41,7 @@ const MERGING: &str = "INSERT INTO documents(documents) VALUES ('optimize');";
 
 /// Options of `index`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct IndexArgs {
     /// Directory to build the index in
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -62,7 +62,7 @@ struct Stamp {
 }
 
 /// Builds the index unless it is there already.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: &IndexArgs) -> Result<()> {
     let corpus = match &args.corpus_dir {
         Some(dir) => Corpus::of_folder(dir)?,
         None => Corpus::of_debian()?,

@@ -49,29 +49,29 @@ mod slow_cpu;
 mod summary;
 mod zipfian;
 
-pub use cli::Command;
+pub use cli::LabCommand;
 
 /// Runs one of the programs.
 ///
 /// # Errors The step that failed.
-pub fn run(command: Command) -> anyhow::Result<()> {
+pub fn run(command: LabCommand) -> anyhow::Result<()> {
     match command {
-        Command::Index(args) => index::run(&args),
-        Command::Queries(args) => queries::run(&args),
-        Command::Serve(args) => serve::run(&args),
-        Command::Kv(args) => kv::run(&args),
-        Command::Load(args) => load::run(&args),
-        Command::ServiceTimes(args) => service_times::run(&args),
-        Command::Batch(args) => batch::run(&args),
-        Command::Pulse(args) => pulse::run(&args),
-        Command::Bounce(args) => bounce::run(&args),
-        Command::Noise(args) => noise::run(&args),
-        Command::EchoServer(args) => echo::server::run(&args),
-        Command::EchoClient(args) => echo::client::run(&args),
-        Command::Plant(args) => plant::run(&args),
-        Command::Ask(args) => plant::ask::run(&args),
-        Command::Faults(args) => faults::run(&args),
-        Command::Sibling(args) => sibling::run(&args),
-        Command::SlowCpu(args) => slow_cpu::run(&args),
+        LabCommand::Index(args) => index::run(&args),
+        LabCommand::Queries(args) => queries::run(&args),
+        LabCommand::Serve(args) => serve::run(&args),
+        LabCommand::Kv(args) => kv::run(&args),
+        LabCommand::Load(args) => load::run(&args),
+        LabCommand::ServiceTimes(args) => service_times::run(&args),
+        LabCommand::Batch(args) => batch::run(&args),
+        LabCommand::Pulse(args) => pulse::run(&args),
+        LabCommand::Bounce(args) => bounce::run(&args),
+        LabCommand::Noise(args) => noise::run(&args),
+        LabCommand::EchoServer(args) => echo::server::run(&args),
+        LabCommand::EchoClient(args) => echo::client::run(&args),
+        LabCommand::Plant(args) => plant::run(&args),
+        LabCommand::Ask(args) => plant::ask::run(&args),
+        LabCommand::Faults(args) => faults::run(&args),
+        LabCommand::Sibling(args) => sibling::run(&args),
+        LabCommand::SlowCpu(args) => slow_cpu::run(&args),
     }
 }

@@ -10,7 +10,7 @@ use crate::sibling::{Pace, PaceArgs};
 
 /// Options of `pulse`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct PulseArgs {
     /// CPU to run on
     #[arg(long)]
     cpu: usize,
@@ -35,7 +35,7 @@ pub struct Args {
 }
 
 /// Prints `ready pid=N` and runs the pulses.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: &PulseArgs) -> Result<()> {
     place::pin_to(args.cpu)?;
     place::wake_on_time()?;
     let sibling = args.pace.find()?;

@@ -23,7 +23,7 @@ use clap::ValueEnum;
 use rusqlite::OptionalExtension;
 
 use crate::rng::Rng;
-use crate::search::{Engine, Index, SearchQuery, Shape};
+use crate::search::{Index, SearchEngine, SearchQuery, Shape};
 
 /// Terms in fewer documents than this are mostly misspellings and identifiers.
 const DOCUMENTS_MIN: u32 = 3;
@@ -63,7 +63,7 @@ const TRIES_MAX: usize = 1000;
 
 /// Options of `queries`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct QueriesArgs {
     /// Index to draw the terms from
     #[arg(long, value_name = "DIR")]
     index: PathBuf,
@@ -91,8 +91,8 @@ enum MixName {
 }
 
 /// Draws the mix and writes it.
-pub fn run(args: &Args) -> Result<()> {
-    let engine = Engine::open(Index::load(&args.index)?)?;
+pub fn run(args: &QueriesArgs) -> Result<()> {
+    let engine = SearchEngine::open(Index::load(&args.index)?)?;
     let mut mix = Mix::new(&engine, args.seed)?;
     let mut text = String::new();
     for _ in 0..args.count {
@@ -107,7 +107,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// Draws queries.
 struct Mix<'a> {
-    engine: &'a Engine,
+    engine: &'a SearchEngine,
     /// Number of documents.
     documents: usize,
     vocabulary: Vec<String>,
@@ -115,7 +115,7 @@ struct Mix<'a> {
 }
 
 impl<'a> Mix<'a> {
-    fn new(engine: &'a Engine, seed: u64) -> Result<Self> {
+    fn new(engine: &'a SearchEngine, seed: u64) -> Result<Self> {
         let vocabulary = vocabulary(engine)?;
         ensure!(
             vocabulary.len() >= STOP_WORDS + OR_TERMS_MAX,
@@ -224,7 +224,7 @@ fn keywords(rng: &mut Rng) -> usize {
 }
 
 /// The terms of the index that queries use, the most common first.
-fn vocabulary(engine: &Engine) -> Result<Vec<String>> {
+fn vocabulary(engine: &SearchEngine) -> Result<Vec<String>> {
     let mut statement =
         engine.database().prepare("SELECT term FROM vocabulary WHERE doc >= ? ORDER BY doc DESC, term")?;
     let terms = statement.query_map([DOCUMENTS_MIN], |row| row.get::<_, String>(0))?;

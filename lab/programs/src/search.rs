@@ -131,20 +131,20 @@ impl Index {
 }
 
 /// A search engine for one thread. Engines share the index and no lock.
-pub struct Engine {
+pub struct SearchEngine {
     database: Connection,
 }
 
-impl Engine {
+impl SearchEngine {
     /// Opens an engine of its own on the index.
-    pub fn open(index: Index) -> Result<Engine> {
+    pub fn open(index: Index) -> Result<SearchEngine> {
         forgo_memory_statistics()?;
         let mut database = Connection::open_in_memory()?;
         database.deserialize_bytes("main", index.0)?;
         database.execute_batch(PREPARATION)?;
         // Reads the schema, so that the first search does not.
         database.prepare(SEARCH).context("the index is damaged; remove its directory and build it again")?;
-        Ok(Engine { database })
+        Ok(SearchEngine { database })
     }
 
     /// The database, for code that reads the index itself.

@@ -8,12 +8,12 @@ use serde::Serialize;
 
 use crate::clock::now_ns;
 use crate::place;
-use crate::search::{Engine, Index, read_queries};
+use crate::search::{Index, SearchEngine, read_queries};
 use crate::summary::{Durations, write_json};
 
 /// Options of `service-times`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct ServiceTimesArgs {
     /// Index to search
     #[arg(long, value_name = "DIR")]
     index: PathBuf,
@@ -39,11 +39,11 @@ struct ServiceTimes {
 }
 
 /// Runs every query once and prints the distribution.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: &ServiceTimesArgs) -> Result<()> {
     if let Some(cpu) = args.cpu {
         place::pin_to(cpu)?;
     }
-    let engine = Engine::open(Index::load(&args.index)?)?;
+    let engine = SearchEngine::open(Index::load(&args.index)?)?;
     let queries = read_queries(&args.queries)?;
     let mut durations = Durations::new();
     for query in &queries {

@@ -26,14 +26,14 @@ use sidelane_host::service::{Service as Tracked, Target};
 use sidelane_host::topology::{Lanes, Topology};
 use sidelane_lanes::batch::BatchClass;
 use sidelane_lanes::gate::Gate;
-use sidelane_lanes::holder::HolderBooks;
+use sidelane_lanes::holder::KeeperCounts;
 use sidelane_lanes::placement::Placement;
 use sidelane_lanes::session::{Session, SessionOptions};
 use sidelane_report::{Check, Interval, ResultFile, Row, Unit};
 use sidelane_rollback::own_threads::keep_off_cpus;
 use sidelane_stats::interval::{of_all, of_median};
-use sidelane_stats::rounds::{Limit, Patience, Turn, numbers_until_decided, until_decided};
-use sidelane_tracker::books::{Books, reaction_figures};
+use sidelane_stats::rounds::{Limit, RoundOptions, Turn, numbers_until_decided, until_decided};
+use sidelane_tracker::books::{Accounting, reaction_figures};
 use sidelane_tracker::histogram::Histogram;
 use sidelane_tracker::tracker::{LaneLending, Purpose};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
@@ -70,7 +70,7 @@ const HOLD_PARTS: u32 = 10;
 const PULSES_PARTS: u32 = 10;
 
 /// Measures everything.
-pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
+pub fn run(lanes: &str, patience: RoundOptions) -> Result<ResultFile> {
     let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
     let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
     let limit = patience.limit(PAIRS_QUICK, PAIRS);
@@ -218,9 +218,9 @@ impl Bench<'_> {
     fn bounce_beside(&self, bouncer: &mut Service, min_idle_ns: u64) -> Result<(f64, u64)> {
         let mut session = self.session(bouncer.ready("partner")?, min_idle_ns)?;
         bounce(bouncer, HELD_BOUNCES / 10)?;
-        let before = session.memory().books();
+        let before = session.memory().accounting();
         let took_ns = bounce(bouncer, HELD_BOUNCES)?;
-        let holds = session.memory().books().since(&before).sum(|lane| lane.lc_summons);
+        let holds = session.memory().accounting().since(&before).sum(|lane| lane.lc_summons);
         session.kill();
         session.end()?;
         Ok((took_ns, holds))
@@ -231,7 +231,7 @@ impl Bench<'_> {
         let busy_us = (LONG_HOLD + Duration::from_secs(3)).as_micros().to_string();
         let (parts, holders) = self.watch_pulse([&busy_us, "1000", "1"], LONG_HOLD, HOLD_PARTS)?;
         let leak_percent = of_all(&parts, |parts| {
-            let sum = |of: &dyn Fn(&Books) -> u64| parts.iter().map(|part| of(part)).sum::<u64>() as f64;
+            let sum = |of: &dyn Fn(&Accounting) -> u64| parts.iter().map(|part| of(part)).sum::<u64>() as f64;
             let lc_ns = sum(&|part| part.lc_ns(&self.pair));
             (lc_ns > 0.0).then(|| sum(&|part| part.sum(|lane| lane.overlap_ns)) * 100.0 / lc_ns)
         });
@@ -251,10 +251,10 @@ impl Bench<'_> {
     /// share of the idle time.
     fn reactions(&self, result: &mut ResultFile) -> Result<[Option<Interval>; 2]> {
         let (parts, _) = self.watch_pulse(["200", "600", "1000000"], PULSES, PULSES_PARTS)?;
-        let median = |figure: &dyn Fn(&Books) -> Option<f64>| of_median(parts.iter().filter_map(figure));
+        let median = |figure: &dyn Fn(&Accounting) -> Option<f64>| of_median(parts.iter().filter_map(figure));
         let overlap_percent = median(&|part| part.overlap_percent(&self.pair));
         let share_percent = median(&|part| part.batch_share_of_idle_percent(&self.pair));
-        let worst = |figure: &dyn Fn(&Books) -> Option<f64>| parts.iter().filter_map(figure).reduce(f64::max);
+        let worst = |figure: &dyn Fn(&Accounting) -> Option<f64>| parts.iter().filter_map(figure).reduce(f64::max);
         let mut figures = vec![
             ("overlap_percent", overlap_percent.map(|overlap| overlap.measured)),
             ("batch_share_of_idle_percent", share_percent.map(|share| share.measured)),
@@ -273,16 +273,16 @@ impl Bench<'_> {
 
     /// Returns the kernel's counts in each of `parts` of `length` with batch beside a pulse, and the holders' counters.
     /// The rhythm is busy and idle microseconds, and the number of pulses.
-    fn watch_pulse(&self, rhythm: [&str; 3], length: Duration, parts: u32) -> Result<(Vec<Books>, HolderBooks)> {
+    fn watch_pulse(&self, rhythm: [&str; 3], length: Duration, parts: u32) -> Result<(Vec<Accounting>, KeeperCounts)> {
         let (cpu, [busy_us, idle_us, count]) = (self.request_lane(), rhythm);
         let options = ["--cpu", &cpu, "--busy-us", busy_us, "--idle-us", idle_us, "--count", count];
         let pulse = self.lab.start(["pulse"].into_iter().chain(options))?;
         let mut session = self.session(pulse.pid(), BorrowConfig::default().min_idle_ns)?;
-        let mut before = session.memory().books();
+        let mut before = session.memory().accounting();
         let mut spent = Vec::new();
         for _ in 0..parts {
             thread::sleep(length / parts);
-            let now = session.memory().books();
+            let now = session.memory().accounting();
             spent.push(now.since(&before));
             before = now;
         }

@@ -10,7 +10,7 @@ use std::net::TcpStream;
 
 use anyhow::{Context, Result, ensure};
 
-use super::subject::{Place, RealServer, tracking};
+use super::subject::{RealServer, ServiceCpus, tracking};
 use sidelane_host::clock::thread_cpu_ns;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::service::Target;
@@ -33,7 +33,7 @@ pub(super) struct Cost {
 /// Repeats the turns until `check` of the cost for requests is decided.
 pub(super) fn measure(
     server: &RealServer,
-    place: Place,
+    place: ServiceCpus,
     limit: Limit,
     check: impl Fn(&[f64]) -> Check,
 ) -> Result<Cost> {

@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 
 use super::request_cost;
-use super::subject::{DESIGNS, Place, Real, RealServer, echo, seen_during};
+use super::subject::{DESIGNS, Real, RealServer, ServiceCpus, echo, seen_during};
 use crate::experiment::comparison::finish;
 use crate::note::LabNote;
 use crate::programs::Lab;
@@ -24,7 +24,7 @@ use sidelane_host::topology::{PairKind, Topology};
 use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_requests::{Times, Window, can_track};
 use sidelane_stats::interval::{of_all, of_median};
-use sidelane_stats::rounds::{Limit, Patience, Turn, until_decided};
+use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
 
 const RATE_PER_S: f64 = 5_000.0;
 const NEAR_NS: u64 = 20_000;
@@ -40,14 +40,14 @@ const PAIRS_QUICK: Limit = Limit { first: 11, rounds: 44, time: Duration::from_s
 
 struct Bench {
     lab: Lab,
-    place: Place,
+    place: ServiceCpus,
     seconds: f64,
     loads: Limit,
     pairs: Limit,
 }
 
 /// Measures everything.
-pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
+pub fn run(lanes: &str, patience: RoundOptions) -> Result<ResultFile> {
     can_track()?;
     let place = place(lanes)?;
     let seconds = if patience.quick { 0.3 } else { 1.0 };
@@ -70,11 +70,11 @@ pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
 }
 
 /// Places service and client on the CPUs of the lane pair.
-fn place(lanes: &str) -> Result<Place> {
+fn place(lanes: &str) -> Result<ServiceCpus> {
     let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
     let server_cpu = pair.request_lanes.iter().next().context("no request lane")?;
     let client_cpu = pair.batch.first().context("no batch lane")?.cpu;
-    Ok(Place { server_cpu, client_cpu })
+    Ok(ServiceCpus { server_cpu, client_cpu })
 }
 
 /// The observed requests of an echo server in one round, beside its own record.

@@ -26,7 +26,7 @@ pub const DESIGNS: [&str; 3] = ["event-loop", "thread-per-connection", "pool"];
 
 /// CPUs of service and client.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct ServiceCpus {
     /// The service's CPU.
     pub server_cpu: u32,
     /// The client's CPU.
@@ -35,7 +35,7 @@ pub struct Place {
 
 /// Observes a service's requests while `load` runs. Records stay in the kernel until then: no more
 /// than 40 000 requests.
-pub fn seen_during(pid: u32, place: Place, load: impl FnOnce() -> Result<()>) -> Result<(Vec<Request>, Window)> {
+pub fn seen_during(pid: u32, place: ServiceCpus, load: impl FnOnce() -> Result<()>) -> Result<(Vec<Request>, Window)> {
     let tracking = tracking(pid, place, true)?;
     let mut requests = Requests::track(&tracking, &format!("pid:{pid}"), &Target::Pid(pid).find()?.pids)?;
     tracking.tracker().attach()?;
@@ -47,7 +47,7 @@ pub fn seen_during(pid: u32, place: Place, load: impl FnOnce() -> Result<()>) ->
 }
 
 /// A tracker for the service `pid`, beside which no batch runs.
-pub fn tracking(pid: u32, place: Place, requests: bool) -> Result<ServiceTracking> {
+pub fn tracking(pid: u32, place: ServiceCpus, requests: bool) -> Result<ServiceTracking> {
     let lanes = Lanes::only_watched([place.server_cpu].into_iter().collect());
     let service: Tracked = Target::Pid(pid).find()?;
     Ok(ServiceTracking::alone(&service, &lanes, LaneUse::default(), Purpose::Watch { requests })?)
@@ -55,7 +55,14 @@ pub fn tracking(pid: u32, place: Place, requests: bool) -> Result<ServiceTrackin
 
 /// Runs an echo server under its client's load, and compares the observed requests with the
 /// server's record.
-pub fn echo(lab: &Lab, design: &str, ip: &str, place: Place, rate: f64, seconds: f64) -> Result<(Agreement, Window)> {
+pub fn echo(
+    lab: &Lab,
+    design: &str,
+    ip: &str,
+    place: ServiceCpus,
+    rate: f64,
+    seconds: f64,
+) -> Result<(Agreement, Window)> {
     let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
     let journal = scratch.path().join("journal");
     let mut server = start_echo(lab, design, ip, place, &journal)?;
@@ -71,7 +78,7 @@ pub fn echo(lab: &Lab, design: &str, ip: &str, place: Place, rate: f64, seconds:
     Ok((compare(&read_journal(&journal)?, &seen), window))
 }
 
-fn start_echo(lab: &Lab, design: &str, ip: &str, place: Place, journal: &Path) -> Result<Service> {
+fn start_echo(lab: &Lab, design: &str, ip: &str, place: ServiceCpus, journal: &Path) -> Result<Service> {
     let cpu = place.server_cpu.to_string();
     let options = ["echo-server", "--design", design, "--ip", ip, "--cpu", &cpu, "--fifo", SERVER_PRIORITY, "--log"];
     lab.start(options.map(AsRef::as_ref).into_iter().chain([journal.as_os_str()]))
@@ -128,7 +135,7 @@ pub struct RealServer {
 
 impl RealServer {
     /// Starts the server on its CPU and waits until it listens.
-    pub fn start(kind: Real, place: Place) -> Result<Self> {
+    pub fn start(kind: Real, place: ServiceCpus) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let mut command = Command::new("taskset");
         command.args(["-c", &place.server_cpu.to_string(), kind.program()]).args(kind.arguments(port));
@@ -156,7 +163,7 @@ impl RealServer {
     }
 
     /// Sends the server a whole load; returns the client's measurements.
-    pub fn load(&self, lab: &Lab, place: Place, rate: f64, seconds: f64) -> Result<Value> {
+    pub fn load(&self, lab: &Lab, place: ServiceCpus, rate: f64, seconds: f64) -> Result<Value> {
         let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
         let json: PathBuf = scratch.path().join("load.json");
         let (cpu, rate, seconds) = (place.client_cpu.to_string(), rate.to_string(), seconds.to_string());

@@ -8,11 +8,11 @@ use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
 /// The folder in which programs are built and run.
-pub struct Workshop {
+pub struct CBuild {
     dir: TempDir,
 }
 
-impl Workshop {
+impl CBuild {
     /// A directory with these sources, each at its path.
     pub fn open(sources: &[(&str, &str)]) -> Result<Self> {
         let dir = tempfile::tempdir().context("cannot make a directory for programs")?;

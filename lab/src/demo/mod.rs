@@ -17,23 +17,23 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::experiment::comparison::finish;
+use crate::experiment::fixture::Fixture;
 use crate::experiment::learn::Experience;
 use crate::experiment::load::{Rhythm, Shape};
-use crate::experiment::place::Place;
+use crate::experiment::place::ExperimentCpus;
 use crate::experiment::run::{Figures, Task};
 use crate::experiment::setting::Setting;
 use crate::experiment::sibling::Carrier;
-use crate::experiment::stage::Stage;
 use crate::experiment::{batch, run, search};
 use sidelane_report::terminal::eprint_fitted;
 use sidelane_report::{ResultFile, html};
-use sidelane_stats::rounds::{Limit, Patience, Turn, until_decided};
+use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
 
 /// The options of `sidelane-lab demo`.
 #[derive(Clone, Debug)]
 pub struct DemoOptions {
     /// Whether rounds are fewer and shorter, and the limit of rounds.
-    pub patience: Patience,
+    pub patience: RoundOptions,
     /// `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
     /// Share of the request lane that the load keeps busy.
@@ -72,7 +72,7 @@ struct Pace {
 }
 
 impl Pace {
-    fn of(patience: Patience) -> Self {
+    fn of(patience: RoundOptions) -> Self {
         let limit = |first, rounds, time_s| Limit { first, rounds, time: Duration::from_secs(time_s) };
         let (run_ms, batch_alone_ms) = if patience.quick { (1_500, 300) } else { (4_000, 500) };
         Self {
@@ -95,20 +95,20 @@ struct Run {
 pub fn run(options: &DemoOptions) -> Result<ResultFile> {
     let pace = Pace::of(options.patience);
     eprint_fitted("sidelane: building the search index, if it is not there yet");
-    let stage = search::stage(Place::choose(options.lanes.as_deref())?, options.sibling, &options.cache)?;
-    let lanes = stage.beside()?.lanes;
+    let fixture = search::fixture(ExperimentCpus::choose(options.lanes.as_deref())?, options.sibling, &options.cache)?;
+    let lanes = fixture.beside()?.lanes;
     let mut runs = Vec::new();
-    let round = |runs: &mut Vec<Run>, turn: Turn<'_>| take_round(options, &stage, pace, turn, runs);
+    let round = |runs: &mut Vec<Run>, turn: Turn<'_>| take_round(options, &fixture, pace, turn, runs);
     let rounds = until_decided("demo", pace.limit, &mut runs, round, |runs| verdict::checks(runs, &lanes))?;
-    let mut result = verdict::judge(options, &stage, pace, &runs, &lanes);
+    let mut result = verdict::judge(options, &fixture, pace, &runs, &lanes);
     finish(&mut result, options.patience, rounds);
     write(options, &result)?;
     Ok(result)
 }
 
-fn take_round(options: &DemoOptions, stage: &Stage, pace: Pace, turn: Turn<'_>, runs: &mut Vec<Run>) -> Result<()> {
+fn take_round(options: &DemoOptions, fixture: &Fixture, pace: Pace, turn: Turn<'_>, runs: &mut Vec<Run>) -> Result<()> {
     turn.bar.set_message("batch alone");
-    let task = task(options, stage, pace, turn.round)?;
+    let task = task(options, fixture, pace, turn.round)?;
     for setting in settings::in_order_of(turn.round) {
         turn.bar.set_message(setting.title);
         runs.push(Run { round: turn.round, setting, figures: run::run(task, &setting)? });
@@ -117,12 +117,17 @@ fn take_round(options: &DemoOptions, stage: &Stage, pace: Pace, turn: Turn<'_>, 
 }
 
 /// The task of all settings of a round: the same requests at the same times.
-fn task<'stage>(options: &'stage DemoOptions, stage: &'stage Stage, pace: Pace, round: u64) -> Result<Task<'stage>> {
-    let rate_per_s = stage.rate_per_s(options.load);
+fn task<'fixture>(
+    options: &'fixture DemoOptions,
+    fixture: &'fixture Fixture,
+    pace: Pace,
+    round: u64,
+) -> Result<Task<'fixture>> {
+    let rate_per_s = fixture.rate_per_s(options.load);
     let rhythm = Rhythm { rate_per_s, run: pace.run, warm_up: pace.warm_up, seed: round + 1, shape: Shape::Steady };
-    let batch_alone_per_s = batch::alone_per_s(stage, &options.batch, pace.batch_alone, round)?;
+    let batch_alone_per_s = batch::alone_per_s(fixture, &options.batch, pace.batch_alone, round)?;
     Ok(Task {
-        stage,
+        fixture,
         rhythm,
         batch: &options.batch,
         batch_alone_per_s,

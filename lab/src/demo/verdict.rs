@@ -5,17 +5,17 @@ use std::collections::BTreeSet;
 use serde_json::{Map, json};
 
 use super::{DemoOptions, Pace, Run, settings};
+use crate::experiment::fixture::Fixture;
 use crate::experiment::run::BesideFigures;
 use crate::experiment::setting::Setting;
 use crate::experiment::sibling::Sibling;
-use crate::experiment::stage::Stage;
 use crate::note::LabNote;
 use sidelane_diagnostics::machine;
 use sidelane_diagnostics::note::{Note, written};
 use sidelane_host::median::median;
 use sidelane_host::topology::{Lanes, PairKind};
 use sidelane_report::{Check, Curve, ResultFile, Row, Unit, finding};
-use sidelane_requests::at_socket::AtSocket;
+use sidelane_requests::at_socket::SocketTimes;
 use sidelane_requests::can_track;
 use sidelane_stats::interval::{of_all, of_median};
 use sidelane_tracker::books::reaction_figures;
@@ -31,12 +31,12 @@ const SHARE_OF_IDLE_LIMIT_PERCENT: f64 = 90.0;
 const P99_OVER_ALONE_LIMIT: f64 = 1.05;
 
 /// Makes the result.
-pub(super) fn judge(options: &DemoOptions, stage: &Stage, pace: Pace, runs: &[Run], lanes: &Lanes) -> ResultFile {
-    let mut result = ResultFile::new(machine::describe(lanes.kind), describe(options, stage, pace, runs, lanes));
+pub(super) fn judge(options: &DemoOptions, fixture: &Fixture, pace: Pace, runs: &[Run], lanes: &Lanes) -> ResultFile {
+    let mut result = ResultFile::new(machine::describe(lanes.kind), describe(options, fixture, pace, runs, lanes));
     let settings = settings::all();
     result.rows = settings.iter().map(|setting| row(*setting, runs, lanes)).collect();
     result.checks = checks(runs, lanes);
-    result.notes = written(&notes(stage, runs, lanes));
+    result.notes = written(&notes(fixture, runs, lanes));
     result.curves = settings.iter().filter_map(|setting| curve(*setting, runs)).collect();
     result.timelines = runs.iter().filter_map(|run| run.figures.beside.as_ref()?.timeline.clone()).collect();
     result.settings.insert("finding".into(), finding::of_sharing(&result, "search").into());
@@ -46,19 +46,19 @@ pub(super) fn judge(options: &DemoOptions, stage: &Stage, pace: Pace, runs: &[Ru
 
 fn describe(
     options: &DemoOptions,
-    stage: &Stage,
+    fixture: &Fixture,
     pace: Pace,
     runs: &[Run],
     lanes: &Lanes,
 ) -> Map<String, serde_json::Value> {
     let settings = json!({
         "title": "Sidelane demo: full-text search beside batch work",
-        "explanation": explanation(stage, lanes),
-        "lanes": stage.place.lanes(),
-        "sibling": stage.sibling.as_ref().map(Sibling::title),
+        "explanation": explanation(fixture, lanes),
+        "lanes": fixture.place.lanes(),
+        "sibling": fixture.sibling.as_ref().map(Sibling::title),
         "load_percent": options.load * 100.0,
-        "rate_per_s": stage.rate_per_s(options.load),
-        "mean_service_us": stage.mean_service_us,
+        "rate_per_s": fixture.rate_per_s(options.load),
+        "mean_service_us": fixture.mean_service_us,
         "batch": options.batch,
         "rounds_count": of(runs, Setting::ALONE).count(),
         "rounds_limit_count": pace.limit.rounds,
@@ -68,50 +68,50 @@ fn describe(
     settings.as_object().cloned().unwrap_or_default()
 }
 
-fn explanation(stage: &Stage, lanes: &Lanes) -> Vec<String> {
+fn explanation(fixture: &Fixture, lanes: &Lanes) -> Vec<String> {
     let what = "One thread serves full-text searches over real English text on the request lane; a batch job wants \
                 the other lane of the pair. An open-loop client sends requests at random times, and counts each \
                 latency from the moment it should have been sent."
         .to_owned();
-    let pair = match (lanes.kind, &stage.sibling) {
-        (_, Some(sibling)) => sibling.explanation(&stage.place.lanes()),
+    let pair = match (lanes.kind, &fixture.sibling) {
+        (_, Some(sibling)) => sibling.explanation(&fixture.place.lanes()),
         (PairKind::Smt, None) => format!(
             "CPUs {} are two lanes of one core (SMT siblings): whatever batch does beside a request takes execution \
              resources from it.",
-            stage.place.lanes()
+            fixture.place.lanes()
         ),
         (PairKind::Declared, None) => format!(
             "CPUs {} are declared to be a pair: they are not known to share a core. Real here are the service, \
              the load, the batch job, the kernel's accounting, the reactions, the overlap and batch's share of the \
              idle time. Not real is the harm: batch on another core slows a request little, so unmanaged batch \
              looks better in latency than it would on SMT lanes. Its overlap shows what it would do there.",
-            stage.place.lanes()
+            fixture.place.lanes()
         ),
     };
-    [what, pair].into_iter().chain(judged_from(stage)).collect()
+    [what, pair].into_iter().chain(judged_from(fixture)).collect()
 }
 
 /// A note if the judged latencies are not the client's.
-fn judged_from(stage: &Stage) -> Option<String> {
+fn judged_from(fixture: &Fixture) -> Option<String> {
     let words = "The client has no CPU of its own here and is in the way of what it measures. So p99 over alone and \
                  the curves are of the time from a request's arrival at the service's socket to its response (socket \
                  p50 and p99), which all settings, the service alone too, are watched for alike; p50, p99 and max are \
                  the client's.";
-    (stage.place.client_on_batch_lane() && can_track().is_ok()).then(|| words.to_owned())
+    (fixture.place.client_on_batch_lane() && can_track().is_ok()).then(|| words.to_owned())
 }
 
-fn notes(stage: &Stage, runs: &[Run], lanes: &Lanes) -> BTreeSet<Note> {
+fn notes(fixture: &Fixture, runs: &[Run], lanes: &Lanes) -> BTreeSet<Note> {
     let most = |figure: fn(&Run) -> f64| runs.iter().map(figure).fold(0.0, f64::max).round() as u64;
     let mut notes = BTreeSet::new();
     if lanes.kind == PairKind::Declared {
         notes.insert(LabNote::DeclaredPair.into());
     }
-    notes.extend(stage.sibling.as_ref().map(Sibling::note).map(Note::from));
-    if stage.place.client_on_batch_lane() {
+    notes.extend(fixture.sibling.as_ref().map(Sibling::note).map(Note::from));
+    if fixture.place.client_on_batch_lane() {
         let percent = most(|run| run.figures.latencies.cpu_percent);
         notes.insert(LabNote::ClientOnBatchLane { service: SERVICE, percent }.into());
     }
-    if stage.place.client_on_batch_lane() && of(runs, Setting::ALONE).any(|run| run.figures.at_socket.is_none()) {
+    if fixture.place.client_on_batch_lane() && of(runs, Setting::ALONE).any(|run| run.figures.at_socket.is_none()) {
         notes.insert(LabNote::SocketsUnseen.into());
     }
     notes.extend(beside(runs, Setting::borrow_idle()).flat_map(|figures| figures.notes.iter().cloned()));
@@ -136,7 +136,7 @@ fn row(setting: Setting, runs: &[Run], lanes: &Lanes) -> Row {
     let latency = |figure: fn(&Run) -> f64| median(of(runs, setting).map(figure));
     row.put("p50_us", latency(|run| run.figures.latencies.p50_us));
     row.put("p99_us", latency(|run| run.figures.latencies.p99_us));
-    let at_socket = |figure: fn(&AtSocket) -> f64| {
+    let at_socket = |figure: fn(&SocketTimes) -> f64| {
         median(of(runs, setting).filter_map(|run| run.figures.at_socket.as_ref()).map(figure))
     };
     row.put("socket_p50_us", at_socket(|seen| seen.p50_us));
@@ -175,7 +175,7 @@ fn put_reactions<'a>(row: &mut Row, figures: impl Iterator<Item = &'a BesideFigu
     for (key, value) in reaction_figures(&off, &on) {
         row.put(key, value);
     }
-    let per_s = |summons: fn(&sidelane_tracker::books::LaneBooks) -> u64| {
+    let per_s = |summons: fn(&sidelane_tracker::books::LaneAccounting) -> u64| {
         median(figures.clone().map(|figures| figures.books.sum(summons) as f64 * 1e9 / figures.books.at_ns as f64))
     };
     row.put("holds_per_s", per_s(|lane| lane.summons));

@@ -8,25 +8,25 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
+use super::fixture::Fixture;
 use super::sibling::Sibling;
-use super::stage::Stage;
 use sidelane_host::priority::with_this_thread_on;
 use sidelane_rollback::own_threads::keep_off_cpus;
 
 /// The command of the batch kernel `kernel`.
-pub(super) fn command(stage: &Stage, kernel: &str, counter: &Path) -> Vec<OsString> {
-    let words = [stage.lab.path(), "batch".as_ref(), kernel.as_ref(), "--counter".as_ref(), counter.as_os_str()];
-    let sibling = stage.sibling.iter().flat_map(Sibling::options).map(OsString::from);
+pub(super) fn command(fixture: &Fixture, kernel: &str, counter: &Path) -> Vec<OsString> {
+    let words = [fixture.lab.path(), "batch".as_ref(), kernel.as_ref(), "--counter".as_ref(), counter.as_os_str()];
+    let sibling = fixture.sibling.iter().flat_map(Sibling::options).map(OsString::from);
     words.map(OsString::from).into_iter().chain(sibling).collect()
 }
 
 /// How fast batch is with the lane to itself and the service idle, in units of work a second.
-pub fn alone_per_s(stage: &Stage, kernel: &str, length: Duration, round: u64) -> Result<f64> {
-    let counter = stage.counter(&format!("{kernel}-alone-{round}"));
-    let command = command(stage, kernel, &counter);
-    let mut pinned = stage.lab.command(&command[1..]);
-    keep_off_cpus(&stage.beside()?.lanes.request_lanes).context("cannot leave the request lanes")?;
-    let mut child = with_this_thread_on(&[stage.place.batch], || pinned.spawn())?.context("cannot start batch")?;
+pub fn alone_per_s(fixture: &Fixture, kernel: &str, length: Duration, round: u64) -> Result<f64> {
+    let counter = fixture.counter(&format!("{kernel}-alone-{round}"));
+    let command = command(fixture, kernel, &counter);
+    let mut pinned = fixture.lab.command(&command[1..]);
+    keep_off_cpus(&fixture.beside()?.lanes.request_lanes).context("cannot leave the request lanes")?;
+    let mut child = with_this_thread_on(&[fixture.place.batch], || pinned.spawn())?.context("cannot start batch")?;
     wait_for_work(&counter)?;
     let (began, done) = (Instant::now(), work_done(&counter));
     thread::sleep(length);

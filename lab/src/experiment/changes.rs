@@ -63,7 +63,7 @@ impl Changes {
     }
 
     /// Returns the recorded changes, up to the first one that is being written.
-    pub(super) fn seen(&self) -> impl Iterator<Item = Change> {
+    pub(super) fn recorded(&self) -> impl Iterator<Item = Change> {
         let whole = self.records.iter().map(|record| (record.at_ns.load(Ordering::Acquire), record));
         whole.take_while(|(at_ns, _)| *at_ns != 0).map(|(at_ns, record)| Change {
             at_ns,

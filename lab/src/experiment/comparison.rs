@@ -14,7 +14,7 @@ use sidelane_host::median::median;
 use sidelane_host::topology::PairKind;
 use sidelane_report::chart::Multiples;
 use sidelane_report::{Check, ResultFile, Row};
-use sidelane_stats::rounds::{Limit, Patience, Turn, until_decided};
+use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
 
 /// A comparison: variants `V`, of which figures `F` are measured, in turns `T`. A turn is the part of a round that
 /// shares programs that are started once; mostly it is a variant.
@@ -134,7 +134,7 @@ pub struct Report {
 
 impl Report {
     /// The file of the result, on lanes of this kind. `rounds` is how many there were at most.
-    pub fn result(self, kind: PairKind, patience: Patience, rounds: u64) -> ResultFile {
+    pub fn result(self, kind: PairKind, patience: RoundOptions, rounds: u64) -> ResultFile {
         let mut result = ResultFile::new(machine::describe(kind), self.settings);
         (result.rows, result.checks, result.multiples, result.notes) =
             (self.rows, self.checks, self.multiples, self.notes);
@@ -144,7 +144,7 @@ impl Report {
 }
 
 /// Adds what is known at the end alone: the time stolen by the host, and what would decide an undecided check.
-pub fn finish(result: &mut ResultFile, patience: Patience, rounds: u64) {
+pub fn finish(result: &mut ResultFile, patience: RoundOptions, rounds: u64) {
     machine::note_stolen(&mut result.machine);
     patience.advise(result, rounds);
 }

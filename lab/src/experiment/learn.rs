@@ -11,18 +11,18 @@ use anyhow::Result;
 use sidelane_policy::borrow::contention_cost::ContentionCostEstimate;
 use sidelane_policy::borrow::{Budget, Lending, PolicyKind};
 
-use super::load::{Load, Rhythm};
+use super::load::{Rhythm, RunningClient};
 use super::run::{SUPERVISE_EVERY, Task};
 use super::setting::Setting;
 use crate::note::LabNote;
-use sidelane_lanes::lending_limits::Learned;
+use sidelane_lanes::lending_limits::LearnedLimits;
 use sidelane_lanes::session::Session;
 
 /// Knowledge of a session about the service at its start, and its time to learn more.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Experience {
     /// From another session with the same service and batch.
-    pub taken_over: Option<Learned>,
+    pub taken_over: Option<LearnedLimits>,
     /// The longest time of load before the run goes on.
     pub learning: Duration,
 }
@@ -48,7 +48,7 @@ pub(super) fn learn(task: Task<'_>, setting: &Setting, session: &mut Session) ->
             return Ok((!learning.is_zero()).then(|| unlearned(setting, learning, session.learned())));
         }
         let rhythm = Rhythm { run: PIECE, warm_up: Duration::ZERO, seed: SEED + piece, ..task.rhythm };
-        let load = Load::start(task.stage, rhythm)?;
+        let load = RunningClient::start(task.fixture, rhythm)?;
         while !load.wait(SUPERVISE_EVERY)? {
             session.supervise()?;
         }
@@ -64,14 +64,14 @@ fn is_learning(lending: &Lending) -> bool {
     learns && lending.budget != Budget::Given(0)
 }
 
-fn has_learned(policy: PolicyKind, learned: &Learned) -> bool {
+fn has_learned(policy: PolicyKind, learned: &LearnedLimits) -> bool {
     match policy.needs_contention_cost() {
         true => learned.contention_cost().is_some_and(|contention_cost| contention_cost.margin() <= MARGIN),
         false => learned.requests >= REQUESTS_MIN,
     }
 }
 
-fn unlearned(setting: &Setting, learning: Duration, learned: Option<Learned>) -> LabNote {
+fn unlearned(setting: &Setting, learning: Duration, learned: Option<LearnedLimits>) -> LabNote {
     let (setting, load_s) = (setting.title, learning.as_secs());
     let percent = |part: f64| (100.0 * part).round() as i64;
     match learned.and_then(|learned| learned.contention_cost()) {

@@ -11,7 +11,7 @@ use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::Deserialize;
 
-use super::stage::Stage;
+use super::fixture::Fixture;
 use sidelane_report::Percentile;
 
 /// When requests come.
@@ -102,19 +102,19 @@ pub struct Window {
 }
 
 /// A client at work.
-pub struct Load {
+pub struct RunningClient {
     child: Child,
     ended: OwnedFd,
     json: PathBuf,
 }
 
-impl Load {
+impl RunningClient {
     /// Starts asking.
-    pub fn start(stage: &Stage, rhythm: Rhythm) -> Result<Self> {
-        let json = stage.scratch.path().join("latencies.json");
-        let target = format!("127.0.0.1:{}", stage.port);
-        let mut command = stage.lab.command(["load", "--target", &target]);
-        command.args(rhythm.options()).args(&stage.questions).args(stage.place.client_options());
+    pub fn start(fixture: &Fixture, rhythm: Rhythm) -> Result<Self> {
+        let json = fixture.scratch.path().join("latencies.json");
+        let target = format!("127.0.0.1:{}", fixture.port);
+        let mut command = fixture.lab.command(["load", "--target", &target]);
+        command.args(rhythm.options()).args(&fixture.questions).args(fixture.place.client_options());
         command.arg("--json").arg(&json).stderr(Stdio::piped());
         let child = command.spawn().context("cannot start the client")?;
         let pid = Pid::from_child(&child);

@@ -3,7 +3,7 @@
 //!
 //! - `comparison`: the skeleton of experiments: variants take turns in rounds until each claim is decided
 //! - `place`: the lanes, and the client's CPU
-//! - `stage`: a service that is ready for requests; `search` and `store` start one
+//! - `fixture`: a service that is ready for requests; `search` and `store` start one
 //! - `load`: the client
 //! - `sibling`: a core whose lanes slow each other, if the machine has none
 //! - `slow_cpu`: a little core, if the machine has none
@@ -19,6 +19,7 @@ pub mod batch;
 mod changes;
 pub mod comparison;
 pub mod containers;
+pub mod fixture;
 pub mod learn;
 pub mod load;
 pub mod place;
@@ -28,6 +29,5 @@ pub mod setting;
 pub mod sibling;
 pub mod slow_cpu;
 pub mod socket;
-pub mod stage;
 pub mod store;
 mod timeline;

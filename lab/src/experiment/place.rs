@@ -12,7 +12,7 @@ const CLIENT_PRIORITY: &str = "80";
 
 /// A lane pair and the client's CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ExperimentCpus {
     /// The service's lane.
     pub request: u32,
     /// The lane that is lent to batch.
@@ -23,7 +23,7 @@ pub struct Place {
     pub kind: PairKind,
 }
 
-impl Place {
+impl ExperimentCpus {
     /// The pair asked for, or the first two siblings, or CPUs 0 and 1.
     pub fn choose(spec: Option<&str>) -> Result<Self> {
         let topology = Topology::read(Path::new("/sys"))?;

@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::batch::{command, wait_for_work, work_done};
+use super::fixture::Fixture;
 use super::learn::{self, Experience};
-use super::load::{Latencies, Load, Rhythm};
+use super::load::{Latencies, Rhythm, RunningClient};
 use super::setting::{BatchMode, Setting};
-use super::stage::Stage;
 use super::timeline;
 use sidelane_diagnostics::note::Note;
 use sidelane_lanes::gate::Gate;
-use sidelane_lanes::lending_limits::Learned;
+use sidelane_lanes::lending_limits::LearnedLimits;
 use sidelane_lanes::session::{Session, SessionOptions};
 use sidelane_report::{Percentile, Timeline};
-use sidelane_requests::at_socket::AtSocket;
-use sidelane_tracker::books::Books;
+use sidelane_requests::at_socket::SocketTimes;
+use sidelane_tracker::books::Accounting;
 
 /// How much of a run the timeline shows.
 const TIMELINE: Duration = Duration::from_millis(60);
@@ -27,13 +27,13 @@ pub(super) const SUPERVISE_EVERY: Duration = Duration::from_millis(100);
 
 /// The subject of a run.
 #[derive(Clone, Copy)]
-pub struct Task<'stage> {
+pub struct Task<'fixture> {
     /// The service.
-    pub stage: &'stage Stage,
+    pub fixture: &'fixture Fixture,
     /// When it is asked.
     pub rhythm: Rhythm,
     /// The batch kernel.
-    pub batch: &'stage str,
+    pub batch: &'fixture str,
     /// How fast batch is with the lane to itself.
     pub batch_alone_per_s: f64,
     /// Record a timeline too.
@@ -48,7 +48,7 @@ pub struct Figures {
     /// Latencies of the client.
     pub latencies: Latencies,
     /// Figures at the service's sockets, if the client has no CPU of its own.
-    pub at_socket: Option<AtSocket>,
+    pub at_socket: Option<SocketTimes>,
     /// CPU time of the service ÷ the length of the run.
     pub lc_utilisation: f64,
     /// Nothing of these where batch did not run.
@@ -81,13 +81,13 @@ impl Figures {
 #[derive(Clone, Debug)]
 pub struct BesideFigures {
     /// The books of the time in which the load ran.
-    pub books: Books,
+    pub books: Accounting,
     /// Batch's work a second ÷ the same with the lane to itself.
     pub batch_work_ratio: f64,
     /// Threads on the lanes, if that was wanted.
     pub timeline: Option<Timeline>,
     /// Knowledge of the session about the service at the end, if lanes were lent.
-    pub learned: Option<Learned>,
+    pub learned: Option<LearnedLimits>,
     /// Notes on degradations.
     pub notes: Vec<Note>,
 }
@@ -101,20 +101,20 @@ pub fn run(task: Task<'_>, setting: &Setting) -> Result<Figures> {
 }
 
 fn run_alone(task: Task<'_>) -> Result<Figures> {
-    task.stage.begin_at_sockets()?;
-    let watch = Watch::start(task.stage)?;
-    let load = Load::start(task.stage, task.rhythm)?;
+    task.fixture.begin_at_sockets()?;
+    let watch = Watch::start(task.fixture)?;
+    let load = RunningClient::start(task.fixture, task.rhythm)?;
     while !load.wait(SUPERVISE_EVERY)? {
-        task.stage.drain_sockets()?;
+        task.fixture.drain_sockets()?;
     }
     let lc_utilisation = watch.utilisation()?;
-    let at_socket = task.stage.at_socket(task.rhythm)?;
+    let at_socket = task.fixture.at_socket(task.rhythm)?;
     Ok(Figures { latencies: load.finish()?, at_socket, lc_utilisation, beside: None })
 }
 
 fn run_beside(task: Task<'_>, setting: &Setting, mode: BatchMode) -> Result<Figures> {
-    let stage = task.stage;
-    let counter = stage.counter(&format!("{}-{}", task.batch, setting.name));
+    let fixture = task.fixture;
+    let counter = fixture.counter(&format!("{}-{}", task.batch, setting.name));
     let _ = std::fs::remove_file(&counter);
     let options = SessionOptions {
         class: mode.class,
@@ -125,7 +125,7 @@ fn run_beside(task: Task<'_>, setting: &Setting, mode: BatchMode) -> Result<Figu
         quiet: false,
         allow_realtime: false,
     };
-    let mut session = Session::start(vec![stage.beside()?], &command(stage, task.batch, &counter), options)?;
+    let mut session = Session::start(vec![fixture.beside()?], &command(fixture, task.batch, &counter), options)?;
     let measured = measure(task, setting, &mut session, &counter);
     session.kill();
     let outcome = session.end()?;
@@ -139,22 +139,22 @@ fn run_beside(task: Task<'_>, setting: &Setting, mode: BatchMode) -> Result<Figu
 fn measure(task: Task<'_>, setting: &Setting, session: &mut Session, counter: &Path) -> Result<Figures> {
     wait_for_work(counter)?;
     let unlearned = learn::learn(task, setting, session)?;
-    task.stage.begin_at_sockets()?;
-    let load = Load::start(task.stage, task.rhythm)?;
-    let watch = Watch::start(task.stage)?;
-    let (before, done) = (session.memory().books(), work_done(counter));
+    task.fixture.begin_at_sockets()?;
+    let load = RunningClient::start(task.fixture, task.rhythm)?;
+    let watch = Watch::start(task.fixture)?;
+    let (before, done) = (session.memory().accounting(), work_done(counter));
     let timeline = draw(task, setting, session)?;
     while !load.wait(SUPERVISE_EVERY)? {
         session.supervise()?;
-        task.stage.drain_sockets()?;
+        task.fixture.drain_sockets()?;
     }
-    let books = session.memory().books().since(&before);
+    let books = session.memory().accounting().since(&before);
     let lc_utilisation = watch.utilisation()?;
     let work_per_s = (work_done(counter) - done) as f64 / watch.began.elapsed().as_secs_f64();
     let batch_work_ratio = work_per_s / task.batch_alone_per_s;
     let (learned, notes) = (session.learned(), unlearned.into_iter().map(Note::from).collect());
     let beside = BesideFigures { books, batch_work_ratio, timeline, learned, notes };
-    let at_socket = task.stage.at_socket(task.rhythm)?;
+    let at_socket = task.fixture.at_socket(task.rhythm)?;
     Ok(Figures { latencies: load.finish()?, at_socket, lc_utilisation, beside: Some(beside) })
 }
 
@@ -168,19 +168,19 @@ fn draw(task: Task<'_>, setting: &Setting, session: &Session) -> Result<Option<T
 }
 
 /// Resources that the service used since a moment.
-struct Watch<'stage> {
-    stage: &'stage Stage,
+struct Watch<'fixture> {
+    fixture: &'fixture Fixture,
     began: Instant,
     cpu_ns: u64,
 }
 
-impl<'stage> Watch<'stage> {
-    fn start(stage: &'stage Stage) -> Result<Self> {
-        Ok(Self { stage, began: Instant::now(), cpu_ns: stage.service_cpu_ns()? })
+impl<'fixture> Watch<'fixture> {
+    fn start(fixture: &'fixture Fixture) -> Result<Self> {
+        Ok(Self { fixture, began: Instant::now(), cpu_ns: fixture.service_cpu_ns()? })
     }
 
     fn utilisation(&self) -> Result<f64> {
-        let used_ns = self.stage.service_cpu_ns()? - self.cpu_ns;
+        let used_ns = self.fixture.service_cpu_ns()? - self.cpu_ns;
         Ok(used_ns as f64 / self.began.elapsed().as_nanos() as f64)
     }
 }

@@ -11,11 +11,11 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::place::Place;
+use super::fixture::Fixture;
+use super::place::ExperimentCpus;
 use super::sibling::{Carrier, Sibling};
 use super::slow_cpu::SlowCpu;
 use super::socket::SocketView;
-use super::stage::Stage;
 use crate::programs::Lab;
 
 /// The requests of the service.
@@ -33,7 +33,7 @@ const KEYWORDS: Mix = Mix { name: "keywords", file: "keywords.txt", count: "400"
 
 /// Starts it at `place`, beside the emulated sibling that was chosen; index and queries are kept in `cache` between
 /// runs.
-pub fn stage(place: Place, sibling: Option<Carrier>, cache: &Path) -> Result<Stage> {
+pub fn fixture(place: ExperimentCpus, sibling: Option<Carrier>, cache: &Path) -> Result<Fixture> {
     let lab = Lab::find()?;
     // First, since it may be refused.
     let sibling = Sibling::choose(sibling, place, &lab)?;
@@ -41,15 +41,15 @@ pub fn stage(place: Place, sibling: Option<Carrier>, cache: &Path) -> Result<Sta
     let mut words: Vec<OsString> = ["--cpu".to_owned(), place.request.to_string()].map(OsString::from).to_vec();
     words.extend(sibling.iter().flat_map(Sibling::options).map(OsString::from));
     let mean_service_us = library.mean_service_us(&lab, place.request)?;
-    let stage = put_up(place, lab, &library, mean_service_us, &words)?;
-    let sockets = SocketView::open(place, stage.pid)?.map(RefCell::new);
-    Ok(Stage { sockets, sibling, ..stage })
+    let fixture = put_up(place, lab, &library, mean_service_us, &words)?;
+    let sockets = SocketView::open(place, fixture.pid)?.map(RefCell::new);
+    Ok(Fixture { sockets, sibling, ..fixture })
 }
 
 /// A service on several cores.
 pub struct OnCores<'a> {
     /// Its CPUs, a thread for each; nothing keeps threads on theirs.
-    pub place: Place,
+    pub place: ExperimentCpus,
     /// The one of them that is made slow.
     pub slow: Option<&'a SlowCpu>,
     /// So long the mean search is to take: each is done several times for that.
@@ -57,7 +57,7 @@ pub struct OnCores<'a> {
 }
 
 /// Puts such a service up. Searches are as long as they have keywords.
-pub fn stage_on_cores(on: &OnCores<'_>, lab: Lab, cache: &Path) -> Result<Stage> {
+pub fn stage_on_cores(on: &OnCores<'_>, lab: Lab, cache: &Path) -> Result<Fixture> {
     let library = Library::open(&lab, cache, &KEYWORDS)?;
     let once_us = library.mean_service_us(&lab, on.place.request)?;
     let repeats = (on.mean.as_secs_f64() * 1e6 / once_us).round().clamp(1.0, f64::from(u16::MAX));
@@ -99,11 +99,17 @@ impl Library {
 }
 
 /// Starts the service, on a stage without a sibling and sockets; `words` are further options of it.
-fn put_up(place: Place, lab: Lab, library: &Library, mean_service_us: f64, words: &[OsString]) -> Result<Stage> {
+fn put_up(
+    place: ExperimentCpus,
+    lab: Lab,
+    library: &Library,
+    mean_service_us: f64,
+    words: &[OsString],
+) -> Result<Fixture> {
     let Library { index, queries } = library;
     let first = ["serve".as_ref(), "--index".as_ref(), index.as_os_str(), "--port".as_ref(), "0".as_ref()];
     let service = lab.start(first.into_iter().chain(words.iter().map(OsString::as_os_str)))?;
-    Ok(Stage {
+    Ok(Fixture {
         place,
         pid: service.pid(),
         port: service.ready("port")?,

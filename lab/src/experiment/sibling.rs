@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use tempfile::TempPath;
 
-use super::place::Place;
+use super::place::ExperimentCpus;
 use crate::note::LabNote;
 use crate::programs::{Lab, Service};
 use sidelane_host::topology::PairKind;
@@ -68,7 +68,7 @@ pub struct Sibling {
 
 impl Sibling {
     /// Returns the chosen emulation for `place`: by default there is one if its lanes share no core.
-    pub fn choose(choice: Option<Carrier>, place: Place, lab: &Lab) -> Result<Option<Self>> {
+    pub fn choose(choice: Option<Carrier>, place: ExperimentCpus, lab: &Lab) -> Result<Option<Self>> {
         let carrier = match (choice, place.kind) {
             (Some(Carrier::None), _) | (None, PairKind::Smt) => return Ok(None),
             (Some(_), PairKind::Smt) => bail!(
@@ -84,14 +84,14 @@ impl Sibling {
     }
 
     /// Starts one that does nothing yet.
-    pub fn start(place: Place, lab: &Lab, carrier: Carrier) -> Result<Self> {
+    pub fn start(place: ExperimentCpus, lab: &Lab, carrier: Carrier) -> Result<Self> {
         let service = lab.start(["sibling", "--lanes", &place.lanes()]).context("cannot start the emulated sibling")?;
         Ok(Self { preload: None, at: place_of(&service)?, service, carrier, slowdown: SLOWDOWN })
     }
 
     /// As [`Sibling::choose`], but threads that make up for their loss make page faults while they do so, which stand
     /// in for stalls. With [`Carrier::BuiltIn`] these are also programs that get [`Sibling::variables`].
-    pub fn choose_with_stand_in(choice: Option<Carrier>, place: Place, lab: &Lab) -> Result<Option<Self>> {
+    pub fn choose_with_stand_in(choice: Option<Carrier>, place: ExperimentCpus, lab: &Lab) -> Result<Option<Self>> {
         let Some(plain) = Self::choose(choice, place, lab)? else { return Ok(None) };
         let carrier = plain.carrier;
         drop(plain);
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn real_siblings_are_not_emulated() {
         let lab = Lab::at("/nonexistent".into());
-        let place = Place { request: 0, batch: 1, client: 1, kind: PairKind::Smt };
+        let place = ExperimentCpus { request: 0, batch: 1, client: 1, kind: PairKind::Smt };
         assert!(Sibling::choose(None, place, &lab).unwrap().is_none());
         assert!(Sibling::choose(Some(Carrier::None), place, &lab).unwrap().is_none());
         let refused = Sibling::choose(Some(Carrier::Thief), place, &lab).err().unwrap().to_string();

@@ -8,11 +8,11 @@
 use anyhow::{Context, Result};
 
 use super::load::Rhythm;
-use super::place::Place;
+use super::place::ExperimentCpus;
 use sidelane_host::clock::now_ns;
 use sidelane_host::service::Service;
 use sidelane_host::topology::Lanes;
-use sidelane_requests::at_socket::AtSocket;
+use sidelane_requests::at_socket::SocketTimes;
 use sidelane_requests::{Requests, can_track};
 use sidelane_tracker::tracker::Purpose;
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
@@ -59,7 +59,7 @@ impl HostWatch {
 
 impl SocketView {
     /// Watches the process `pid` where the client has no CPU of its own, and the kernel shows requests.
-    pub(super) fn open(place: Place, pid: u32) -> Result<Option<Self>> {
+    pub(super) fn open(place: ExperimentCpus, pid: u32) -> Result<Option<Self>> {
         if !place.client_on_batch_lane() || can_track().is_err() {
             return Ok(None);
         }
@@ -97,19 +97,19 @@ impl SocketView {
     }
 
     fn look_at_host(&mut self) {
-        let books = self.tracking.tracker().memory().books();
+        let books = self.tracking.tracker().memory().accounting();
         self.host.look(now_ns(), books.lane(self.request_lane).stolen_ns);
     }
 
     /// Returns the same as [`SocketView::end`] for requests that did not wait for the host, and the share of the
     /// others, 0 to 1. The host's share does not depend on the policy.
-    pub(super) fn end_undisturbed(&mut self, rhythm: Rhythm) -> Result<Option<(AtSocket, f64)>> {
+    pub(super) fn end_undisturbed(&mut self, rhythm: Rhythm) -> Result<Option<(SocketTimes, f64)>> {
         self.look_at_host();
         let Some(all) = self.end(rhythm)? else { return Ok(None) };
         let first_ns = self.seen.iter().map(|(arrived_ns, _)| *arrived_ns).min().unwrap_or(0);
         let host = &self.host;
         self.seen.retain(|(arrived_ns, latency_ns)| !host.disturbed(*arrived_ns, *latency_ns));
-        let left = AtSocket::of(&self.seen, first_ns + rhythm.warm_up.as_nanos() as u64);
+        let left = SocketTimes::of(&self.seen, first_ns + rhythm.warm_up.as_nanos() as u64);
         Ok(left.map(|left| {
             let left_out = 1.0 - left.requests as f64 / all.requests as f64;
             (left, left_out)
@@ -117,7 +117,7 @@ impl SocketView {
     }
 
     /// Returns the times of the requests of `rhythm`, without its warm-up.
-    pub(super) fn end(&mut self, rhythm: Rhythm) -> Result<Option<AtSocket>> {
+    pub(super) fn end(&mut self, rhythm: Rhythm) -> Result<Option<SocketTimes>> {
         let seen = &mut self.seen;
         self.requests.finish(|request| seen.push((request.arrived_ns, request.latency_ns())))?;
         seen.retain(|(arrived_ns, _)| *arrived_ns >= self.began_ns);
@@ -126,8 +126,8 @@ impl SocketView {
 }
 
 /// The warm-up begins with the first arrival, some microseconds after the client's own beginning.
-fn of_requests(seen: &[(u64, u64)], warm_up_ns: u64) -> Option<AtSocket> {
-    AtSocket::of(seen, seen.iter().map(|(arrived_ns, _)| *arrived_ns).min()? + warm_up_ns)
+fn of_requests(seen: &[(u64, u64)], warm_up_ns: u64) -> Option<SocketTimes> {
+    SocketTimes::of(seen, seen.iter().map(|(arrived_ns, _)| *arrived_ns).min()? + warm_up_ns)
 }
 
 #[cfg(test)]

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
-use super::load::{Load, Rhythm, Shape};
-use super::place::Place;
+use super::fixture::{Fixture, cpu_ns};
+use super::load::{Rhythm, RunningClient, Shape};
+use super::place::ExperimentCpus;
 use super::sibling::Sibling;
 use super::socket::SocketView;
-use super::stage::{Stage, cpu_ns};
 use crate::programs::{Lab, Service, dying_with_us};
 use sidelane_host::priority::with_this_thread_on;
 
@@ -118,19 +118,19 @@ impl Mix {
 
 /// Starts it at `place`, fills it, and measures roughly what a request takes. The lab's programs make up for the
 /// sibling's loss themselves, if there is a sibling: the stage's own, or that of another stage.
-pub fn stage(
-    place: Place,
+pub fn fixture(
+    place: ExperimentCpus,
     lab: Lab,
     sibling: Option<Sibling>,
     others: Option<&Sibling>,
     store: Store,
     mix: Mix,
-) -> Result<Stage> {
+) -> Result<Fixture> {
     let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
     let server = Server::start(store, &lab, place.request, scratch.path(), sibling.as_ref().or(others))?;
     let records = mix.records.to_string();
     let questions = ["--protocol", store.protocol(), "--mix", mix.name, "--records", &records].map(OsString::from);
-    let mut stage = Stage {
+    let mut fixture = Fixture {
         lab,
         place,
         pid: server.pid(),
@@ -143,28 +143,34 @@ pub fn stage(
         scratch,
     };
     // Fills it, too.
-    stage.mean_service_us = mean_service_us(&stage, TRIAL_PER_S)?;
-    stage.questions.push("--filled".into());
-    stage.sockets = SocketView::open(place, stage.pid)?.map(RefCell::new);
-    Ok(stage)
+    fixture.mean_service_us = mean_service_us(&fixture, TRIAL_PER_S)?;
+    fixture.questions.push("--filled".into());
+    fixture.sockets = SocketView::open(place, fixture.pid)?.map(RefCell::new);
+    Ok(fixture)
 }
 
-/// Prepares a [`stage`], and measures well what a request takes at half load: a server under load takes several
+/// Prepares a [`fixture`], and measures well what a request takes at half load: a server under load takes several
 /// requests at a time.
-pub fn measured_stage(place: Place, lab: Lab, sibling: Option<Sibling>, store: Store, mix: Mix) -> Result<Stage> {
-    let mut stage = stage(place, lab, sibling, None, store, mix)?;
-    let watched = stage.sockets.take();
-    stage.mean_service_us = mean_service_us(&stage, stage.rate_per_s(TRIAL_LOAD))?;
-    stage.sockets = watched;
-    Ok(stage)
+pub fn measured_stage(
+    place: ExperimentCpus,
+    lab: Lab,
+    sibling: Option<Sibling>,
+    store: Store,
+    mix: Mix,
+) -> Result<Fixture> {
+    let mut fixture = fixture(place, lab, sibling, None, store, mix)?;
+    let watched = fixture.sockets.take();
+    fixture.mean_service_us = mean_service_us(&fixture, fixture.rate_per_s(TRIAL_LOAD))?;
+    fixture.sockets = watched;
+    Ok(fixture)
 }
 
 /// The server's CPU time for each request of a trial.
-fn mean_service_us(stage: &Stage, rate_per_s: f64) -> Result<f64> {
+fn mean_service_us(fixture: &Fixture, rate_per_s: f64) -> Result<f64> {
     let rhythm = Rhythm { rate_per_s, run: TRIAL, warm_up: Duration::ZERO, seed: 1, shape: Shape::Steady };
-    let before_ns = stage.service_cpu_ns()?;
-    let seen = Load::start(stage, rhythm)?.finish()?;
-    Ok((stage.service_cpu_ns()? - before_ns) as f64 / 1e3 / seen.requests.max(1) as f64)
+    let before_ns = fixture.service_cpu_ns()?;
+    let seen = RunningClient::start(fixture, rhythm)?.finish()?;
+    Ok((fixture.service_cpu_ns()? - before_ns) as f64 / 1e3 / seen.requests.max(1) as f64)
 }
 
 fn ensure_runs(server: &str) -> Result<()> {

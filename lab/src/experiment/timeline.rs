@@ -26,7 +26,7 @@ pub(super) fn record(session: &Session, setting: &str, length: Duration) -> Resu
         .collect();
     let began_ns = now_ns();
     thread::sleep(length);
-    let seen: Vec<Change> = recorded.seen().collect();
+    let seen: Vec<Change> = recorded.recorded().collect();
     // The sleep took longer.
     let within = began_ns..began_ns + length.as_nanos() as u64;
     let ended_ns = within.end;

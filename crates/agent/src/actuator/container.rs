@@ -15,8 +15,8 @@ use super::tree::inode;
 use crate::discover::Container;
 use sidelane_lanes::adopt::{AdoptError, Adoptee, Members};
 use sidelane_rollback::guardian::Guardian;
-use sidelane_rollback::threads::{Threads, Whose};
-use sidelane_rollback::{Ticket, Undo};
+use sidelane_rollback::threads::{ThreadOwner, Threads};
+use sidelane_rollback::{ChangeId, Undo};
 
 /// How a container's CPUs are changed.
 pub(super) enum Means {
@@ -43,27 +43,27 @@ pub(super) struct ContainerHandle {
     /// Whether a freeze has failed, and was not tried again since.
     is_refused: bool,
     /// Ticket of the guardian's permission to freeze it.
-    may_freeze: Option<Ticket>,
+    may_freeze: Option<ChangeId>,
     /// Ticket of the undo of a freeze; `None` if it is not frozen, or its owner froze it.
-    frozen: Option<Ticket>,
+    frozen: Option<ChangeId>,
     /// Whether the policy has paused it.
     pub(super) paused: bool,
     /// CPUs that the policy was last told it may have.
     pub(super) allowed: CpuSet,
     /// Tickets for threads that had chosen CPUs of their own. The kernel forgets these when the list of their group is
     /// written.
-    pub(super) pinned: Vec<Ticket>,
+    pub(super) pinned: Vec<ChangeId>,
 }
 
 /// Groups found for a container before it is held.
-pub struct Found {
+pub struct FoundGroups {
     pub(super) dir: PathBuf,
     pub(super) cpuset: Option<(PathBuf, PathBuf)>,
     freezer: Option<PathBuf>,
     path: String,
 }
 
-impl Found {
+impl FoundGroups {
     /// Finds the groups of a container in all hierarchies. It must not contain a process of a service, nor Sidelane.
     pub(super) fn of(container: &Container, services: &BTreeSet<u32>) -> Result<Self, AdoptError> {
         let adoptee = Adoptee::find(&Target::Cgroup(container.id.path.clone()), services)?;
@@ -97,14 +97,14 @@ fn with_freezer(dir: PathBuf) -> Option<(PathBuf, Freezer)> {
 }
 
 /// Returns the processes of a group, whose threads can be pinned.
-pub(super) fn members(dir: &Path) -> Whose {
+pub(super) fn members(dir: &Path) -> ThreadOwner {
     let pids = processes(dir).into_iter().filter(|pid| is_alive(*pid)).collect();
-    Whose { pids, group: Some(dir.to_owned()) }
+    ThreadOwner { pids, group: Some(dir.to_owned()) }
 }
 
 impl ContainerHandle {
-    pub(super) fn new(found: Found, means: Means, allowed: CpuSet) -> Self {
-        let Found { dir, freezer, path, .. } = found;
+    pub(super) fn new(found: FoundGroups, means: Means, allowed: CpuSet) -> Self {
+        let FoundGroups { dir, freezer, path, .. } = found;
         Self {
             inode: inode(&dir),
             dir,
@@ -149,7 +149,7 @@ impl ContainerHandle {
     }
 
     /// Forgets its freezer. Returns the guardian's tickets of it.
-    pub(super) fn take_freezer(&mut self) -> Vec<Ticket> {
+    pub(super) fn take_freezer(&mut self) -> Vec<ChangeId> {
         self.freezer = None;
         self.may_freeze.take().into_iter().chain(self.frozen.take()).collect()
     }
@@ -224,7 +224,7 @@ impl ContainerHandle {
     }
 
     /// Notes that the guardian has frozen it, if these are its changes. The agent has to thaw it then.
-    pub(super) fn note_frozen(&mut self, by: &BTreeSet<Ticket>, guardian: &mut Guardian) -> Result<()> {
+    pub(super) fn note_frozen(&mut self, by: &BTreeSet<ChangeId>, guardian: &mut Guardian) -> Result<()> {
         let is_it = self.may_freeze.into_iter().chain(self.frozen).any(|ticket| by.contains(&ticket));
         match self.freezer.clone().filter(|_| is_it) {
             // A guardian that has ended thaws nothing any more.
@@ -244,7 +244,7 @@ impl ContainerHandle {
     }
 
     /// Returns the guardian's tickets of this container only.
-    pub(super) fn tickets(&self) -> Vec<Ticket> {
+    pub(super) fn tickets(&self) -> Vec<ChangeId> {
         let threads = match &self.means {
             Means::Threads(threads) => threads.tickets(),
             Means::Cpuset { .. } => Vec::new(),

@@ -17,17 +17,17 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Error, Result, ensure};
 use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::cpulist::CpuSet;
-use sidelane_policy::cpus::Action;
+use sidelane_policy::cpus::CpuAction;
 
 use super::discover::{Birthplace, Container};
-pub use container::Found;
+pub use container::FoundGroups;
 use container::{ContainerHandle, Means, members};
 use pinned::chosen_in;
 use sidelane_lanes::adopt::AdoptError;
 use sidelane_rollback::claim::{ClaimError, Claimant, ThreadClaims};
 use sidelane_rollback::cpu_mask::set;
 use sidelane_rollback::guardian::Guardian;
-use sidelane_rollback::threads::{Threads, Whose};
+use sidelane_rollback::threads::{ThreadOwner, Threads};
 use tree::HeldTree;
 
 /// Reason why a container is not held.
@@ -76,8 +76,8 @@ struct Placed {
 }
 
 /// Returns `whose` without processes that are claimed by another process.
-fn ours(whose: Whose, claims: &ThreadClaims) -> Whose {
-    Whose { pids: whose.pids.into_iter().filter(|pid| claims.has(*pid)).collect(), ..whose }
+fn ours(whose: ThreadOwner, claims: &ThreadClaims) -> ThreadOwner {
+    ThreadOwner { pids: whose.pids.into_iter().filter(|pid| claims.has(*pid)).collect(), ..whose }
 }
 
 /// Returns the tree with this uppermost group, and takes it if it is not held yet.
@@ -101,20 +101,20 @@ fn tree_at<'a>(
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Actions that failed, each with its error.
-    pub errors: Vec<(Action, Error)>,
+    pub errors: Vec<(CpuAction, Error)>,
     /// Actions that have no effect now: they failed, or a group above has other CPUs.
-    pub not_so: Vec<Action>,
+    pub not_so: Vec<CpuAction>,
 }
 
 impl Outcome {
-    fn failed(&mut self, action: Action, error: Error) {
+    fn failed(&mut self, action: CpuAction, error: Error) {
         self.not_so.push(action);
         self.errors.push((action, error));
     }
 }
 
 /// Function that finds the threads of a service by its slot.
-pub type FindService<'a> = &'a dyn Fn(usize) -> Option<Whose>;
+pub type FindService<'a> = &'a dyn Fn(usize) -> Option<ThreadOwner>;
 
 impl Actuator {
     /// Makes an actuator that holds nothing.
@@ -135,8 +135,8 @@ impl Actuator {
         container: &Container,
         services: &BTreeSet<u32>,
         has_waited: bool,
-    ) -> Result<Found, TakeError> {
-        let found = Found::of(container, services).map_err(TakeError::from);
+    ) -> Result<FoundGroups, TakeError> {
+        let found = FoundGroups::of(container, services).map_err(TakeError::from);
         if let Err(TakeError::Refused(_)) = &found {
             self.leave_alone(container)?;
         }
@@ -151,7 +151,7 @@ impl Actuator {
     }
 
     /// Takes a container. Its CPUs stay as they are until the policy decides. Returns the CPUs that it may be given.
-    pub fn take(&mut self, place: usize, found: Found) -> Result<CpuSet, TakeError> {
+    pub fn take(&mut self, place: usize, found: FoundGroups) -> Result<CpuSet, TakeError> {
         let (means, allowed) = match found.cpuset.clone() {
             Some((root, dir)) => {
                 let allowed = self.admit(&root, &dir)?;
@@ -283,16 +283,16 @@ impl Actuator {
     }
 
     /// Carries out all actions in order.
-    pub fn carry_out(&mut self, actions: impl Iterator<Item = Action>, find: FindService<'_>) -> Outcome {
+    pub fn carry_out(&mut self, actions: impl Iterator<Item = CpuAction>, find: FindService<'_>) -> Outcome {
         let (mut outcome, mut touched) = (Outcome::default(), BTreeMap::new());
         for action in actions {
-            if !matches!(action, Action::Confine { .. }) {
+            if !matches!(action, CpuAction::Confine { .. }) {
                 self.flush(&mut touched, &mut outcome);
             }
             let done = match action {
-                Action::Confine { container, cpus } => self.confine(container, &set(&cpus), action, &mut touched),
-                Action::Pause { container } => self.pause(container),
-                Action::Place { service, cpus } => self.place(service, &set(&cpus), find),
+                CpuAction::Confine { container, cpus } => self.confine(container, &set(&cpus), action, &mut touched),
+                CpuAction::Pause { container } => self.pause(container),
+                CpuAction::Place { service, cpus } => self.place(service, &set(&cpus), find),
             };
             if let Err(error) = done {
                 outcome.failed(action, error);
@@ -306,8 +306,8 @@ impl Actuator {
         &mut self,
         place: usize,
         cpus: &CpuSet,
-        why: Action,
-        touched: &mut BTreeMap<PathBuf, Vec<Action>>,
+        why: CpuAction,
+        touched: &mut BTreeMap<PathBuf, Vec<CpuAction>>,
     ) -> Result<()> {
         let Some(handle) = self.containers.get_mut(&place) else { return Ok(()) };
         match &mut handle.means {
@@ -330,7 +330,7 @@ impl Actuator {
 
     /// Writes the lists of the trees in which containers were given CPUs. Version 2 accepts any list; a group that has
     /// none of these CPUs gets those of the group above. So the result is read back.
-    fn flush(&mut self, touched: &mut BTreeMap<PathBuf, Vec<Action>>, outcome: &mut Outcome) {
+    fn flush(&mut self, touched: &mut BTreeMap<PathBuf, Vec<CpuAction>>, outcome: &mut Outcome) {
         for (root, actions) in std::mem::take(touched) {
             let done = self.trees.get_mut(&root).map_or(Ok(0), HeldTree::carry_out);
             if let Some((error, action)) = done.err().zip(actions.first()) {
@@ -341,8 +341,8 @@ impl Actuator {
     }
 
     /// Returns whether a confined container has only these CPUs, as far as its group reports.
-    fn is_so(&self, action: Action) -> bool {
-        let Action::Confine { container, cpus } = action else { return true };
+    fn is_so(&self, action: CpuAction) -> bool {
+        let CpuAction::Confine { container, cpus } = action else { return true };
         self.in_effect(container).is_none_or(|has| has.is_subset(&set(&cpus)))
     }
 
@@ -390,7 +390,7 @@ impl Actuator {
     }
 
     /// Claims the processes of a service that is placed for the first time: all of them, or none.
-    fn claim_all(&mut self, place: usize, whose: &Whose, cpus: &CpuSet) -> Result<()> {
+    fn claim_all(&mut self, place: usize, whose: &ThreadOwner, cpus: &CpuSet) -> Result<()> {
         if self.services.contains_key(&place) {
             return Ok(());
         }

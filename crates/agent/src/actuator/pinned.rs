@@ -11,7 +11,7 @@ use sidelane_host::cgroup::processes;
 
 use sidelane_diagnostics::machine::kernel_release;
 use sidelane_rollback::Undo;
-use sidelane_rollback::threads::Whose;
+use sidelane_rollback::threads::ThreadOwner;
 
 /// First kernel that keeps the affinity of threads.
 const KEEPS: (u32, u32) = (6, 2);
@@ -26,12 +26,12 @@ fn forgets_affinity(release: &str) -> bool {
 
 /// Returns the undos for threads in a group and below that have chosen an affinity, if this kernel forgets it.
 pub fn chosen_in(dir: &Path) -> Vec<Undo> {
-    let whose = || Whose { pids: processes(dir), group: Some(dir.to_owned()) };
+    let whose = || ThreadOwner { pids: processes(dir), group: Some(dir.to_owned()) };
     if forgets_affinity(&kernel_release()) { pinned(&whose()) } else { Vec::new() }
 }
 
 /// Returns the undos for those of these threads that have other CPUs than their group.
-fn pinned(whose: &Whose) -> Vec<Undo> {
+fn pinned(whose: &ThreadOwner) -> Vec<Undo> {
     let cpusets = Cpusets::find();
     let threads = whose.threads().into_iter();
     let found = threads.filter_map(|thread| Some((thread, Affinity::of(&thread, &cpusets)?)));
@@ -70,7 +70,7 @@ mod tests {
         let mut children = [sleeper(), sleeper(), sleeper()];
         let [forgot, chose_anew, free] = [0, 1, 2].map(|child: usize| children[child].id());
         [forgot, chose_anew].iter().for_each(|pid| pin_thread(*pid, &all[..1]).unwrap());
-        let whose = Whose { pids: vec![forgot, chose_anew, free], group: None };
+        let whose = ThreadOwner { pids: vec![forgot, chose_anew, free], group: None };
         let noted = pinned(&whose);
         assert_eq!(noted.len(), 2, "{noted:?}");
         let mut guardian = one_that_listens();

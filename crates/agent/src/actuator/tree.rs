@@ -17,7 +17,7 @@ use sidelane_host::cpuset::{CpusetError, Found, Tree, cpus_in_effect};
 
 use super::pinned::chosen_in;
 use sidelane_rollback::guardian::Guardian;
-use sidelane_rollback::{Ticket, Undo};
+use sidelane_rollback::{ChangeId, Undo};
 
 /// Bound of the lists that are remembered of one group.
 const GIVEN_MAX: usize = 64;
@@ -29,9 +29,9 @@ pub struct HeldTree {
     inode: Option<u64>,
     found: Found,
     /// Ticket of the guardian's undo.
-    ticket: Ticket,
+    ticket: ChangeId,
     /// Tickets for the affinity of threads, which the kernel forgets when the lists of their groups are written.
-    pinned: Vec<Ticket>,
+    pinned: Vec<ChangeId>,
     told: BTreeMap<PathBuf, CpuSet>,
     /// Groups that are no batch: they keep their original settings.
     spared: BTreeSet<PathBuf>,
@@ -44,12 +44,12 @@ pub struct HeldTree {
     /// nothing.
     got: BTreeMap<PathBuf, CpuSet>,
     /// All groups at the last look.
-    groups: HashMap<PathBuf, Kept>,
+    groups: HashMap<PathBuf, TreeGroup>,
 }
 
 /// A group of the tree.
 #[derive(Default)]
-struct Kept {
+struct TreeGroup {
     /// Its original CPUs, and those of the groups above it.
     own: CpuSet,
     /// CPUs that it was given last.
@@ -58,7 +58,7 @@ struct Kept {
     lists: BTreeSet<String>,
 }
 
-impl Kept {
+impl TreeGroup {
     fn has_had(&self, list: &str) -> bool {
         self.lists.contains(list) || list.parse::<CpuSet>().is_ok_and(|cpus| cpus == self.given)
     }
@@ -154,7 +154,7 @@ impl HeldTree {
                 (_, Some(above)) => above.clone(),
                 _ => self.found.cpus(&dir),
             };
-            let kept = Kept { own, ..before.remove(&dir).unwrap_or_default() };
+            let kept = TreeGroup { own, ..before.remove(&dir).unwrap_or_default() };
             self.groups.insert(dir, kept);
         }
     }
@@ -310,7 +310,7 @@ impl HeldTree {
     }
 
     /// Returns the guardian's tickets for its undo.
-    pub fn tickets(&self) -> Vec<Ticket> {
+    pub fn tickets(&self) -> Vec<ChangeId> {
         self.pinned.iter().copied().chain([self.ticket]).collect()
     }
 }
@@ -437,7 +437,7 @@ mod tests {
         let known = Undo::Claim { file: dir.path().join("nothing"), inode: None };
         let later = guardian.add([known]).unwrap();
         tree.is_undone_first(&mut guardian).unwrap();
-        let order: Vec<Ticket> = guardian.list().iter().map(|(ticket, _)| ticket).collect();
+        let order: Vec<ChangeId> = guardian.list().iter().map(|(ticket, _)| ticket).collect();
         assert_eq!(order, [later[0], tree.ticket], "the last is undone first");
     }
 }

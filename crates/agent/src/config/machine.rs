@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::events::{Formula, FormulaError, Processor, Row, row_of};
 use sidelane_host::topology::{ReadError, Topology};
-use sidelane_policy::cpus::Cores;
+use sidelane_policy::cpus::CoreTopology;
 use sidelane_policy::holmes::HolmesConfig;
 use thiserror::Error;
 
@@ -61,14 +61,14 @@ pub enum Unfit {
 
 /// Counters of the processor.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Counters {
+pub struct CounterSupport {
     /// Whether the machine allows the use of its counters.
     pub are_there: bool,
     /// Events that are known for the processor.
     pub row: Option<&'static Row>,
 }
 
-impl Counters {
+impl CounterSupport {
     /// Returns the counters of this machine.
     pub fn here() -> Self {
         Self { are_there: has_pmu(), row: Processor::find().and_then(|processor| row_of(&processor)) }
@@ -88,15 +88,15 @@ pub enum ActiveSource {
 
 /// The file applied to a machine.
 #[derive(Clone, Debug)]
-pub struct OnMachine {
+pub struct MachineConfig {
     /// Online CPUs.
     pub online: CpuSet,
     /// Cores, from the machine or from the file.
-    pub cores: Cores,
+    pub cores: CoreTopology,
     /// CPUs that batch never uses; only Holmes has any.
     pub reserved: CpuSet,
     /// Source of interference.
-    pub told: ActiveSource,
+    pub source: ActiveSource,
     /// Interference at which batch leaves a core.
     pub interference_threshold: f64,
     /// Big and little cores, if threads are to be moved to big ones and the machine has any.
@@ -110,9 +110,9 @@ impl Config {
     ///
     /// # Errors
     /// When its CPUs cannot be read.
-    pub fn here(&self, running: Option<&ActiveSource>) -> Result<Result<OnMachine, Vec<Unfit>>, ReadError> {
+    pub fn here(&self, running: Option<&ActiveSource>) -> Result<Result<MachineConfig, Vec<Unfit>>, ReadError> {
         let topology = Topology::read(Path::new("/sys"))?;
-        let on = self.on(&topology, Counters::here(), running);
+        let on = self.on(&topology, CounterSupport::here(), running);
         let sizes = || self.hurry.as_ref().map(|hurry| hurry.sizes_here(self.lanes_of_cores(&topology)));
         let missing: Vec<Unfit> = self.missing_directories().collect();
         Ok(match (on, missing.is_empty()) {
@@ -136,18 +136,18 @@ impl Config {
     pub fn on(
         &self,
         topology: &Topology,
-        counters: Counters,
+        counters: CounterSupport,
         running: Option<&ActiveSource>,
-    ) -> Result<OnMachine, Vec<Unfit>> {
+    ) -> Result<MachineConfig, Vec<Unfit>> {
         let online = topology.online();
         let cores = self.cores(topology);
         let reserved = self.reserved(&cores, &online);
         let mut unfit = self.unfit(&online, &reserved);
-        match running.map_or_else(|| self.metric.told(counters), |told| Ok(told.clone())) {
+        match running.map_or_else(|| self.metric.choose_source(counters), |told| Ok(told.clone())) {
             Ok(told) if unfit.is_empty() => {
                 let interference_threshold = self.interference_threshold(&told);
                 let notes = self.notes(&told, counters);
-                Ok(OnMachine { online, cores, reserved, told, interference_threshold, sizes: None, notes })
+                Ok(MachineConfig { online, cores, reserved, source: told, interference_threshold, sizes: None, notes })
             }
             told => {
                 unfit.extend(told.err());
@@ -157,8 +157,8 @@ impl Config {
     }
 
     /// Returns the machine's cores; those of the file replace cores that they share CPUs with.
-    fn cores(&self, topology: &Topology) -> Cores {
-        Cores::of(self.lanes_of_cores(topology).iter().map(mask).filter(|core| !core.is_empty()))
+    fn cores(&self, topology: &Topology) -> CoreTopology {
+        CoreTopology::of(self.lanes_of_cores(topology).iter().map(mask).filter(|core| !core.is_empty()))
     }
 
     fn lanes_of_cores(&self, topology: &Topology) -> Vec<CpuSet> {
@@ -166,7 +166,7 @@ impl Config {
         topology.lanes_of_cores().filter(|core| !is_declared(core)).chain(self.policy.siblings.clone()).collect()
     }
 
-    fn reserved(&self, cores: &Cores, online: &CpuSet) -> CpuSet {
+    fn reserved(&self, cores: &CoreTopology, online: &CpuSet) -> CpuSet {
         match &self.policy.kind {
             Kind::Holmes(holmes) => match &holmes.reserved {
                 Reserved::Cpus(cpus) => cpus.clone(),
@@ -189,7 +189,7 @@ impl Config {
 
     /// Returns notes if the interference metric, or its threshold, differs from the paper's without a request in the
     /// file.
-    fn notes(&self, told: &ActiveSource, counters: Counters) -> Vec<AgentNote> {
+    fn notes(&self, told: &ActiveSource, counters: CounterSupport) -> Vec<AgentNote> {
         let Kind::Holmes(holmes) = &self.policy.kind else { return Vec::new() };
         let threshold = || HolmesConfig::default().threshold.to_string();
         let note = match (told, &self.metric.formula, counters.row) {
@@ -234,7 +234,7 @@ impl Config {
     }
 }
 
-impl OnMachine {
+impl MachineConfig {
     /// Adds the big and little cores, or the note that replaces them.
     fn with(mut self, sizes: Option<Result<Sizes, AgentNote>>) -> Self {
         match sizes.transpose() {
@@ -247,7 +247,7 @@ impl OnMachine {
 
 impl Metric {
     /// Returns the source of interference on a machine with these counters.
-    fn told(&self, counters: Counters) -> Result<ActiveSource, Unfit> {
+    fn choose_source(&self, counters: CounterSupport) -> Result<ActiveSource, Unfit> {
         match (&self.source, self.counted(counters)) {
             (MetricSource::Replay(file), _) => Ok(ActiveSource::Replay(file.clone())),
             (MetricSource::Latency, _) => Ok(ActiveSource::Latency),
@@ -260,7 +260,7 @@ impl Metric {
     }
 
     /// Returns what can be counted. The kernel's own events can be counted on all machines.
-    fn counted(&self, counters: Counters) -> Result<Option<Formula>, Unfit> {
+    fn counted(&self, counters: CounterSupport) -> Result<Option<Formula>, Unfit> {
         let Some(text) = &self.formula else {
             return Ok(counters.row.filter(|_| counters.are_there).map(Row::default_formula));
         };
@@ -293,17 +293,17 @@ mod tests {
 
     const SKYLAKE: Processor = Processor { vendor: Vendor::Intel, family: 6, model: 0x55 };
 
-    fn with(policy: &str, counters: Counters) -> Result<OnMachine, Vec<Unfit>> {
+    fn with(policy: &str, counters: CounterSupport) -> Result<MachineConfig, Vec<Unfit>> {
         let text = format!("kubernetes = true\n[policy]\n{policy}\n");
         Config::parse("a.toml", &text).expect(&text).on(&machine(), counters, None)
     }
 
-    fn on(policy: &str) -> Result<OnMachine, Vec<Unfit>> {
-        with(policy, Counters::default())
+    fn on(policy: &str) -> Result<MachineConfig, Vec<Unfit>> {
+        with(policy, CounterSupport::default())
     }
 
-    fn counting(policy: &str) -> Result<OnMachine, Vec<Unfit>> {
-        with(policy, Counters { are_there: true, row: row_of(&SKYLAKE) })
+    fn counting(policy: &str) -> Result<MachineConfig, Vec<Unfit>> {
+        with(policy, CounterSupport { are_there: true, row: row_of(&SKYLAKE) })
     }
 
     #[test]
@@ -355,11 +355,11 @@ mod tests {
 
     #[test]
     fn the_threshold_is_that_of_the_metric_that_runs() {
-        let none = Counters::default();
+        let none = CounterSupport::default();
         let of = |text: &str, running: &ActiveSource| {
             let config = Config::parse("a.toml", &format!("kubernetes = true\n{text}")).expect(text);
             let here = config.on(&machine(), none, Some(running)).expect("the file fits");
-            assert_eq!(here.told, *running);
+            assert_eq!(here.source, *running);
             here.interference_threshold
         };
         let counters = ActiveSource::Counters(row_of(&SKYLAKE).unwrap().default_formula());
@@ -371,7 +371,7 @@ mod tests {
     #[test]
     fn a_threshold_that_is_not_the_metrics_own_is_noted() {
         let zen = row_of(&Processor { vendor: Vendor::Amd, family: 0x19, model: 0x21 }).expect("Zen 3 is in the table");
-        let near = |policy: &str| with(policy, Counters { are_there: true, row: Some(zen) }).unwrap().notes;
+        let near = |policy: &str| with(policy, CounterSupport { are_there: true, row: Some(zen) }).unwrap().notes;
         let note = AgentNote::ThresholdOfNearestEvents { threshold: "40".to_owned(), processors: "Zen 3" };
         assert_eq!(near(""), [note]);
         assert_eq!(near("interference_threshold = 7"), []);
@@ -391,15 +391,15 @@ mod tests {
     #[test]
     fn metric_source_follows_counters_and_an_explicit_choice() {
         let formula = row_of(&SKYLAKE).unwrap().default_formula();
-        assert_eq!(counting("").unwrap().told, ActiveSource::Counters(formula));
-        assert_eq!(counting("[metric]\nsource = \"latency\"").unwrap().told, ActiveSource::Latency);
-        assert_eq!(on("").unwrap().told, ActiveSource::Latency);
+        assert_eq!(counting("").unwrap().source, ActiveSource::Counters(formula));
+        assert_eq!(counting("[metric]\nsource = \"latency\"").unwrap().source, ActiveSource::Latency);
+        assert_eq!(on("").unwrap().source, ActiveSource::Latency);
         let kernels = "[metric]\nformula = \"page-faults / context-switches\"";
-        assert!(matches!(on(kernels).unwrap().told, ActiveSource::Counters(_)));
+        assert!(matches!(on(kernels).unwrap().source, ActiveSource::Counters(_)));
         let processors = "[metric]\nformula = \"r140014a3 / r81d0\"";
-        assert!(matches!(counting(processors).unwrap().told, ActiveSource::Counters(_)));
+        assert!(matches!(counting(processors).unwrap().source, ActiveSource::Counters(_)));
         assert_eq!(on(processors).unwrap_err(), [Unfit::NoCounters]);
-        let unknown = with("[metric]\nsource = \"counters\"", Counters { are_there: true, row: None });
+        let unknown = with("[metric]\nsource = \"counters\"", CounterSupport { are_there: true, row: None });
         assert_eq!(unknown.unwrap_err(), [Unfit::NoRow]);
         let wrong = counting("[metric]\nformula = \"STALLS / LOADS\"").unwrap_err();
         assert!(wrong[0].to_string().starts_with("metric.formula cannot be counted here: `STALLS` is no event"));

@@ -26,7 +26,7 @@ use sidelane_policy::borrow::{Objective, PolicyKind};
 
 pub use glob::{Fit, Glob, GlobError};
 pub use kubernetes::Class;
-pub use machine::{ActiveSource, Counters, LATENCY_THRESHOLD, OnMachine, Unfit};
+pub use machine::{ActiveSource, CounterSupport, LATENCY_THRESHOLD, MachineConfig, Unfit};
 use sidelane_lanes::gate::GateChoice;
 use sidelane_lanes::slowdown::MaxSlowdown;
 use sidelane_proxy::run::options::ProxyOptions;

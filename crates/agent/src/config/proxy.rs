@@ -11,7 +11,7 @@ use sidelane_proxy::config::Limits;
 use super::policy::{Times, quoted, time};
 use sidelane_proxy::run::STDOUT;
 use sidelane_proxy::run::options::{
-    FORWARDED, Hedge, LOG_FORMATS, ONCE_TO, PROTOCOLS, ProxyOptions, Watched, parse_listen, parse_server,
+    FORWARDED, Hedge, LOG_FORMATS, ONCE_TO, PROTOCOLS, ProxyOptions, WatchedHazards, parse_listen, parse_server,
 };
 use sidelane_toml::Reader;
 
@@ -66,7 +66,8 @@ fn options(reader: &Reader, usual: ProxyOptions) -> ProxyOptions {
     let word = |text: &str| quoted(text);
     let protocol = reader.choice("protocol", &PROTOCOLS);
     let protocol = reader.setting("protocol", protocol, usual.protocol, |protocol| word(name_of(protocol, &PROTOCOLS)));
-    let hazards = reader.parsed("hazard", |text| text.parse::<Watched>().map_err(|_| "is no list of hazards"), HAZARDS);
+    let hazards =
+        reader.parsed("hazard", |text| text.parse::<WatchedHazards>().map_err(|_| "is no list of hazards"), HAZARDS);
     let hedge = reader.parsed("hedge", |text| text.parse::<Hedge>().map_err(|_| "is no way to hedge"), HEDGE);
     let once_to = reader.choice("once_to", &ONCE_TO);
     let forwarded = reader.choice("forwarded", &FORWARDED);

@@ -3,14 +3,14 @@
 use anyhow::{Error, Result};
 use sidelane_host::clock::now_ns;
 use sidelane_policy::Nanos;
-use sidelane_policy::cpus::{Action, Reason};
+use sidelane_policy::cpus::{CpuAction, CpuReason};
 use sidelane_report::terminal::print;
 
 use super::Agent;
 use crate::choice::goes_by_interference;
 use crate::log::{CpuLine, LoggedObservation, in_words, name_of, sentence};
 use crate::note::AgentNote;
-use crate::tracked::Given;
+use crate::tracked::ContainerAssignment;
 use sidelane_diagnostics::audit::AuditLog;
 use sidelane_diagnostics::note::Note;
 use sidelane_rollback::claim::ClaimError;
@@ -31,11 +31,11 @@ impl Agent {
             not_so = outcome.not_so;
             outcome.errors.into_iter().for_each(|(action, error)| self.could_not(action, error));
         }
-        let is_about_it = self.stats.why == Reason::Interference && !any_failed;
+        let is_about_it = self.stats.why == CpuReason::Interference && !any_failed;
         if let Some(onset_ns) = self.stats.onset_ns.filter(|_| is_about_it) {
             self.stats.reacting_since_ns.get_or_insert(onset_ns);
         }
-        let is_so = |action: &Action| matches!(action, Action::Place { .. }) || !not_so.contains(action);
+        let is_so = |action: &CpuAction| matches!(action, CpuAction::Place { .. }) || !not_so.contains(action);
         for action in self.actions.iter().filter(is_so).collect::<Vec<_>>() {
             self.keep(action);
             self.tell(action, now_ns)?;
@@ -50,12 +50,12 @@ impl Agent {
     }
 
     /// Keeps the present CPUs of a container that did not get those that were decided.
-    fn keep_what_is(&mut self, action: Action) {
-        let Action::Confine { container, .. } = action else { return };
+    fn keep_what_is(&mut self, action: CpuAction) {
+        let CpuAction::Confine { container, .. } = action else { return };
         let actuator = self.actuator.as_ref().filter(|actuator| !actuator.is_paused(container));
         let has = actuator.and_then(|actuator| actuator.in_effect(container));
         if let Some((has, contained)) = has.zip(self.tracked.containers.get_mut(container)) {
-            contained.given = Given::Cpus(mask(&has));
+            contained.given = ContainerAssignment::Cpus(mask(&has));
         }
     }
 
@@ -68,8 +68,8 @@ impl Agent {
             let Some(contained) = self.tracked.containers.get_mut(place) else { continue };
             let (before, name) = (contained.allowed, contained.container.name.clone());
             contained.allowed = mask(&allowed);
-            if let (Given::Cpus(_), Some(has)) = (contained.given, has) {
-                contained.given = Given::Cpus(mask(&has));
+            if let (ContainerAssignment::Cpus(_), Some(has)) = (contained.given, has) {
+                contained.given = ContainerAssignment::Cpus(mask(&has));
             }
             self.times.look_ns = 0;
             let online = mask(&self.online);
@@ -112,10 +112,10 @@ impl Agent {
     }
 
     /// Notes a failed action. A service whose threads another process moves is placed later.
-    fn could_not(&mut self, action: Action, error: Error) {
+    fn could_not(&mut self, action: CpuAction, error: Error) {
         let name = name_of(action, &self.tracked);
         match (action, error.downcast_ref::<ClaimError>()) {
-            (Action::Place { .. }, Some(why)) => {
+            (CpuAction::Place { .. }, Some(why)) => {
                 self.note(AgentNote::NotPlaced { service: name.to_string(), why: why.to_string() })
             }
             _ => self.failed_with(&name, error.context(format!("cannot {}", sentence(action, &name)))),
@@ -137,16 +137,16 @@ impl Agent {
     }
 
     /// Remembers what was decided.
-    fn keep(&mut self, action: Action) {
+    fn keep(&mut self, action: CpuAction) {
         let contained = |agent: &mut Self, place, given| {
             if let Some(contained) = agent.tracked.containers.get_mut(place) {
                 contained.given = given;
             }
         };
         match action {
-            Action::Confine { container, cpus } => contained(self, container, Given::Cpus(cpus)),
-            Action::Pause { container } => contained(self, container, Given::Paused),
-            Action::Place { service, cpus } => {
+            CpuAction::Confine { container, cpus } => contained(self, container, ContainerAssignment::Cpus(cpus)),
+            CpuAction::Pause { container } => contained(self, container, ContainerAssignment::Paused),
+            CpuAction::Place { service, cpus } => {
                 if let Some(served) = self.tracked.services.get_mut(service) {
                     (served.placed, served.has_moved) = (Some(cpus), true);
                 }
@@ -154,7 +154,7 @@ impl Agent {
         }
     }
 
-    fn tell(&mut self, action: Action, now_ns: Nanos) -> Result<()> {
+    fn tell(&mut self, action: CpuAction, now_ns: Nanos) -> Result<()> {
         let (why, seen) = (self.stats.why, self.stats.seen);
         let name = name_of(action, &self.tracked);
         *self.stats.decisions.entry((in_words(action).1, why)).or_default() += 1;

@@ -15,7 +15,7 @@ use crate::config::Kind;
 use crate::discover::{Birthplace, Container, ContainerId};
 use crate::note::AgentNote;
 use crate::owners::{Owner, Thing};
-use crate::tracked::Given;
+use crate::tracked::ContainerAssignment;
 
 impl Agent {
     /// Takes in containers that came, and releases those that went. Containers below a new one become part of it, and
@@ -86,13 +86,13 @@ impl Agent {
     }
 
     /// Returns the settings of these containers together.
-    fn given_to_all(&self, places: &[usize]) -> Given {
+    fn given_to_all(&self, places: &[usize]) -> ContainerAssignment {
         let given = places.iter().filter_map(|place| Some(self.tracked.containers.get(*place)?.given));
         let cpus = given.filter_map(|given| match given {
-            Given::Cpus(cpus) => Some(cpus),
-            Given::AsFound | Given::Paused => None,
+            ContainerAssignment::Cpus(cpus) => Some(cpus),
+            ContainerAssignment::AsFound | ContainerAssignment::Paused => None,
         });
-        cpus.reduce(|sum, cpus| sum.or(&cpus)).map_or(Given::AsFound, Given::Cpus)
+        cpus.reduce(|sum, cpus| sum.or(&cpus)).map_or(ContainerAssignment::AsFound, ContainerAssignment::Cpus)
     }
 
     /// Notes that a container is managed now.

@@ -28,7 +28,7 @@ const NO_MEMORY_PAUSE: Duration = Duration::from_millis(1);
 
 /// Events that woke the daemon.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Woken {
+pub struct WakeEvents {
     pub(super) signal: bool,
     pub(super) status: bool,
     pub(super) metrics: bool,
@@ -90,7 +90,12 @@ impl Endpoints {
     }
 
     /// Waits until a client comes or an eventfd is set, at most `timeout_ns`.
-    pub(super) fn wait(&self, signals: &PosixSignals, eventfds: EventFds<'_>, timeout_ns: Nanos) -> io::Result<Woken> {
+    pub(super) fn wait(
+        &self,
+        signals: &PosixSignals,
+        eventfds: EventFds<'_>,
+        timeout_ns: Nanos,
+    ) -> io::Result<WakeEvents> {
         let EventFds { lanes, crossing, alarm, found } = eventfds;
         let (status, metrics) = (self.status.as_ref().map(AsFd::as_fd), self.metrics.as_ref().map(AsFd::as_fd));
         let fds = [Some(signals.as_fd()), lanes, crossing, alarm, Some(found), status, metrics];
@@ -101,13 +106,13 @@ impl Endpoints {
             // Without memory for this wait, due work is done, and the next wait may succeed.
             Err(rustix::io::Errno::NOMEM | rustix::io::Errno::AGAIN) => {
                 thread::sleep(NO_MEMORY_PAUSE);
-                return Ok(Woken::default());
+                return Ok(WakeEvents::default());
             }
             Err(error) => return Err(error.into()),
         }
         let mut ready = endpoints.iter().map(|endpoint| !endpoint.revents().is_empty());
         let mut is_ready = |is_open: bool| is_open && ready.next().unwrap_or(false);
-        Ok(Woken {
+        Ok(WakeEvents {
             signal: is_ready(true),
             lanes: is_ready(lanes.is_some()),
             crossing: is_ready(crossing.is_some()),

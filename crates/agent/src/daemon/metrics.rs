@@ -7,8 +7,8 @@ use sidelane_policy::cpus::CpuMask;
 
 use super::Agent;
 use crate::self_usage::resident_bytes;
-use crate::tracked::{AgentService, Given};
-use sidelane_lanes::holder::HolderBooks;
+use crate::tracked::{AgentService, ContainerAssignment};
+use sidelane_lanes::holder::KeeperCounts;
 use sidelane_lanes::kept_lanes::KeptLanes;
 use sidelane_metrics::{Exposition, Family, Kind, latency};
 
@@ -131,13 +131,13 @@ impl Agent {
 
     /// Returns the metrics of batch lanes that the gate keeps, by CPU.
     fn of_lanes(&self) -> Vec<Family> {
-        let keepers: Vec<(u32, HolderBooks)> =
-            self.tracked.kept().flat_map(KeptLanes::keepers).map(|keeper| (keeper.cpu(), keeper.books())).collect();
+        let keepers: Vec<(u32, KeeperCounts)> =
+            self.tracked.kept().flat_map(KeptLanes::keepers).map(|keeper| (keeper.cpu(), keeper.counts())).collect();
         if keepers.is_empty() {
             return Vec::new();
         }
-        let books = self.tracked.tracker().memory().books();
-        let each = |value: &dyn Fn(u32, &HolderBooks) -> f64| {
+        let books = self.tracked.tracker().memory().accounting();
+        let each = |value: &dyn Fn(u32, &KeeperCounts) -> f64| {
             let values = keepers.iter().map(|(cpu, keeper)| (label("cpu", cpu), Some(value(*cpu, keeper))));
             values.collect::<Vec<_>>().into_iter()
         };
@@ -172,11 +172,15 @@ impl Agent {
     }
 
     fn of_batch(&self) -> Vec<Family> {
-        let states = [Given::AsFound, Given::Cpus(CpuMask::EMPTY), Given::Paused].map(|state| {
-            let in_state = |given: &Given| given.words() == state.words();
-            let count = self.tracked.containers.iter().filter(|(_, contained)| in_state(&contained.given)).count();
-            (label("state", state.words().replace(' ', "_")), Some(count as f64))
-        });
+        let states =
+            [ContainerAssignment::AsFound, ContainerAssignment::Cpus(CpuMask::EMPTY), ContainerAssignment::Paused].map(
+                |state| {
+                    let in_state = |given: &ContainerAssignment| given.text() == state.text();
+                    let count =
+                        self.tracked.containers.iter().filter(|(_, contained)| in_state(&contained.given)).count();
+                    (label("state", state.text().replace(' ', "_")), Some(count as f64))
+                },
+            );
         let gaps = Family {
             name: "container_unconfined",
             unit: SECONDS,

@@ -36,19 +36,19 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
-use sidelane_host::posix_signals::{Caught, PosixSignals};
+use sidelane_host::posix_signals::{CaughtSignal, PosixSignals};
 use sidelane_host::turn_limit::TurnLimit;
 use sidelane_policy::Nanos;
-use sidelane_policy::cpus::{Actions, CpuMask, Observation, Reason};
+use sidelane_policy::cpus::{CpuActions, CpuMask, CpuReason, MachineObservation};
 use sidelane_tracker::histogram::Histogram;
 
 use super::actuator::Actuator;
 use super::choice::AnyPolicy;
-use super::config::{Config, OnMachine};
-use super::discover::{Birthplace, Container, FoundService, Lack};
+use super::config::{Config, MachineConfig};
+use super::discover::{Birthplace, Container, DiscoveryProblem, FoundService};
 use super::helper::Helper;
 use super::interference::InterferenceSource;
-use super::lanes::{Asked, Evictions, LaneGates};
+use super::lanes::{EvictionRequests, Evictions, LaneGates};
 use super::log::{CpuAudit, LoggedObservation};
 use super::modules::{Flights, Hurries, Proxies};
 use super::observation::{Sampler, fill};
@@ -56,7 +56,7 @@ use super::owners::Owners;
 use super::self_usage::SelfUsage;
 use super::tracked::Tracked;
 use births::{Births, Gaps, Lacking};
-use endpoints::{Endpoints, EventFds, Woken};
+use endpoints::{Endpoints, EventFds, WakeEvents};
 use lent::LentLanes;
 use promise::Promises;
 use ranks::Demoted;
@@ -68,7 +68,7 @@ use sidelane_lanes::slowdown::SlowdownKeeper;
 use sidelane_report::terminal::eprint_fitted;
 use sidelane_rollback::claim::Claim;
 use sidelane_rollback::cpu_mask::mask;
-use sidelane_rollback::{Ticket, own_threads};
+use sidelane_rollback::{ChangeId, own_threads};
 use waiting::{SLOW_LOOK_NS, Waiting};
 
 /// Interval of looks while no service or no batch runs.
@@ -95,7 +95,7 @@ pub struct Agent {
     turns: Option<TurnLimit>,
     helper: Helper,
     /// Things that the file names and the machine lacks, from the helper's last report.
-    lacks: Vec<Lack>,
+    lacks: Vec<DiscoveryProblem>,
     /// Groups in which new batch is made, from the helper's last report.
     birthplaces: Vec<Birthplace>,
     /// CPUs whose claims the guardian knows.
@@ -103,7 +103,7 @@ pub struct Agent {
     /// Steps that failed at the last look.
     tried_again: Vec<Tried>,
     /// The file applied to this machine.
-    here: OnMachine,
+    here: MachineConfig,
     /// CPUs that were online at the last slow look.
     online: CpuSet,
     /// CPUs that are online and claimed by the agent.
@@ -124,8 +124,8 @@ pub struct Agent {
     interference: InterferenceSource,
     sampler: Sampler,
     slow: Sampler,
-    seen: Box<Observation>,
-    actions: Box<Actions>,
+    seen: Box<MachineObservation>,
+    actions: Box<CpuActions>,
     /// CPUs of the cores that batch may use, as told to the kernel program; `None`: it has to be told again.
     beside_batch: Option<CpuMask>,
     log: Option<AuditLog>,
@@ -194,9 +194,9 @@ impl Times {
 #[derive(Debug, Default)]
 struct DecisionStats {
     /// Number of decisions, by the action's word and reason.
-    decisions: BTreeMap<(&'static str, Reason), u64>,
+    decisions: BTreeMap<(&'static str, CpuReason), u64>,
     /// Reason of the last decision.
-    why: Reason,
+    why: CpuReason,
     /// Observation at the last decision.
     seen: LoggedObservation,
     /// Notes on what failed or is degraded, with their number.
@@ -204,7 +204,7 @@ struct DecisionStats {
     /// Notes about a service or container, by its name.
     about: BTreeMap<String, BTreeSet<Note>>,
     /// Things that the file names and the machine lacks.
-    lacks: BTreeMap<Lack, Lacking>,
+    lacks: BTreeMap<DiscoveryProblem, Lacking>,
     /// Time at which interference reached its threshold, if the present look is about that.
     onset_ns: Option<Nanos>,
     /// Onset of interference on which the agent has acted, while the pause of batch has not taken effect yet.
@@ -261,7 +261,7 @@ impl Agent {
         }
     }
 
-    fn wait(&self, signals: &PosixSignals) -> io::Result<Woken> {
+    fn wait(&self, signals: &PosixSignals) -> io::Result<WakeEvents> {
         let due_ns = self.look_due_ns().min(self.times.slow_ns).min(self.times.waiting_ns).min(self.slowdown_due_ns());
         let due_ns = due_ns.min(self.watch_due_ns());
         let eventfds = EventFds {
@@ -274,7 +274,7 @@ impl Agent {
     }
 
     /// Handles a POSIX signal. Returns whether to go on.
-    fn handle_signal(&mut self, caught: Caught) -> bool {
+    fn handle_signal(&mut self, caught: CaughtSignal) -> bool {
         if caught.signal == libc::SIGCONT {
             // Due at once: containers are frozen.
             self.times.slow_ns = 0;
@@ -338,7 +338,7 @@ impl Agent {
     /// Answers keepers that wait for an eviction. A keeper leaves its lane only when batch has left: batch that could
     /// not be moved or paused is still there. A task whose freeze has not taken effect may still run. Until it has, the
     /// keeper holds the lane except for moments, and the reaction goes on.
-    fn answer_keepers(&mut self, asked: Option<Asked>, failed: bool, now_ns: Nanos) {
+    fn answer_keepers(&mut self, asked: Option<EvictionRequests>, failed: bool, now_ns: Nanos) {
         let evictions = self.gates.as_ref().map(LaneGates::evictions);
         let is_asked = evictions.is_some_and(Evictions::is_asked);
         if !is_asked && !evictions.is_some_and(Evictions::is_leaving) && self.stats.reacting_since_ns.is_none() {
@@ -387,7 +387,7 @@ impl Agent {
     }
 
     /// Answers clients of the status socket and of metrics.
-    fn answer(&mut self, woken: Woken) {
+    fn answer(&mut self, woken: WakeEvents) {
         if woken.status || woken.metrics {
             self.look_at_modules();
         }
@@ -426,7 +426,7 @@ impl Agent {
         self.endpoints.close();
         let Some(actuator) = &mut self.actuator else { return Ok(()) };
         let endpoints = actuator.guardian().list().iter().filter(|(_, undo)| **undo == Endpoints::undo());
-        let endpoints: Vec<Ticket> = endpoints.map(|(ticket, _)| ticket).collect();
+        let endpoints: Vec<ChangeId> = endpoints.map(|(ticket, _)| ticket).collect();
         Ok(actuator.guardian().withdraw(endpoints)?)
     }
 }

@@ -11,7 +11,7 @@ use sidelane_report::terminal::eprint_fitted;
 
 use super::births::Lacking;
 use super::{Agent, MAKING_NS};
-use crate::discover::Lack;
+use crate::discover::DiscoveryProblem;
 use crate::note::AgentNote;
 
 /// The most different notes that are kept.
@@ -65,8 +65,8 @@ impl Agent {
 
     /// Notes what the file names and the machine lacks, once the lack has lasted for a moment, until it ends.
     pub(super) fn tell_lacks(&mut self, now_ns: Nanos) {
-        let now: BTreeSet<Lack> = self.lacks.iter().map(Lack::constant).collect();
-        let over: Vec<Lack> = self.stats.lacks.keys().filter(|lack| !now.contains(lack)).cloned().collect();
+        let now: BTreeSet<DiscoveryProblem> = self.lacks.iter().map(DiscoveryProblem::constant).collect();
+        let over: Vec<DiscoveryProblem> = self.stats.lacks.keys().filter(|lack| !now.contains(lack)).cloned().collect();
         for note in over.iter().filter_map(|lack| self.stats.lacks.remove(lack)?.noted).collect::<Vec<_>>() {
             self.log_note("over", &note.to_string());
             self.stats.notes.remove(&note);

@@ -12,12 +12,12 @@ use sidelane_host::thread::Thread;
 use sidelane_policy::Nanos;
 
 use super::Agent;
-use crate::tracked::Contained;
+use crate::tracked::TrackedContainer;
 use sidelane_lanes::note::LaneNote;
 use sidelane_lanes::watchdog::{Outranking, outranking};
 use sidelane_rollback::cpu_mask::mask;
 use sidelane_rollback::guardian::Guardian;
-use sidelane_rollback::{Ticket, Undo};
+use sidelane_rollback::{ChangeId, Undo};
 
 /// Interval of looks, each of which reads the threads of each container on lent lanes.
 const LOOK_EVERY_NS: Nanos = 500_000_000;
@@ -36,7 +36,7 @@ pub(super) struct OutrankingBatch {
 /// Threads that are in another class than originally.
 #[derive(Debug, Default)]
 pub(super) struct Demoted {
-    threads: BTreeMap<Thread, Ticket>,
+    threads: BTreeMap<Thread, ChangeId>,
     due_ns: Nanos,
 }
 
@@ -65,7 +65,7 @@ impl Demoted {
     fn give_back(&mut self, batch: &BTreeSet<u32>, guardian: &mut Guardian) -> Result<()> {
         let batch: BTreeSet<u32> = batch.iter().flat_map(|pid| threads(*pid)).collect();
         let gone: Vec<Thread> = self.threads.keys().filter(|thread| !batch.contains(&thread.tid)).copied().collect();
-        let tickets: Vec<Ticket> = gone.iter().filter_map(|thread| self.threads.remove(thread)).collect();
+        let tickets: Vec<ChangeId> = gone.iter().filter_map(|thread| self.threads.remove(thread)).collect();
         guardian.undo_these(&tickets).context("cannot give threads of batch their class back")
     }
 }
@@ -113,7 +113,7 @@ impl Agent {
     /// Returns the processes of containers on lent lanes, and those of all containers; none while no lane is lent.
     fn batch_on_lanes(&self) -> (BTreeSet<u32>, BTreeSet<u32>) {
         let lent = mask(&self.kept_cpus());
-        let processes = |contained: &Contained| contained.group().map(Group::processes).unwrap_or_default();
+        let processes = |contained: &TrackedContainer| contained.group().map(Group::processes).unwrap_or_default();
         let (mut on_lanes, mut batch) = (BTreeSet::new(), BTreeSet::new());
         for (_, contained) in self.tracked.containers.iter().filter(|_| !lent.is_empty()) {
             let members = processes(contained);

@@ -8,11 +8,11 @@ use sidelane_host::clock::now_ns;
 use super::Agent;
 use super::start::{asks_for_requests, fit};
 use crate::choice::{choose, goes_by_interference, moves_containers, places_services};
-use crate::config::{ActiveSource, Config, OnMachine};
-use crate::helper::{Looked, Reloaded, Report};
+use crate::config::{ActiveSource, Config, MachineConfig};
+use crate::helper::{MachineScan, Reloaded, Report};
 use crate::interference::InterferenceSource;
 use crate::note::AgentNote;
-use crate::tracked::Given;
+use crate::tracked::ContainerAssignment;
 use sidelane_diagnostics::audit::AuditLog;
 
 /// Interval of reactions while the agent waits for the helper.
@@ -66,7 +66,7 @@ impl Agent {
 
     /// Reads the file, and starts what it asks for. Returns the configuration that is in effect now, its result on this
     /// machine, and the tables of the file that are not in effect.
-    fn read_again(&mut self) -> Result<(Config, OnMachine, Vec<&'static str>)> {
+    fn read_again(&mut self) -> Result<(Config, MachineConfig, Vec<&'static str>)> {
         let mut config = Config::load(&self.options.config)?;
         let kept = self.keep_tables(&mut config);
         let here = fit(&config, self.running_told())?;
@@ -89,7 +89,7 @@ impl Agent {
 
     /// Returns the source of interference, if interference is measured.
     pub(super) fn running_told(&self) -> Option<&ActiveSource> {
-        (!matches!(self.interference, InterferenceSource::None)).then_some(&self.here.told)
+        (!matches!(self.interference, InterferenceSource::None)).then_some(&self.here.source)
     }
 
     /// Takes over new cores: a rise in latency is measured by them, and lanes are kept beside services by them.
@@ -117,7 +117,7 @@ impl Agent {
         given_back.into_iter().filter_map(Result::err).for_each(|error| self.failed(error));
         for place in places {
             let Some(contained) = self.tracked.containers.get_mut(place) else { continue };
-            contained.given = Given::AsFound;
+            contained.given = ContainerAssignment::AsFound;
             let container = contained.container.clone();
             let taken = self.find(&container, true).and_then(|found| self.take(place, found));
             if let Err(error) = taken {
@@ -161,7 +161,7 @@ impl Agent {
     /// Continues with what the new file names.
     pub(super) fn take_reloaded(&mut self, reloaded: Reloaded) {
         let Reloaded { looked, services, containers } = reloaded;
-        let Looked { changes, lacks, birthplaces } = looked;
+        let MachineScan { changes, lacks, birthplaces } = looked;
         (self.lacks, self.birthplaces) = (lacks, birthplaces);
         self.follow(changes);
         let asked = self.wants_requests();

@@ -12,10 +12,10 @@ use sidelane_policy::cpus::CpuMask;
 use super::start::fit;
 use super::waiting::Waiting;
 use super::{Agent, IDLE_LOOK_NS, MAKING_NS, SLOW_LOOK_NS, Tried, nanos};
-use crate::actuator::{Actuator, Found, TakeError};
-use crate::config::OnMachine;
+use crate::actuator::{Actuator, FoundGroups, TakeError};
+use crate::config::MachineConfig;
 use crate::discover::{Changes, Container, FoundService, ServiceId};
-use crate::helper::{Looked, Report};
+use crate::helper::{MachineScan, Report};
 use crate::interference::InterferenceSource;
 use crate::note::{AgentNote, is_of_service, is_of_unseen_requests};
 use crate::owners::{Owner, Owners, Thing};
@@ -23,7 +23,7 @@ use crate::tracked::AgentService;
 use sidelane_diagnostics::log_note::LogNote;
 use sidelane_diagnostics::note::Note;
 use sidelane_lanes::note::LaneNote;
-use sidelane_lanes::service::Sight;
+use sidelane_lanes::service::RequestVisibility;
 use sidelane_requests::search::Answer;
 use sidelane_rollback::claim::Claim;
 use sidelane_rollback::cpu_mask::mask;
@@ -83,8 +83,8 @@ impl Agent {
     }
 
     /// Takes in services and containers that came or went.
-    fn take_looked(&mut self, looked: Looked) {
-        let Looked { changes, lacks, birthplaces } = looked;
+    fn take_looked(&mut self, looked: MachineScan) {
+        let MachineScan { changes, lacks, birthplaces } = looked;
         (self.lacks, self.birthplaces) = (lacks, birthplaces);
         let came = !changes.services_came.is_empty();
         self.follow(changes);
@@ -104,12 +104,12 @@ impl Agent {
         let Some(place) = self.tracked.place_of(ServiceId(answer.service)) else { return };
         let Some(served) = self.tracked.services.get_mut(place) else { return };
         let (learned, name) = (served.tracked.take_answer(answer), served.found.name.clone());
-        if learned == Sight::Same {
+        if learned == RequestVisibility::Same {
             return;
         }
         self.stats.notes.retain(|note, _| !is_of_unseen_requests(note, &name));
         self.note_requests(place, &name);
-        if learned == Sight::Seen {
+        if learned == RequestVisibility::Seen {
             self.apply_slowdown();
             self.log_note("requests", &format!("requests of service {name} can be seen"));
         }
@@ -174,9 +174,9 @@ impl Agent {
     }
 
     /// Starts the policy again, because the siblings that it was told have changed.
-    fn have_other_cores(&mut self, here: OnMachine) {
+    fn have_other_cores(&mut self, here: MachineConfig) {
         let (sizes, notes) = (self.here.sizes.take(), std::mem::take(&mut self.here.notes));
-        self.here = OnMachine { sizes, notes, ..here };
+        self.here = MachineConfig { sizes, notes, ..here };
         self.begin_policy();
         self.have_cores();
         self.log_note("cores", &format!("CPUs {} are online, and the cores are others", self.online));
@@ -318,13 +318,13 @@ impl Agent {
     }
 
     /// Finds the groups of a container; `None` if the agent only prints what it would do.
-    pub(super) fn find(&mut self, container: &Container, has_waited: bool) -> Result<Option<Found>, TakeError> {
+    pub(super) fn find(&mut self, container: &Container, has_waited: bool) -> Result<Option<FoundGroups>, TakeError> {
         let services = self.tracked.pids_of_grouped_services();
         self.actuator.as_mut().map(|actuator| actuator.find(container, &services, has_waited)).transpose()
     }
 
     /// Takes a container that is tracked. Returns the CPUs that it may be given.
-    pub(super) fn take(&mut self, place: usize, found: Option<Found>) -> Result<CpuSet, TakeError> {
+    pub(super) fn take(&mut self, place: usize, found: Option<FoundGroups>) -> Result<CpuSet, TakeError> {
         let allowed = match self.actuator.as_mut().zip(found) {
             Some((actuator, found)) => actuator.take(place, found)?,
             None => self.usable.clone(),

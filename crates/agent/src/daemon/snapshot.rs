@@ -13,7 +13,7 @@ use crate::status::{
     AgentStatus, ContainerStatus, CpuStatus, DecisionCount, NoteStatus, OverlapStatus, RequestStatus, ServiceStatus,
     SlowdownStatus, SlowerStatus, Snapshot,
 };
-use crate::tracked::{AgentService, Contained};
+use crate::tracked::{AgentService, TrackedContainer};
 use sidelane_diagnostics::audit::AuditLog;
 use sidelane_lanes::promise::percent_of_bound;
 use sidelane_lanes::slowdown::SlowdownOutcome;
@@ -56,7 +56,7 @@ impl Agent {
             config: self.options.config.display().to_string(),
             uptime_s: (now_ns() - self.times.began_ns) as f64 / 1e9,
             policy: policy.to_owned(),
-            metric: self.interference.words(),
+            metric: self.interference.text(),
             threshold: self.threshold(),
             why: self.stats.why.to_string(),
             repaired: self.stats.repaired,
@@ -83,7 +83,7 @@ impl Agent {
         let span = self.slow.span();
         let percent = |part_ns: u64| span.share(part_ns) * 100.0;
         let shares = span.of(cpu as usize).copied().unwrap_or_default();
-        let may_run = |contained: &Contained| contained.cpus().contains(cpu as usize);
+        let may_run = |contained: &TrackedContainer| contained.cpus().contains(cpu as usize);
         CpuStatus {
             cpu,
             owner: self.owners.of(&Thing::Cpu(cpu)).map_or_else(|| "nobody".to_owned(), ToString::to_string),
@@ -146,11 +146,11 @@ fn request_status(served: &AgentService) -> RequestStatus {
     }
 }
 
-fn container_status(contained: &Contained) -> ContainerStatus {
+fn container_status(contained: &TrackedContainer) -> ContainerStatus {
     let container = &contained.container;
     ContainerStatus {
         name: container.name.clone(),
-        state: contained.given.words().to_owned(),
+        state: contained.given.text().to_owned(),
         cpus: set(&contained.cpus()).to_string(),
         allowed: contained.allowed.to_string(),
         wanted: container.wanted.cpus,

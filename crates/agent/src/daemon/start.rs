@@ -20,7 +20,7 @@ use super::lent::LentLanes;
 use super::{Agent, AgentOptions, DecisionStats, Demoted, Times};
 use crate::actuator::Actuator;
 use crate::choice::{choose, goes_by_interference};
-use crate::config::{ActiveSource, Config, LaneGate, OnMachine};
+use crate::config::{ActiveSource, Config, LaneGate, MachineConfig};
 use crate::daemon::endpoints::Endpoints;
 use crate::discover::Finder;
 use crate::helper::Helper;
@@ -132,9 +132,9 @@ impl Agent {
 }
 
 /// Loads the kernel program, with the source of interference that the policy uses, and attaches it.
-fn attach(config: &Config, here: &OnMachine) -> Result<(Rc<Tracker>, InterferenceSource)> {
+fn attach(config: &Config, here: &MachineConfig) -> Result<(Rc<Tracker>, InterferenceSource)> {
     let is_needed = goes_by_interference(&config.policy);
-    let tracker = Rc::new(Tracker::load(purpose(config, is_needed.then_some(&here.told))?, true)?);
+    let tracker = Rc::new(Tracker::load(purpose(config, is_needed.then_some(&here.source))?, true)?);
     let interference = InterferenceSource::start(here, is_needed, &tracker)?;
     tracker.attach()?;
     Ok((tracker, interference))
@@ -157,7 +157,7 @@ fn come_first() -> (Option<TurnLimit>, Option<LaneNote>) {
 }
 
 /// Applies the file to this machine. The source of interference is `running`, if the agent uses one already.
-pub(super) fn fit(config: &Config, running: Option<&ActiveSource>) -> Result<OnMachine> {
+pub(super) fn fit(config: &Config, running: Option<&ActiveSource>) -> Result<MachineConfig> {
     let fits = config.here(running)?;
     fits.map_err(|unfit| {
         let all: Vec<String> = unfit.iter().map(ToString::to_string).collect();

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::Finder;
-use super::found::{Birthplace, Changes, Container, ContainerId, Wanted, WantedFrom};
+use super::found::{Birthplace, Changes, Container, ContainerId, CpuDemand, CpuDemandSource};
 use super::groups::Member;
 use super::pods::{Content, container_name, content};
 use super::roles::Role;
@@ -164,7 +164,7 @@ impl Finder {
             Role::Tree(number) => self.config.batch.get(number),
             _ => None,
         };
-        let said = rule.and_then(|rule| rule.cpus).map(|cpus| Wanted { cpus, from: WantedFrom::File });
+        let said = rule.and_then(|rule| rule.cpus).map(|cpus| CpuDemand { cpus, from: CpuDemandSource::File });
         let priority = rule.map_or(0, |rule| rule.priority);
         let wanted = said.unwrap_or_else(|| wanted(&self.hierarchies, &id.path));
         let name = match member.role {

@@ -76,7 +76,7 @@ pub struct Container {
     /// Priority: containers with a higher one are given CPUs first.
     pub priority: i32,
     /// Number of CPUs that it wants.
-    pub wanted: Wanted,
+    pub wanted: CpuDemand,
 }
 
 impl Container {
@@ -124,16 +124,16 @@ impl Birthplace {
 
 /// Number of CPUs that a container wants, with its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct CpuDemand {
     /// Number of CPUs, at least one.
     pub cpus: u32,
     /// Source of the number.
-    pub from: WantedFrom,
+    pub from: CpuDemandSource,
 }
 
 /// Source of the number of CPUs that a container wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WantedFrom {
+pub enum CpuDemandSource {
     /// The agent's file.
     File,
     /// Limit of the container (`cpu.max`, `cpu.cfs_quota_us`).
@@ -144,7 +144,7 @@ pub enum WantedFrom {
     Nobody,
 }
 
-impl fmt::Display for WantedFrom {
+impl fmt::Display for CpuDemandSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::File => "the file",

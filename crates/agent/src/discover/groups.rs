@@ -44,14 +44,14 @@ pub(super) struct Groups {
 #[derive(Debug)]
 struct Node {
     role: Role,
-    places: Vec<Place>,
+    places: Vec<GroupInHierarchy>,
     /// Place where it was first seen. It is the same group until it is made again there.
-    home: Place,
+    home: GroupInHierarchy,
 }
 
 /// A group in one hierarchy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct GroupInHierarchy {
     hierarchy: usize,
     inode: u64,
     watched: Option<i32>,
@@ -131,7 +131,7 @@ impl Groups {
         if let Some(watched) = watched {
             self.watched.insert(watched, (hierarchy, path.to_owned()));
         }
-        let place = Place { hierarchy, inode, watched };
+        let place = GroupInHierarchy { hierarchy, inode, watched };
         let node = self.nodes.entry(path.to_owned());
         node.or_insert_with(|| Node { role, places: Vec::new(), home: place }).put(place);
         if role.is_open() {
@@ -262,11 +262,11 @@ impl Groups {
 }
 
 impl Node {
-    fn place(&self, hierarchy: usize) -> Option<Place> {
+    fn place(&self, hierarchy: usize) -> Option<GroupInHierarchy> {
         self.places.iter().find(|place| place.hierarchy == hierarchy).copied()
     }
 
-    fn put(&mut self, place: Place) {
+    fn put(&mut self, place: GroupInHierarchy) {
         if place.hierarchy == self.home.hierarchy || self.place(self.home.hierarchy).is_none() {
             self.home = place;
         }

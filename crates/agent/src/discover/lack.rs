@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// A lack that the user has to know.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Lack {
+pub enum DiscoveryProblem {
     /// A `[[service]]` that finds nothing.
     Service {
         /// Name of the service.
@@ -56,7 +56,7 @@ pub enum Lack {
     Blind,
 }
 
-impl Lack {
+impl DiscoveryProblem {
     /// Returns the same without figures that change while it lasts.
     pub fn constant(&self) -> Self {
         match self.clone() {
@@ -67,7 +67,7 @@ impl Lack {
     }
 }
 
-impl fmt::Display for Lack {
+impl fmt::Display for DiscoveryProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Service { name, how } => {

@@ -1,7 +1,7 @@
 //! Discovery: from the agent's file to the services with their processes, and batch's containers, on this machine.
 //!
 //! [`Finder::look`] is cheap while nothing changes: the kernel reports which directories to read again (`watch.rs`),
-//! and processes are searched at a separate interval. A thing that the file names and the machine lacks is a [`Lack`].
+//! and processes are searched at a separate interval. A thing that the file names and the machine lacks is a [`DiscoveryProblem`].
 //! It is found as soon as it exists.
 
 mod containers;
@@ -25,9 +25,11 @@ use sidelane_host::cgroup::Hierarchy;
 use sidelane_policy::Nanos;
 
 use super::config::{Class, Config, Fit, Glob, Match, ServiceRule};
-pub use found::{Birthplace, Changes, Container, ContainerId, FoundService, GroupId, ServiceId, Wanted, WantedFrom};
+pub use found::{
+    Birthplace, Changes, Container, ContainerId, CpuDemand, CpuDemandSource, FoundService, GroupId, ServiceId,
+};
 use groups::Groups;
-pub use lack::Lack;
+pub use lack::DiscoveryProblem;
 use pods::Pods;
 use processes::{Listing, Search};
 use roles::{Role, Roles};
@@ -219,38 +221,40 @@ impl Finder {
 // Lacks.
 impl Finder {
     /// Returns all lacks that the user has to know.
-    pub fn lacks(&self) -> Vec<Lack> {
+    pub fn lacks(&self) -> Vec<DiscoveryProblem> {
         let mut lacks = self.missing_services();
         let has_group =
             |glob: &Glob| self.groups.trees().any(|(path, _)| glob.fit(&path.to_string_lossy()) == Fit::Matches);
         let trees = self.config.batch.iter().filter(|tree| !has_group(&tree.cgroup));
-        lacks.extend(trees.map(|tree| Lack::Tree { cgroup: tree.cgroup.to_string() }));
+        lacks.extend(trees.map(|tree| DiscoveryProblem::Tree { cgroup: tree.cgroup.to_string() }));
         lacks.extend(self.lacks_of_pods());
         lacks.extend(self.impostors());
         let mixed = self.mixed.iter();
-        lacks.extend(mixed.map(|(path, count)| Lack::Mixed { group: path.display().to_string(), count: *count }));
-        lacks.extend(self.groups.is_blind().then_some(Lack::Blind));
+        lacks.extend(
+            mixed.map(|(path, count)| DiscoveryProblem::Mixed { group: path.display().to_string(), count: *count }),
+        );
+        lacks.extend(self.groups.is_blind().then_some(DiscoveryProblem::Blind));
         lacks
     }
 
-    fn missing_services(&self) -> Vec<Lack> {
+    fn missing_services(&self) -> Vec<DiscoveryProblem> {
         let found: BTreeSet<usize> = self.services.values().filter_map(|service| service.rule).collect();
         let rules = self.config.services.iter().enumerate().filter(|(number, _)| !found.contains(number));
         let lack = |(number, rule): (usize, &ServiceRule)| match self.taken.get(&number) {
-            Some(other) => Lack::Taken { service: rule.name.clone(), other: other.clone() },
-            None => Lack::Service { name: rule.name.clone(), how: how(&rule.matches) },
+            Some(other) => DiscoveryProblem::Taken { service: rule.name.clone(), other: other.clone() },
+            None => DiscoveryProblem::Service { name: rule.name.clone(), how: how(&rule.matches) },
         };
         rules.map(lack).collect()
     }
 
-    fn lacks_of_pods(&self) -> Option<Lack> {
+    fn lacks_of_pods(&self) -> Option<DiscoveryProblem> {
         self.config.kubernetes.as_ref()?;
         let pods = || self.groups.services().filter(|member| matches!(member.role, Role::Pod(_)));
         let nameless = pods().filter(|pod| !self.pods.has(&pod.path)).count();
         match (pods().next(), nameless) {
-            (None, _) => Some(Lack::Pods),
+            (None, _) => Some(DiscoveryProblem::Pods),
             (Some(_), 0) => None,
-            (Some(_), count) => Some(Lack::PodNames { count, logs: self.machine.pod_logs.clone() }),
+            (Some(_), count) => Some(DiscoveryProblem::PodNames { count, logs: self.machine.pod_logs.clone() }),
         }
     }
 
@@ -259,10 +263,10 @@ impl Finder {
     }
 
     /// Returns processes of batch that also match a service.
-    fn impostors(&self) -> impl Iterator<Item = Lack> {
+    fn impostors(&self) -> impl Iterator<Item = DiscoveryProblem> {
         self.searches.iter().flat_map(|search| {
             let rule = &self.config.services[search.rule];
-            search.impostors().map(|(process, group)| Lack::Holds {
+            search.impostors().map(|(process, group)| DiscoveryProblem::Holds {
                 container: group.display().to_string(),
                 pid: process.tid,
                 service: rule.name.clone(),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::cpulist::CpuSet;
 
-use super::found::{Wanted, WantedFrom};
+use super::found::{CpuDemand, CpuDemandSource};
 
 /// The kernel's defaults of `cpu.weight` and `cpu.shares`. They are no request, except below a kubelet's group: a
 /// kubelet writes these values for a request of one CPU.
@@ -21,7 +21,7 @@ const SHARES_A_CPU: u64 = 1024;
 const KUBELETS: &str = "kubepods";
 
 /// Returns what the container at `path` wants, if the file does not say it.
-pub(super) fn wanted(hierarchies: &[Hierarchy], path: &str) -> Wanted {
+pub(super) fn wanted(hierarchies: &[Hierarchy], path: &str) -> CpuDemand {
     wanted_of(hierarchies, path, online())
 }
 
@@ -31,7 +31,7 @@ fn online() -> u64 {
     text.parse::<CpuSet>().map_or(1, |cpus| cpus.len().max(1) as u64)
 }
 
-fn wanted_of(hierarchies: &[Hierarchy], path: &str, online: u64) -> Wanted {
+fn wanted_of(hierarchies: &[Hierarchy], path: &str, online: u64) -> CpuDemand {
     let dirs = |controls: &dyn Fn(&Hierarchy) -> bool| -> Vec<PathBuf> {
         hierarchies.iter().filter(|hierarchy| controls(hierarchy)).map(|hierarchy| hierarchy.dir(path)).collect()
     };
@@ -42,11 +42,11 @@ fn wanted_of(hierarchies: &[Hierarchy], path: &str, online: u64) -> Wanted {
     let shares = shares.or_else(|| cpu.iter().find_map(|dir| shares_v1(dir, is_pods)));
     let cpusets = dirs(&|hierarchy| hierarchy.is_v2() || hierarchy.controls("cpuset"));
     let (cpus, from) = match (limit, shares) {
-        (Some(cpus), _) => (cpus, WantedFrom::Limit),
-        (None, Some(shares)) => (shares.div_ceil(SHARES_A_CPU), WantedFrom::Request),
-        (None, None) => (cpusets.iter().find_map(|dir| allowed(dir)).unwrap_or(online), WantedFrom::Nobody),
+        (Some(cpus), _) => (cpus, CpuDemandSource::Limit),
+        (None, Some(shares)) => (shares.div_ceil(SHARES_A_CPU), CpuDemandSource::Request),
+        (None, None) => (cpusets.iter().find_map(|dir| allowed(dir)).unwrap_or(online), CpuDemandSource::Nobody),
     };
-    Wanted { cpus: cpus.clamp(1, online) as u32, from }
+    CpuDemand { cpus: cpus.clamp(1, online) as u32, from }
 }
 
 /// Reads `QUOTA PERIOD`, or `max PERIOD`.
@@ -121,11 +121,11 @@ fn number(file: &Path) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn wants(controllers: &[&str], files: &[(&str, &str)]) -> (u32, WantedFrom) {
+    fn wants(controllers: &[&str], files: &[(&str, &str)]) -> (u32, CpuDemandSource) {
         wants_at("/job", controllers, files)
     }
 
-    fn wants_at(path: &str, controllers: &[&str], files: &[(&str, &str)]) -> (u32, WantedFrom) {
+    fn wants_at(path: &str, controllers: &[&str], files: &[(&str, &str)]) -> (u32, CpuDemandSource) {
         let dir = tempfile::tempdir().unwrap();
         let group = dir.path().join(&path[1..]);
         fs::create_dir_all(&group).unwrap();
@@ -139,17 +139,17 @@ mod tests {
     #[test]
     fn a_limit_counts_before_a_request() {
         let two = [("cpu.max", "150000 100000\n"), ("cpu.weight", "39\n")];
-        assert_eq!(wants(&[], &two), (2, WantedFrom::Limit));
+        assert_eq!(wants(&[], &two), (2, CpuDemandSource::Limit));
         let half = [("cpu.cfs_quota_us", "50000\n"), ("cpu.cfs_period_us", "100000\n"), ("cpu.shares", "4096\n")];
-        assert_eq!(wants(&["cpu"], &half), (1, WantedFrom::Limit));
+        assert_eq!(wants(&["cpu"], &half), (1, CpuDemandSource::Limit));
     }
 
     #[test]
     fn a_request_is_a_share_of_1024_a_cpu() {
         let three = [("cpu.cfs_quota_us", "-1\n"), ("cpu.cfs_period_us", "100000\n"), ("cpu.shares", "3072\n")];
-        assert_eq!(wants(&["cpu"], &three), (3, WantedFrom::Request));
+        assert_eq!(wants(&["cpu"], &three), (3, CpuDemandSource::Request));
         // A kubelet's weight for 2 CPUs.
-        assert_eq!(wants(&[], &[("cpu.max", "max 100000\n"), ("cpu.weight", "79\n")]), (2, WantedFrom::Request));
+        assert_eq!(wants(&[], &[("cpu.max", "max 100000\n"), ("cpu.weight", "79\n")]), (2, CpuDemandSource::Request));
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
         let others = [(170, 2), (59, 1), (17, 1)];
         for (weight, cpus) in linear.into_iter().chain(quadratic).chain(others) {
             let file = ("cpu.weight", format!("{weight}\n"));
-            assert_eq!(wants(&[], &[(file.0, &file.1)]), (cpus, WantedFrom::Request), "{weight}");
+            assert_eq!(wants(&[], &[(file.0, &file.1)]), (cpus, CpuDemandSource::Request), "{weight}");
         }
         assert_eq!(
             (super::quadratic(1_024), super::quadratic(2_000), super::quadratic(SHARES_MAX)),
@@ -174,18 +174,18 @@ mod tests {
         let slice = "/kubepods.slice/kubepods-podf1.slice/cri-containerd-a.scope";
         let weight = [("cpu.max", "max 100000\n"), ("cpu.weight", "100\n")];
         for path in [slice, "/kubelet/kubepods/podf1/a"] {
-            assert_eq!(wants_at(path, &[], &weight), (1, WantedFrom::Request));
-            assert_eq!(wants_at(path, &["cpu"], &[("cpu.shares", "1024\n")]), (1, WantedFrom::Request));
-            assert_eq!(wants_at(path, &[], &[("cpu.weight", "1\n")]), (16, WantedFrom::Nobody));
+            assert_eq!(wants_at(path, &[], &weight), (1, CpuDemandSource::Request));
+            assert_eq!(wants_at(path, &["cpu"], &[("cpu.shares", "1024\n")]), (1, CpuDemandSource::Request));
+            assert_eq!(wants_at(path, &[], &[("cpu.weight", "1\n")]), (16, CpuDemandSource::Nobody));
         }
-        assert_eq!(wants(&[], &weight), (16, WantedFrom::Nobody));
+        assert_eq!(wants(&[], &weight), (16, CpuDemandSource::Nobody));
     }
 
     #[test]
     fn container_without_a_request_wants_all_allowed_cpus() {
         let nothing = [("cpu.max", "max 100000\n"), ("cpu.weight", "1\n"), ("cpuset.cpus.effective", "0-3,8\n")];
-        assert_eq!(wants(&[], &nothing), (5, WantedFrom::Nobody));
-        assert_eq!(wants(&["cpu"], &[("cpu.shares", "1024\n")]), (16, WantedFrom::Nobody));
-        assert_eq!(wants(&[], &[]), (16, WantedFrom::Nobody));
+        assert_eq!(wants(&[], &nothing), (5, CpuDemandSource::Nobody));
+        assert_eq!(wants(&["cpu"], &[("cpu.shares", "1024\n")]), (16, CpuDemandSource::Nobody));
+        assert_eq!(wants(&[], &[]), (16, CpuDemandSource::Nobody));
     }
 }

@@ -43,7 +43,7 @@ struct State {
 
 /// Requests up to some moment.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct EvictionRequests {
     /// Lanes that batch has to leave.
     pub lanes: CpuSet,
     number: u64,
@@ -61,14 +61,14 @@ impl Evictions {
     }
 
     /// Returns the present requests.
-    pub fn asked(&self) -> Asked {
+    pub fn asked(&self) -> EvictionRequests {
         self.changed.clear();
         let state = self.state();
-        Asked { lanes: state.evicted.iter().copied().collect(), number: state.asked }
+        EvictionRequests { lanes: state.evicted.iter().copied().collect(), number: state.asked }
     }
 
     /// Notes that the agent has acted on `asked`. `leaving`: see [`Evictions::note_leaving`].
-    pub fn has_acted(&self, asked: &Asked, failed: bool, leaving: bool) {
+    pub fn has_acted(&self, asked: &EvictionRequests, failed: bool, leaving: bool) {
         let mut state = self.state();
         (state.done, state.failed, state.leaving) = (asked.number, failed, leaving);
         self.acted.notify_all();

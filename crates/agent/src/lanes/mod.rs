@@ -11,11 +11,11 @@ use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::topology::{BatchLane, Lanes, PairKind};
 use sidelane_policy::borrow::{Lending, Objective};
-use sidelane_policy::cpus::Cores;
+use sidelane_policy::cpus::CoreTopology;
 use sidelane_rollback::cpu_mask::{mask, set};
 use sidelane_tracker::tracker::Tracker;
 
-pub use evictions::{Asked, Evictions};
+pub use evictions::{EvictionRequests, Evictions};
 
 use super::config::LaneGate;
 use sidelane_lanes::gate::{Gate, keepers};
@@ -82,7 +82,7 @@ impl LaneGates {
 
 /// Returns the lanes beside a service that may run on `own`: CPUs of its cores that are `usable` for batch. No service
 /// may run on them, neither this one nor `others`, since a hold would delay it. `None` if there are none.
-pub fn lanes_of(cores: &Cores, own: &CpuSet, others: &CpuSet, usable: &CpuSet) -> Option<Lanes> {
+pub fn lanes_of(cores: &CoreTopology, own: &CpuSet, others: &CpuSet, usable: &CpuSet) -> Option<Lanes> {
     let spare = usable.difference(own).difference(others);
     let lane = |cpu| {
         let requests = set(&cores.whole(&mask(&[cpu].into_iter().collect()))).intersection(own);
@@ -103,8 +103,8 @@ mod tests {
         list.parse().unwrap()
     }
 
-    fn cores<const N: usize>(lists: [&str; N]) -> Cores {
-        Cores::of(lists.map(|list| mask(&cpus(list))))
+    fn cores<const N: usize>(lists: [&str; N]) -> CoreTopology {
+        CoreTopology::of(lists.map(|list| mask(&cpus(list))))
     }
 
     #[test]

@@ -7,17 +7,17 @@ use prometheus_client::registry::Unit;
 use sidelane_policy::hurryup::Threshold;
 
 use super::{ModuleEvent, target_of};
-use crate::config::{Config, OnMachine};
+use crate::config::{Config, MachineConfig};
 use crate::discover::{FoundService, ServiceId};
 use crate::note::AgentNote;
 use crate::status::HurryStatus;
-use sidelane_hurry::{Figures, RunningHurry, Settings, Summary, Told};
+use sidelane_hurry::{Figures, RunningHurry, Settings, SourceOption, Summary};
 use sidelane_metrics::{Family, Kind};
 use sidelane_trace::flight::as_a_part_of_a_path;
 
 /// A service whose threads are to be mapped. A restarted service is another one, because its processes are.
 #[derive(Clone, Debug, PartialEq)]
-pub struct WantedHurry {
+pub struct HurryTarget {
     id: ServiceId,
     service: String,
     settings: Settings,
@@ -49,9 +49,9 @@ impl Hurries {
     ///
     /// # Errors
     /// If a thread cannot be started.
-    pub fn follow(&mut self, wanted: Vec<WantedHurry>) -> Result<()> {
+    pub fn follow(&mut self, wanted: Vec<HurryTarget>) -> Result<()> {
         self.let_go(|id, hurry| !wanted.iter().any(|wanted| wanted.id == *id && hurry.is(wanted)));
-        for WantedHurry { id, service, settings } in wanted {
+        for HurryTarget { id, service, settings } in wanted {
             // A thread has one owner, so the successor begins at a later look.
             let had = self.ending.iter().any(|ending| ending.id == id || ending.service == service);
             if had || self.running.contains_key(&id) {
@@ -132,7 +132,7 @@ impl Hurries {
 }
 
 impl Hurry {
-    fn is(&self, wanted: &WantedHurry) -> bool {
+    fn is(&self, wanted: &HurryTarget) -> bool {
         self.service == wanted.service && *self.mapper.settings() == wanted.settings
     }
 
@@ -192,7 +192,7 @@ fn last_words(service: &str, summary: Summary) -> Vec<(String, ModuleEvent)> {
 }
 
 /// Returns the options of this service's mapper, if the file asks for one and there are big cores.
-pub fn hurry_of(found: &FoundService, config: &Config, here: &OnMachine) -> Option<WantedHurry> {
+pub fn hurry_of(found: &FoundService, config: &Config, here: &MachineConfig) -> Option<HurryTarget> {
     let hurry = config.hurry.as_ref()?;
     let sizes = here.sizes.clone()?;
     let rule = config.services.get(found.rule?).filter(|rule| hurry.names(rule))?;
@@ -201,10 +201,10 @@ pub fn hurry_of(found: &FoundService, config: &Config, here: &OnMachine) -> Opti
         service: target_of(found, rule)?,
         config: hurry.mapping(sizes.little_speed_milli()),
         sizes,
-        told: Told::Found,
+        source: SourceOption::Found,
         log: hurry.log.as_ref().map(|dir| dir.join(file)),
     };
-    Some(WantedHurry { id: found.id, service: found.name.clone(), settings })
+    Some(HurryTarget { id: found.id, service: found.name.clone(), settings })
 }
 
 #[cfg(test)]
@@ -220,16 +220,16 @@ mod tests {
     use sidelane_hurry::Sizes;
 
     /// Returns a mapper for this process, which cannot write its log.
-    fn wanted() -> WantedHurry {
+    fn wanted() -> HurryTarget {
         let [big, little] = ["0", "1"].map(|cpus| cpus.parse().unwrap());
         let settings = Settings {
             service: Target::Pid(std::process::id()),
             sizes: Sizes::Cores(Cores { big, little, little_speed_milli: None, source: Source::Given }),
             config: hurryup::Config::default(),
-            told: Told::Found,
+            source: SourceOption::Found,
             log: Some("/nonexistent/moves".into()),
         };
-        WantedHurry { id: ServiceId(1), service: "a".to_owned(), settings }
+        HurryTarget { id: ServiceId(1), service: "a".to_owned(), settings }
     }
 
     fn news_of(hurries: &mut Hurries) -> Vec<(String, ModuleEvent)> {
@@ -263,7 +263,7 @@ mod tests {
         let mut hurries = Hurries::default();
         let mut first = wanted();
         first.settings.service = Target::Comm("no such service".to_owned());
-        let other = WantedHurry { id: ServiceId(2), service: "b".to_owned(), ..first.clone() };
+        let other = HurryTarget { id: ServiceId(2), service: "b".to_owned(), ..first.clone() };
         hurries.follow(vec![first]).unwrap();
         // No look has yet seen whether the first mapper has ended.
         hurries.follow(vec![other]).unwrap();
@@ -277,7 +277,7 @@ mod tests {
         let mut first = wanted();
         // Without such a process the mapper waits.
         first.settings.service = Target::Comm("no such service".to_owned());
-        let changed = WantedHurry { service: "b".to_owned(), ..first.clone() };
+        let changed = HurryTarget { service: "b".to_owned(), ..first.clone() };
         hurries.follow(vec![first]).unwrap();
         hurries.follow(vec![changed.clone()]).unwrap();
         assert_eq!(hurries.status(), [], "the first one has not been seen to end");

@@ -13,7 +13,9 @@ use crate::status::ProxyStatus;
 use sidelane_metrics::Family;
 use sidelane_proxy::note::ProxyNote;
 use sidelane_proxy::run::options::ProxyOptions;
-use sidelane_proxy::run::{Counted, ReadyProxy, RunningProxy, drain, families, in_flight_in_words, out_of_service};
+use sidelane_proxy::run::{
+    ProxyMetrics, ReadyProxy, RunningProxy, drain, families, in_flight_in_words, out_of_service,
+};
 
 /// All proxies.
 pub struct Proxies {
@@ -28,7 +30,7 @@ pub struct Proxies {
 
 /// Report on proxies that were started or ended.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct ProxyReport {
     /// Notes on what is degraded.
     pub notes: Vec<ProxyNote>,
     /// Proxies that came and went, as text.
@@ -45,14 +47,14 @@ impl Proxies {
     ///
     /// # Errors
     /// If one cannot be started; then all are as they were before.
-    pub fn follow(&mut self, wanted: &[ProxyOptions]) -> Result<Told> {
+    pub fn follow(&mut self, wanted: &[ProxyOptions]) -> Result<ProxyReport> {
         let is_new = |options: &&ProxyOptions| !self.running.iter().any(|proxy| proxy.options() == *options);
         let ready: Vec<ReadyProxy> =
             wanted.iter().filter(is_new).map(|options| self.ready(options)).collect::<Result<_>>()?;
         let notes = ready.iter().flat_map(|ready| ready.notes().to_vec()).collect();
         let start = || ready.into_iter().map(ReadyProxy::start).collect::<Result<Vec<_>>>();
         let started = with_this_thread_on(&self.cpus, start).context("cannot choose CPUs for the proxies")??;
-        let mut told = Told { notes, ..Told::default() };
+        let mut told = ProxyReport { notes, ..ProxyReport::default() };
         for mut proxy in self.running.extract_if(.., |proxy| !wanted.contains(proxy.options())) {
             proxy.drain();
             told.changes.push(format!("the proxy at {} takes no more clients", proxy.address()));
@@ -84,7 +86,7 @@ impl Proxies {
     /// why one could not go on.
     pub fn look(&mut self) -> Vec<Result<String>> {
         let all = self.running.iter_mut().chain(&mut self.draining);
-        let news: Vec<_> = all.flat_map(news).map(Ok).collect();
+        let news: Vec<_> = all.flat_map(events).map(Ok).collect();
         let failed = self.running.extract_if(.., |proxy| proxy.has_ended());
         let drained = self.draining.extract_if(.., |proxy| proxy.has_ended());
         let ended: Vec<RunningProxy> = failed.chain(drained).collect();
@@ -121,7 +123,7 @@ impl Proxies {
         let counted = states.iter().map(|(proxy, state)| {
             let (address, options) = (proxy.address(), proxy.options());
             let draining = self.draining.iter().filter(|draining| draining.address() == address).count();
-            Counted { listen: Some(address), options, state, draining }
+            ProxyMetrics { listen: Some(address), options, state, draining }
         });
         families(&counted.collect::<Vec<_>>())
     }
@@ -178,7 +180,7 @@ fn end(proxy: RunningProxy) -> Result<(State, String)> {
     Ok((state, format!("the proxy at {address} has ended{cut}{unlogged}")))
 }
 
-fn news(proxy: &mut RunningProxy) -> Vec<String> {
+fn events(proxy: &mut RunningProxy) -> Vec<String> {
     let address = proxy.address();
     proxy.look().into_iter().map(|news| format!("the proxy at {address}: {news}")).collect()
 }

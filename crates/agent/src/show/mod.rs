@@ -12,7 +12,7 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::topology::Topology;
 
-use super::config::{ActiveSource, Config, Kind, OnMachine, Setting};
+use super::config::{ActiveSource, Config, Kind, MachineConfig, Setting};
 use super::discover::{Container, Finder, FoundService};
 use crate::note::AgentNote;
 use sidelane_requests::objective::written;
@@ -167,8 +167,8 @@ impl ContainerShown {
 }
 
 impl CpusShown {
-    fn of(config: &Config, here: &OnMachine) -> Self {
-        let interference = match &here.told {
+    fn of(config: &Config, here: &MachineConfig) -> Self {
+        let interference = match &here.source {
             ActiveSource::Counters(formula) => formula.to_string(),
             ActiveSource::Replay(file) => format!("counters that were recorded in {}", file.display()),
             ActiveSource::Latency => "the services' own request times".to_owned(),

@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::file::field::{Field, Wrong, fields, parse, place};
 use crate::signal::Signal;
-use crate::{Call, Channel, Gone, Kind, Reader};
+use crate::{Call, Channel, ChannelEnd, Kind, Reader};
 
 /// Longer files are read only up to this length, which is more than any useful file of a machine
 /// has.
@@ -86,13 +86,13 @@ impl Number {
 }
 
 impl Call for Number {
-    fn read(&mut self) -> Result<u64, Gone> {
+    fn read(&mut self) -> Result<u64, ChannelEnd> {
         let value = self.value().map_err(|error| match error.raw_os_error() {
             // The errors of /proc for a process that has ended, and of a removed cgroup.
-            Some(libc::ESRCH | libc::ENODEV) => Gone::Target,
-            _ => Gone::Error(error),
+            Some(libc::ESRCH | libc::ENODEV) => ChannelEnd::Target,
+            _ => ChannelEnd::Error(error),
         })?;
-        value.map_err(|wrong| Gone::Error(io::Error::new(io::ErrorKind::InvalidData, wrong.why())))
+        value.map_err(|wrong| ChannelEnd::Error(io::Error::new(io::ErrorKind::InvalidData, wrong.why())))
     }
 }
 
@@ -175,7 +175,9 @@ mod tests {
         std::fs::write(file.path(), "count 22").unwrap();
         assert_eq!(number.read().unwrap(), 22);
         std::fs::write(file.path(), "").unwrap();
-        assert!(matches!(number.read(), Err(Gone::Error(error)) if error.to_string().contains("not in the file")));
+        assert!(
+            matches!(number.read(), Err(ChannelEnd::Error(error)) if error.to_string().contains("not in the file"))
+        );
     }
 
     #[test]

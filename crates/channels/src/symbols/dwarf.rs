@@ -19,7 +19,7 @@ pub(super) type Entry<'a> = DebuggingInformationEntry<Reader<'a>>;
 
 /// The place of a variable or field.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct VariableLocation {
     /// Its address in the file.
     pub(super) address: u64,
     /// Its bytes, if known.
@@ -61,7 +61,7 @@ impl From<gimli::Error> for FieldError {
 
 /// The places that `name` may mean: a variable, or fields of variables. Empty without such a
 /// variable.
-pub(super) fn find(elf: &object::File<'_>, name: &str) -> Result<Vec<Found>, FieldError> {
+pub(super) fn find(elf: &object::File<'_>, name: &str) -> Result<Vec<VariableLocation>, FieldError> {
     let sections = load(elf)?;
     let endian = if elf.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
     let dwarf = sections.borrow(|section| EndianSlice::new(section, endian));
@@ -207,7 +207,7 @@ fn address(dwarf: &Dwarf<'_>, unit: &Unit<'_>, entry: &Entry<'_>) -> Result<Opti
 
 impl<'a> Variable<'a> {
     /// The field to which `path` (such as `.queues[2].length`) leads.
-    fn part(self, dwarf: &Dwarf<'a>, path: &str) -> Result<Found, FieldError> {
+    fn part(self, dwarf: &Dwarf<'a>, path: &str) -> Result<VariableLocation, FieldError> {
         let (mut name, mut address, mut of) = (self.name, self.address, self.of);
         for step in steps(path) {
             let known = of.ok_or_else(|| FieldError::Elsewhere { of: name.clone() })?.resolved(dwarf, &name)?;
@@ -220,7 +220,7 @@ impl<'a> Variable<'a> {
             of = part;
         }
         let bytes = of.and_then(|of| of.resolved(dwarf, &name).ok()?.bytes(dwarf));
-        Ok(Found { address, bytes })
+        Ok(VariableLocation { address, bytes })
     }
 }
 

@@ -235,7 +235,7 @@ impl Search<'_> {
                 Err(error) => return Err(field(error)),
             }
         }
-        let variable = |found: dwarf::Found| Variable {
+        let variable = |found: dwarf::VariableLocation| Variable {
             name: self.name.to_owned(),
             address: found.address.wrapping_add(object.bias),
             bytes: found.bytes,

@@ -7,7 +7,7 @@
 //! it. The highest is chosen. A line is fitted through its values; the threshold is where requests take a tenth
 //! longer than alone. Where that would be within what was seen alone, it is a little above that.
 //!
-//! What does not fit is no conclusion: see [`Refusal`].
+//! What does not fit is no conclusion: see [`Inconclusive`].
 
 use thiserror::Error;
 
@@ -45,7 +45,7 @@ pub struct Analysis {
     /// Of the slowest step with two threads.
     pub beside_ns: Option<f64>,
     /// The metric, or why there is none.
-    pub conclusion: Result<Conclusion, Refusal>,
+    pub conclusion: Result<Conclusion, Inconclusive>,
 }
 
 /// The metric.
@@ -61,7 +61,7 @@ pub struct Conclusion {
 
 /// Why nothing is concluded.
 #[derive(Clone, Debug, Error, PartialEq)]
-pub enum Refusal {
+pub enum Inconclusive {
     /// No event was counted.
     #[error("no event was counted")]
     NotCounted,
@@ -101,22 +101,24 @@ fn conclude(
     correlations: &[Option<f64>],
     alone_ns: Option<f64>,
     beside_ns: Option<f64>,
-) -> Result<Conclusion, Refusal> {
-    let (Some(alone_ns), Some(beside_ns)) = (alone_ns, beside_ns) else { return Err(Refusal::TooFew(samples.len())) };
+) -> Result<Conclusion, Inconclusive> {
+    let (Some(alone_ns), Some(beside_ns)) = (alone_ns, beside_ns) else {
+        return Err(Inconclusive::TooFew(samples.len()));
+    };
     if samples.len() < SAMPLES_MIN {
-        return Err(Refusal::TooFew(samples.len()));
+        return Err(Inconclusive::TooFew(samples.len()));
     }
     if beside_ns < INFLATION_MIN * alone_ns {
-        return Err(Refusal::Undisturbed { inflation: beside_ns / alone_ns });
+        return Err(Inconclusive::Undisturbed { inflation: beside_ns / alone_ns });
     }
     let counted = correlations.iter().enumerate().filter_map(|(at, correlation)| Some((at, (*correlation)?)));
     // The first of equals: candidates come best first.
     let best = counted.reduce(|best, next| if next.1 > best.1 { next } else { best });
-    let (candidate, correlation) = best.ok_or(Refusal::NotCounted)?;
+    let (candidate, correlation) = best.ok_or(Inconclusive::NotCounted)?;
     let points = points(samples, candidate);
     match (points.len() < SAMPLES_MIN, correlation < CORRELATION_MIN) {
-        (true, _) => Err(Refusal::TooFew(points.len())),
-        (_, true) => Err(Refusal::PoorFit { best: correlation }),
+        (true, _) => Err(Inconclusive::TooFew(points.len())),
+        (_, true) => Err(Inconclusive::PoorFit { best: correlation }),
         _ => {
             let alone = samples.iter().filter(|sample| sample.alone);
             let highest_alone = alone.filter_map(|sample| sample.values[candidate]).reduce(f64::max);
@@ -221,27 +223,27 @@ mod tests {
         let refused = |samples: &[Sample]| analyse(samples).conclusion.unwrap_err();
         let mut poor = paper();
         poor.iter_mut().for_each(|sample| sample.values = sample.values.split_off(1));
-        assert!(matches!(refused(&poor), Refusal::PoorFit { best } if best < 0.5));
+        assert!(matches!(refused(&poor), Inconclusive::PoorFit { best } if best < 0.5));
 
         let mut uncounted = paper();
         uncounted.iter_mut().for_each(|sample| sample.values.fill(None));
-        assert_eq!(refused(&uncounted), Refusal::NotCounted);
+        assert_eq!(refused(&uncounted), Inconclusive::NotCounted);
         uncounted.iter_mut().for_each(|sample| sample.values.clear());
-        assert_eq!(refused(&uncounted), Refusal::NotCounted);
+        assert_eq!(refused(&uncounted), Inconclusive::NotCounted);
 
         let mut calm = paper();
         calm.iter_mut().for_each(|sample| sample.latency_ns = 1400.0);
-        assert_eq!(refused(&calm), Refusal::Undisturbed { inflation: 1.0 });
-        assert_eq!(refused(&paper()[2..6]), Refusal::TooFew(4));
-        assert_eq!(refused(&paper()[..4]), Refusal::TooFew(4));
-        assert_eq!(refused(&[]), Refusal::TooFew(0));
+        assert_eq!(refused(&calm), Inconclusive::Undisturbed { inflation: 1.0 });
+        assert_eq!(refused(&paper()[2..6]), Inconclusive::TooFew(4));
+        assert_eq!(refused(&paper()[..4]), Inconclusive::TooFew(4));
+        assert_eq!(refused(&[]), Inconclusive::TooFew(0));
     }
 
     #[test]
     fn an_event_that_was_counted_too_rarely_concludes_nothing() {
         let mut samples = paper();
         samples[..4].iter_mut().for_each(|sample| sample.values[0] = None);
-        assert_eq!(analyse(&samples).conclusion, Err(Refusal::TooFew(4)));
+        assert_eq!(analyse(&samples).conclusion, Err(Inconclusive::TooFew(4)));
     }
 
     proptest! {

@@ -25,7 +25,7 @@ use counters::Counters;
 use note::CalibrationNote;
 use sidelane_diagnostics::machine;
 use sidelane_diagnostics::note::{Note, written};
-use steps::{Bench, Effort, Step};
+use steps::{Bench, CalibrationPlan, Step};
 
 /// The options of `sidelane calibrate`.
 #[derive(Clone, Debug, Default)]
@@ -54,7 +54,7 @@ pub fn run(options: &CalibrateOptions, mut tell: impl FnMut(&str)) -> Result<Cal
     let row = Processor::find().and_then(|processor| row_of(&processor));
     let (candidates, mut notes) = candidates(options, row)?;
     let counters = count(&candidates, &pair, &mut notes);
-    let effort = if options.quick { Effort::QUICK } else { Effort::FULL };
+    let effort = if options.quick { CalibrationPlan::QUICK } else { CalibrationPlan::FULL };
     let mut bench = Bench::start(&pair, &candidates, counters, effort)?;
     let steps = bench.measure(|step| tell(&step.name))?;
     let samples: Vec<_> = steps.iter().map(|step| step.sample.clone()).collect();

@@ -21,14 +21,14 @@ const CACHES: u64 = 4;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Effort {
+pub struct CalibrationPlan {
     /// Of each step.
     pub step: Duration,
     /// Steps from the lowest rate to the highest, at most.
     pub steps_max: usize,
 }
 
-impl Effort {
+impl CalibrationPlan {
     /// The paper's second, in ten steps.
     pub const FULL: Self = Self { step: Duration::from_secs(1), steps_max: 10 };
     /// Five short steps.
@@ -54,7 +54,7 @@ pub struct Bench<'a> {
     other: MemoryThread,
     candidates: &'a [Formula],
     counters: Option<Counters>,
-    effort: Effort,
+    effort: CalibrationPlan,
 }
 
 impl<'a> Bench<'a> {
@@ -63,7 +63,7 @@ impl<'a> Bench<'a> {
         pair: &TestPair,
         candidates: &'a [Formula],
         counters: Option<Counters>,
-        effort: Effort,
+        effort: CalibrationPlan,
     ) -> Result<Self> {
         let area_mb = (CACHES * largest_cache_mb()).max(AREA_MB) as usize;
         let start = |cpu: u32| MemoryThread::start(cpu, area_mb);

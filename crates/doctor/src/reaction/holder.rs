@@ -23,7 +23,7 @@ use rustix::fd::OwnedFd;
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
 
 use crate::reaction::child::{Board, Child, Class};
-use crate::reaction::latency::{Effort, Figures, Spread};
+use crate::reaction::latency::{Figures, ReactionPlan, Spread};
 use crate::reaction::pair::TestPair;
 use sidelane_host::clock::now_ns;
 use sidelane_host::service::Service;
@@ -65,14 +65,19 @@ impl Evictor for NeverEvicts {
 }
 
 /// Measures `gate` on `pair`. `None` if no reaction was counted.
-pub fn measure(gate: Gate, pair: &TestPair, woken_by: WokenBy, effort: &Effort) -> Result<Option<Figures>> {
+pub fn measure(gate: Gate, pair: &TestPair, woken_by: WokenBy, effort: &ReactionPlan) -> Result<Option<Figures>> {
     let (off, on) = reactions(gate, pair, woken_by, effort)?;
     let samples = off.count();
     Ok(Spread::of_histogram(&off).zip(Spread::of_histogram(&on)).map(|(off, on)| Figures { off, on, samples }))
 }
 
 /// The same, as the kernel counted it: until batch was off, and until it was back.
-pub fn reactions(gate: Gate, pair: &TestPair, woken_by: WokenBy, effort: &Effort) -> Result<(Histogram, Histogram)> {
+pub fn reactions(
+    gate: Gate,
+    pair: &TestPair,
+    woken_by: WokenBy,
+    effort: &ReactionPlan,
+) -> Result<(Histogram, Histogram)> {
     let lanes = pair.lanes();
     keep_off_cpus(&lanes.request_lanes).context("cannot leave the request lane")?;
     let door = eventfd(0, EventfdFlags::CLOEXEC)?;
@@ -89,20 +94,20 @@ pub fn reactions(gate: Gate, pair: &TestPair, woken_by: WokenBy, effort: &Effort
     tracker.attach()?;
     let memory = tracker.memory();
     settle(&memory, &lanes.request_lanes)?;
-    let _kept = Kept::start(&gate, pair, tracker)?;
-    let before = memory.books();
+    let _kept = LaneHolder::start(&gate, pair, tracker)?;
+    let before = memory.accounting();
     run_bursts(&service, &batch, effort)?;
-    let books = memory.books().since(&before);
+    let books = memory.accounting().since(&before);
     Ok((books.reaction_off().clone(), books.reaction_on().clone()))
 }
 
 /// What keeps the lane as long as it lives.
-enum Kept {
+enum LaneHolder {
     InPerson { _holder: Holder },
     ByScheduler { _scheduler: Scheduler },
 }
 
-impl Kept {
+impl LaneHolder {
     fn start(gate: &Gate, pair: &TestPair, tracker: &Tracker) -> Result<Self> {
         Ok(match gate {
             // A lane that was never kept is released, and the scheduler alone does the rest.
@@ -128,7 +133,7 @@ fn start_holder(pair: &TestPair, tracker: &Tracker) -> Result<Holder> {
         .context("cannot make a thread SCHED_FIFO")
 }
 
-fn run_bursts(service: &Child, batch: &Child, effort: &Effort) -> Result<()> {
+fn run_bursts(service: &Child, batch: &Child, effort: &ReactionPlan) -> Result<()> {
     [batch, service].iter().for_each(|child| child.board().on.store(true, Ordering::Release));
     let enough = |board: &Board| board.turns.load(Ordering::Relaxed) >= effort.rounds as u64;
     match service.wait_until(effort.gate_time, enough) {

@@ -13,13 +13,13 @@ use sidelane_host::clock::now_ns;
 use sidelane_policy::borrow::Lending;
 
 use super::child::{Board, Child, Class};
-use crate::reaction::latency::{Effort, Figures, Spread};
+use crate::reaction::latency::{Figures, ReactionPlan, Spread};
 use crate::reaction::pair::TestPair;
 use sidelane_host::service::Target;
 use sidelane_lanes::gate::{Gate, GateChoice};
 use sidelane_lanes::placement::Placement;
 use sidelane_lanes::session::{Session, SessionOptions};
-use sidelane_tracker::books::Books;
+use sidelane_tracker::books::Accounting;
 use sidelane_tracker::histogram::Histogram;
 
 /// The verb of the batch program that checks: this program again.
@@ -31,14 +31,14 @@ const IDLE_NS: i64 = 600_000;
 const TURNS_A_CHECK: u32 = 100;
 
 /// Measures the gate on `pair`. `None` if no reaction was counted.
-pub fn measure(pair: &TestPair, effort: &Effort) -> Result<Option<Figures>> {
+pub fn measure(pair: &TestPair, effort: &ReactionPlan) -> Result<Option<Figures>> {
     let (off, on) = reactions(pair, effort)?;
     let samples = off.count();
     Ok(Spread::of_histogram(&off).zip(Spread::of_histogram(&on)).map(|(off, on)| Figures { off, on, samples }))
 }
 
 /// From the service's wake-up to a nap, and from its end to the nap's end.
-pub fn reactions(pair: &TestPair, effort: &Effort) -> Result<(Histogram, Histogram)> {
+pub fn reactions(pair: &TestPair, effort: &ReactionPlan) -> Result<(Histogram, Histogram)> {
     let own = std::env::current_exe().context("cannot find this program")?;
     let command = [own.into_os_string(), VERB.into()];
     let gate = Gate::choose(GateChoice::Instrumented, &command)?;
@@ -56,7 +56,7 @@ pub fn beside_pulses(
     gate: Gate,
     start: Duration,
     length: Duration,
-) -> Result<Books> {
+) -> Result<Accounting> {
     let service = Child::start(request, Class::Ordinary, None, pulse).context("cannot start a service")?;
     let beside = Placement::find(Target::Pid(service.pid()), Some(lanes), false)?;
     let options = SessionOptions {
@@ -70,9 +70,9 @@ pub fn beside_pulses(
     };
     let mut session = Session::start(vec![beside], command, options)?;
     thread::sleep(start);
-    let before = session.memory().books();
+    let before = session.memory().accounting();
     thread::sleep(length);
-    let spent = session.memory().books().since(&before);
+    let spent = session.memory().accounting().since(&before);
     session.kill();
     session.end()?;
     Ok(spent)

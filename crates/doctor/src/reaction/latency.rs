@@ -7,7 +7,7 @@ use sidelane_tracker::histogram::Histogram;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Effort {
+pub struct ReactionPlan {
     /// Times that each gate is closed and opened.
     pub rounds: usize,
     /// The longest that one gate is measured: a slow one gets fewer rounds.
@@ -16,7 +16,7 @@ pub struct Effort {
     pub sibling_pairs: usize,
 }
 
-impl Effort {
+impl ReactionPlan {
     /// Ends within 20 s.
     pub const FULL: Self = Self { rounds: 500, gate_time: Duration::from_millis(2_700), sibling_pairs: 25 };
     /// Ends within 8 s.

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::reaction::child::{Board, Child, Class};
-use crate::reaction::latency::{Effort, Figures, Spread};
+use crate::reaction::latency::{Figures, ReactionPlan, Spread};
 use crate::reaction::pair::TestPair;
 use sidelane_host::cgroup::Leaf;
 use sidelane_host::clock::now_ns;
@@ -65,14 +65,14 @@ pub struct Victim<'switch> {
 }
 
 /// Measures `switch` on a fresh victim, from a thread of this process on the request lane.
-pub fn measure(switch: &Switch, pair: &TestPair, effort: &Effort) -> io::Result<Option<Figures>> {
+pub fn measure(switch: &Switch, pair: &TestPair, effort: &ReactionPlan) -> io::Result<Option<Figures>> {
     let (off_ns, on_ns): (Vec<u64>, Vec<u64>) = rounds(switch, pair, effort)?.into_iter().unzip();
     let samples = off_ns.len() as u64;
     Ok(Spread::of(off_ns).zip(Spread::of(on_ns)).map(|(off, on)| Figures { off, on, samples }))
 }
 
 /// The same, round by round: nanoseconds until the victim was off, and until it was back.
-pub fn rounds(switch: &Switch, pair: &TestPair, effort: &Effort) -> io::Result<Vec<(u64, u64)>> {
+pub fn rounds(switch: &Switch, pair: &TestPair, effort: &ReactionPlan) -> io::Result<Vec<(u64, u64)>> {
     pin_this_thread(&[pair.request])?;
     let victim = Victim::start(pair.batch, switch)?;
     let deadline = Instant::now() + effort.gate_time;

@@ -1,6 +1,6 @@
 //! From what the kernel tells to big and little cores.
 
-use super::told::{Measure, Speeds, Told};
+use super::told::{CpuSpeeds, Measure, Speeds};
 use super::{AllEqual, Cores, Source, step};
 use crate::cpulist::CpuSet;
 
@@ -8,11 +8,11 @@ use crate::cpulist::CpuSet;
 type Parts = (CpuSet, CpuSet, Source);
 
 /// Looks at one place: the parts, or what there is instead.
-type Place = fn(&Told) -> Result<Parts, String>;
+type SpeedSource = fn(&CpuSpeeds) -> Result<Parts, String>;
 
 /// The places in their order. Capacities are what the scheduler itself goes by. Lists tell kinds of cores apart, but not
 /// their speeds. Clocks leave out how much a core does in a cycle. Rankings are comparisons, made for other purposes.
-const PLACES: [Place; 4] = [
+const PLACES: [SpeedSource; 4] = [
     |told| by_numbers(told, Measure::Capacity, &told.capacities),
     by_lists,
     |told| by_numbers(told, Measure::Clock, &told.clocks_khz),
@@ -20,7 +20,7 @@ const PLACES: [Place; 4] = [
 ];
 
 /// Asks one place after the other.
-pub fn found(told: &Told) -> Result<Cores, AllEqual> {
+pub fn found(told: &CpuSpeeds) -> Result<Cores, AllEqual> {
     let mut looked_at = Vec::new();
     for place in PLACES {
         match place(told) {
@@ -35,7 +35,7 @@ pub fn found(told: &Told) -> Result<Cores, AllEqual> {
 }
 
 /// A CPU without a number could be of either kind, so the CPUs are then not divided.
-fn by_numbers(told: &Told, measure: Measure, speeds: &Speeds) -> Result<Parts, String> {
+fn by_numbers(told: &CpuSpeeds, measure: Measure, speeds: &Speeds) -> Result<Parts, String> {
     let known: CpuSet = speeds.keys().copied().collect();
     let missing = told.online.difference(&known);
     let (Some(low), Some(high)) = (speeds.values().min().copied(), speeds.values().max().copied()) else {
@@ -51,7 +51,7 @@ fn by_numbers(told: &Told, measure: Measure, speeds: &Speeds) -> Result<Parts, S
     }
 }
 
-fn by_lists(told: &Told) -> Result<Parts, String> {
+fn by_lists(told: &CpuSpeeds) -> Result<Parts, String> {
     let (big, little) = &told.listed;
     match (big.is_empty(), little.is_empty()) {
         (false, false) => Ok((big.clone(), little.clone(), Source::Lists)),
@@ -62,7 +62,7 @@ fn by_lists(told: &Told) -> Result<Parts, String> {
 }
 
 /// By capacities, else by clocks, whichever says that little CPUs are slower.
-fn little_speed_milli(told: &Told, big: &CpuSet, little: &CpuSet) -> Option<u32> {
+fn little_speed_milli(told: &CpuSpeeds, big: &CpuSet, little: &CpuSet) -> Option<u32> {
     let shares = [&told.capacities, &told.clocks_khz].map(|speeds| share_milli(speeds, little, big));
     shares.into_iter().flatten().find(|milli| *milli < 1000)
 }

@@ -35,7 +35,7 @@ impl fmt::Display for Measure {
 }
 
 /// All that was told of the CPUs that are online.
-pub struct Told {
+pub struct CpuSpeeds {
     pub online: CpuSet,
     pub capacities: Speeds,
     pub clocks_khz: Speeds,
@@ -44,9 +44,9 @@ pub struct Told {
     pub listed: (CpuSet, CpuSet),
 }
 
-pub fn read(sys: &Sysfs<'_>, online: &CpuSet) -> Result<Told, ReadError> {
+pub fn read(sys: &Sysfs<'_>, online: &CpuSet) -> Result<CpuSpeeds, ReadError> {
     let listed = |lists| Ok::<_, ReadError>(sys.lists(lists)?.intersection(online));
-    Ok(Told {
+    Ok(CpuSpeeds {
         online: online.clone(),
         capacities: speeds(sys, online, "cpu_capacity")?,
         clocks_khz: speeds(sys, online, "cpufreq/cpuinfo_max_freq")?,

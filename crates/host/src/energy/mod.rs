@@ -44,10 +44,10 @@ pub enum EnergyError {
 }
 
 /// Opens the meters of one place, or says what there is instead.
-type Place = fn(&Sysfs<'_>) -> Result<Result<Vec<Meter>, String>, ReadError>;
+type MeterSource = fn(&Sysfs<'_>) -> Result<Result<Vec<Meter>, String>, ReadError>;
 
 /// The places in their order.
-const PLACES: [(&str, Place); 2] = [("powercap", powercap::meters), ("hwmon", hwmon::meters)];
+const PLACES: [(&str, MeterSource); 2] = [("powercap", powercap::meters), ("hwmon", hwmon::meters)];
 
 impl Energy {
     /// Opens the meters of the machine under `sys_root`, normally `/sys`. From now on they count.

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sidelane_formats::{EmitKind, Emitted};
+use sidelane_formats::{EmitKind, EmittedEvent};
 
 use super::event::{LostWork, Work};
 use sidelane_requests::emitted::Emitters;
@@ -26,9 +26,9 @@ impl Emissions {
     }
 
     /// Calls `tell` for every event since the last call of this function.
-    pub fn hear(&mut self, tell: &mut dyn FnMut(Work)) {
+    pub fn read(&mut self, tell: &mut dyn FnMut(Work)) {
         for (pid, event) in self.emitters.fetch_events() {
-            self.begun.hear(pid, event).map(&mut *tell);
+            self.begun.take(pid, event).map(&mut *tell);
         }
     }
 
@@ -60,8 +60,8 @@ struct Request {
 
 impl Begun {
     /// Converts an emitted event into an event of its thread. Returns `None` if the begin of the request is unknown.
-    fn hear(&mut self, pid: u32, event: Emitted) -> Option<Work> {
-        let Emitted { id, at_ns, kind, tid } = event;
+    fn take(&mut self, pid: u32, event: EmittedEvent) -> Option<Work> {
+        let EmittedEvent { id, at_ns, kind, tid } = event;
         match kind {
             EmitKind::Received => None,
             EmitKind::Started => {
@@ -96,27 +96,27 @@ impl Begun {
 mod tests {
     use super::*;
 
-    fn event(kind: EmitKind, id: u64, tid: u32, at_ns: u64) -> Emitted {
-        Emitted { id, at_ns, kind, tid }
+    fn event(kind: EmitKind, id: u64, tid: u32, at_ns: u64) -> EmittedEvent {
+        EmittedEvent { id, at_ns, kind, tid }
     }
 
     #[test]
     fn finish_from_any_thread_ends_the_request() {
         let mut begun = Begun::default();
-        let began = begun.hear(1, event(EmitKind::Started, 5, 70, 10));
+        let began = begun.take(1, event(EmitKind::Started, 5, 70, 10));
         assert_eq!(began, Some(Work::Working { tid: 70, request: 1, since_ns: 10 }));
-        let ended = begun.hear(1, event(EmitKind::Finished, 5, 71, 30));
+        let ended = begun.take(1, event(EmitKind::Finished, 5, 71, 30));
         assert_eq!(ended, Some(Work::Served { tid: 70, request: Some(1), since_ns: 10, at_ns: 30 }));
-        assert_eq!(begun.hear(1, event(EmitKind::Finished, 5, 71, 40)), None, "it is over");
+        assert_eq!(begun.take(1, event(EmitKind::Finished, 5, 71, 40)), None, "it is over");
     }
 
     #[test]
     fn requests_are_told_apart_by_process_and_id() {
         let mut begun = Begun::default();
         for (pid, id, at_ns) in [(1, 5, 10), (1, 6, 20), (2, 5, 30)] {
-            begun.hear(pid, event(EmitKind::Started, id, 70, at_ns));
+            begun.take(pid, event(EmitKind::Started, id, 70, at_ns));
         }
-        let mut ended = |pid, id| begun.hear(pid, event(EmitKind::Finished, id, 70, 50));
+        let mut ended = |pid, id| begun.take(pid, event(EmitKind::Finished, id, 70, 50));
         let since = |work| match work {
             Some(Work::Served { since_ns, .. }) => since_ns,
             _ => panic!("{work:?}"),
@@ -127,10 +127,10 @@ mod tests {
     #[test]
     fn requests_without_an_end_are_forgotten_at_last() {
         let mut begun = Begun::default();
-        let all = (0..=BEGUN_MAX as u64).map(|id| begun.hear(1, event(EmitKind::Started, id, 70, id)));
+        let all = (0..=BEGUN_MAX as u64).map(|id| begun.take(1, event(EmitKind::Started, id, 70, id)));
         assert_eq!(all.count(), BEGUN_MAX + 1);
         assert_eq!(begun.requests.len(), BEGUN_MAX / 2 + 1);
-        assert!(begun.hear(1, event(EmitKind::Finished, BEGUN_MAX as u64, 70, 9999)).is_some());
+        assert!(begun.take(1, event(EmitKind::Finished, BEGUN_MAX as u64, 70, 9999)).is_some());
         begun.keep(&BTreeSet::from([2]));
         assert!(begun.requests.is_empty());
     }

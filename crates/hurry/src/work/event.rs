@@ -47,7 +47,7 @@ pub enum Work {
 
 /// CPUs on which request events wake the mapper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RungAt {
+pub struct WakeupCpus {
     /// CPUs on which the begin of a request wakes the mapper.
     pub begins: CpuMask,
     /// CPUs on which the end of a request wakes the mapper.

@@ -15,10 +15,10 @@ use sidelane_host::procfs::offspring;
 use sidelane_host::service::Service;
 
 use self::emitted::Emissions;
-pub use self::event::{LostWork, RungAt, Work};
+pub use self::event::{LostWork, WakeupCpus, Work};
 use self::pipe::StatsPipe;
 use self::sockets::Sockets;
-use super::settings::{Settings, Told};
+use super::settings::{Settings, SourceOption};
 use sidelane_requests::emitted::Emitters;
 
 /// Source of the events of a service's threads.
@@ -47,7 +47,7 @@ impl WorkSource {
     /// # Errors
     /// Fails if requests are neither emitted nor observable at sockets.
     pub fn begin(settings: &Settings, service: &Service) -> Result<Self> {
-        if let Told::Pipe(path) = &settings.told {
+        if let SourceOption::Pipe(path) = &settings.source {
             return StatsPipe::open(path, &service.pids).map(Self::Pipe);
         }
         match Emitters::find(&service.pids) {
@@ -57,16 +57,16 @@ impl WorkSource {
     }
 
     /// Arms the wakeup: the next request that begins or ends on the given CPUs makes the bell readable.
-    pub fn arm(&self, at: &RungAt) {
+    pub fn arm(&self, at: &WakeupCpus) {
         if let Self::Sockets(sockets) = self {
             sockets.arm(at);
         }
     }
 
     /// Returns the file descriptor that becomes readable at a wakeup; `None` if this source has none.
-    pub fn bell(&self) -> Option<BorrowedFd<'_>> {
+    pub fn event_fd(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Self::Sockets(sockets) => Some(sockets.bell()),
+            Self::Sockets(sockets) => Some(sockets.event_fd()),
             Self::Emitted(_) | Self::Pipe(_) => None,
         }
     }
@@ -74,15 +74,17 @@ impl WorkSource {
     /// Returns whether a source exists. A service that has just started may not listen yet.
     pub fn is_there(settings: &Settings, service: &Service) -> bool {
         let pids = &service.pids;
-        matches!(settings.told, Told::Pipe(_)) || Emitters::find(pids).is_some() || !listeners(pids, None).is_empty()
+        matches!(settings.source, SourceOption::Pipe(_))
+            || Emitters::find(pids).is_some()
+            || !listeners(pids, None).is_empty()
     }
 
     /// Calls `tell` for every event since the last call of this function.
-    pub fn hear(&mut self, tell: &mut dyn FnMut(Work)) -> Result<()> {
+    pub fn read(&mut self, tell: &mut dyn FnMut(Work)) -> Result<()> {
         match self {
-            Self::Sockets(sockets) => sockets.hear(tell)?,
-            Self::Emitted(emissions) => emissions.hear(tell),
-            Self::Pipe(pipe) => pipe.hear(tell)?,
+            Self::Sockets(sockets) => sockets.read(tell)?,
+            Self::Emitted(emissions) => emissions.read(tell),
+            Self::Pipe(pipe) => pipe.read(tell)?,
         }
         Ok(())
     }

@@ -60,7 +60,7 @@ impl StatsPipe {
     }
 
     /// Calls `tell` for every line since the last call of this function.
-    pub fn hear(&mut self, tell: &mut dyn FnMut(Work)) -> Result<()> {
+    pub fn read(&mut self, tell: &mut dyn FnMut(Work)) -> Result<()> {
         let (mut bytes, mut left) = ([0; 4096], READ_MAX);
         let is_closed = loop {
             match self.file.read(&mut bytes) {
@@ -169,7 +169,7 @@ mod tests {
         let mut writer = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&path).unwrap();
         let (line, mut heard, mut left) = ("1;a;1\n".repeat(600), 0, 100);
         writer.write_all(line.as_bytes()).unwrap();
-        pipe.hear(&mut |_| {
+        pipe.read(&mut |_| {
             heard += 1;
             // Write 600 new lines each time that 600 lines were read, up to a hundred times.
             if heard % 600 == 0 && left > 0 {
@@ -179,7 +179,7 @@ mod tests {
         })
         .unwrap();
         assert!(left > 0 && heard <= READ_MAX, "{heard} lines, {left} left");
-        pipe.hear(&mut |_| heard += 1).unwrap();
+        pipe.read(&mut |_| heard += 1).unwrap();
         assert!(heard > READ_MAX / 6, "the next look goes on");
     }
 

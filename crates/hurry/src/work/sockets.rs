@@ -18,12 +18,12 @@ use sidelane_tracker::threads::{ThreadWords, WorkingThread};
 use sidelane_tracker::tracker::Purpose;
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
-use super::event::{LostWork, RungAt, Work};
+use super::event::{LostWork, WakeupCpus, Work};
 use sidelane_requests::{Request, RequestError, Requests, can_track};
 
 /// End of a request.
 #[derive(Clone, Copy)]
-struct Served {
+struct RequestEnd {
     at_ns: u64,
     since_ns: u64,
     tid: u32,
@@ -31,7 +31,7 @@ struct Served {
     is_cut: bool,
 }
 
-impl Served {
+impl RequestEnd {
     /// Converts a finished request. If the client closed before a thread started the request, the end is set after the
     /// start.
     fn of(request: &Request) -> Self {
@@ -49,7 +49,7 @@ pub struct Sockets {
     /// Buffer for the content of all thread words.
     working: Vec<WorkingThread>,
     /// Ends of requests from the records, sorted by time.
-    served: Vec<Served>,
+    served: Vec<RequestEnd>,
     /// Time of the last answer of each thread, or of the last end of one of its connections.
     answered: BTreeMap<u32, u64>,
     /// Number of threads in `answered` without a word, as of the last check.
@@ -71,25 +71,26 @@ impl Sockets {
     }
 
     /// Arms the wakeup: the next request that begins or ends on the given CPUs makes the bell readable.
-    pub fn arm(&self, at: &RungAt) {
+    pub fn arm(&self, at: &WakeupCpus) {
         self.words.arm(at.begins.iter(), at.ends.iter());
     }
 
     /// Returns the file descriptor that becomes readable at a wakeup.
-    pub fn bell(&self) -> BorrowedFd<'_> {
-        self.requests.bell()
+    pub fn event_fd(&self) -> BorrowedFd<'_> {
+        self.requests.event_fd()
     }
 
     /// Calls `tell` for every request that was answered since the last call, and for every present one.
-    pub fn hear(&mut self, tell: &mut dyn FnMut(Work)) -> Result<(), RequestError> {
+    pub fn read(&mut self, tell: &mut dyn FnMut(Work)) -> Result<(), RequestError> {
         self.tracking.tracker().watch_switches()?;
         self.working.clear();
         self.working.extend(self.words.iter());
         self.served.clear();
         let served = &mut self.served;
-        self.requests.fetch_answered(|request| served.push(Served::of(request)))?;
+        self.requests.fetch_answered(|request| served.push(RequestEnd::of(request)))?;
         self.served.sort_unstable_by_key(|served| served.at_ns);
-        for Served { at_ns, since_ns, tid, is_cut } in self.served.iter().copied().filter(|served| served.tid != 0) {
+        for RequestEnd { at_ns, since_ns, tid, is_cut } in self.served.iter().copied().filter(|served| served.tid != 0)
+        {
             self.answered.insert(tid, at_ns);
             tell(match is_cut {
                 true => Work::Cut { tid, since_ns, at_ns },
@@ -143,9 +144,9 @@ mod tests {
     fn a_request_without_a_client_ends_after_it_began() {
         let cut =
             Request { started_ns: 90, finished_ns: 50, tid: 7, ending: Some(Ending::Abandoned), ..Request::default() };
-        let served = Served::of(&cut);
+        let served = RequestEnd::of(&cut);
         assert!(served.is_cut && served.at_ns > served.since_ns, "its client closed before a thread took it up");
-        let answered = Served::of(&Request { ending: None, finished_ns: 120, ..cut });
+        let answered = RequestEnd::of(&Request { ending: None, finished_ns: 120, ..cut });
         assert_eq!((answered.is_cut, answered.at_ns, answered.since_ns), (false, 120, 90));
     }
 }

@@ -30,7 +30,7 @@ use sidelane_host::thread::{Thread, change_all};
 use sidelane_rollback::groups::Fate;
 use sidelane_rollback::guardian::Guardian;
 use sidelane_rollback::newcomers::Newcomers;
-use sidelane_rollback::{Ticket, Undo};
+use sidelane_rollback::{ChangeId, Undo};
 use sidelane_tracker::tracking::BatchTracking;
 
 /// Bound of the rounds: a process creates children no faster than they are taken in, and this bound was never reached.
@@ -40,19 +40,19 @@ const ROUNDS_MAX: usize = 1000;
 pub struct Adopted {
     adoptee: Adoptee,
     /// Group made by Sidelane for its processes, if the batch has no group that can be frozen.
-    leaf: Option<OwnLeaf>,
+    leaf: Option<LeafGroup>,
     /// Group of the batch whose list of CPUs is used; `None`: the CPUs of each thread are changed.
     cpuset: Option<Leaf>,
     /// Undo for processes that are created during the adoption.
     newcomers: Newcomers,
-    newcomers_ticket: Ticket,
+    newcomers_ticket: ChangeId,
     /// Processes that have undos of their own, by process id.
-    noted: BTreeMap<u32, (Thread, Vec<Ticket>)>,
+    noted: BTreeMap<u32, (Thread, Vec<ChangeId>)>,
     counts: Counts,
 }
 
 /// A group that Sidelane made, with its hierarchy.
-struct OwnLeaf {
+struct LeafGroup {
     leaf: Leaf,
     hierarchy: Hierarchy,
 }
@@ -333,13 +333,13 @@ fn change_threads(pid: u32, lanes: Option<&CpuSet>) -> io::Result<()> {
 }
 
 /// Makes a group below the group of the batch's root, so that the batch keeps all of its limits.
-fn make_leaf(adoptee: &Adoptee, name: &str, guardian: &mut Guardian) -> Result<Option<OwnLeaf>> {
+fn make_leaf(adoptee: &Adoptee, name: &str, guardian: &mut Guardian) -> Result<Option<LeafGroup>> {
     for hierarchy in with_freezers() {
         let Some(above) = hierarchy.dir_of(adoptee.root.tid) else { continue };
         let dir: PathBuf = above.join(name);
         guardian.add([Undo::Group { dir: dir.clone(), fate: Fate::MovedTo(above) }])?;
         if std::fs::create_dir(&dir).is_ok() && Freezer::of(&dir).is_some() {
-            return Ok(Some(OwnLeaf { leaf: Leaf { dir }, hierarchy }));
+            return Ok(Some(LeafGroup { leaf: Leaf { dir }, hierarchy }));
         }
     }
     Ok(None)

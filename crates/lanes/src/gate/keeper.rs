@@ -1,8 +1,8 @@
 //! The keeper of a batch lane, for each gate.
 
-use super::super::holder::{Holder, HolderBooks};
+use super::super::holder::{Holder, KeeperCounts};
 use super::sched_ext::ExtKeeper;
-use sidelane_policy::borrow::Reason;
+use sidelane_policy::borrow::LaneReason;
 use sidelane_policy::borrow::idle_threshold::IdleThreshold;
 
 /// The keeper of one batch lane. Dropping it leaves the lane to batch.
@@ -47,7 +47,7 @@ impl LaneKeeper {
     }
 
     /// Returns why batch may not run on the lane; `None`: it may, or batch's scheduler decides.
-    pub fn kept_by(&self) -> Option<Reason> {
+    pub fn kept_by(&self) -> Option<LaneReason> {
         match self {
             Self::Holder(holder) => holder.kept_by(),
             Self::SchedExt(_) => None,
@@ -63,10 +63,10 @@ impl LaneKeeper {
     }
 
     /// Returns its counts since the start.
-    pub fn books(&self) -> HolderBooks {
+    pub fn counts(&self) -> KeeperCounts {
         match self {
-            Self::Holder(holder) => holder.books(),
-            Self::SchedExt(keeper) => keeper.books(),
+            Self::Holder(holder) => holder.counts(),
+            Self::SchedExt(keeper) => keeper.counts(),
         }
     }
 

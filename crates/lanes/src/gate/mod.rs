@@ -20,7 +20,7 @@ pub use instrumented::Pass;
 pub use keeper::LaneKeeper;
 pub use library::LibraryError;
 use sched_ext::Unavailable;
-use sidelane_host::corecookie::{CoreCookie, Lack};
+use sidelane_host::corecookie::{CookieError, CoreCookie};
 
 /// Which gate to use, as on the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -74,7 +74,7 @@ pub enum GateError {
     SchedExt(Unavailable),
     /// The kernel lacks core scheduling.
     #[error("the gate `core-sched` cannot be used here: {0}; use --gate holder")]
-    CoreSched(Lack),
+    CoreSched(CookieError),
     /// Adopted batch, which must be unchanged when it is given back.
     #[error("--adopt goes with --gate holder, freezer or sched-idle: batch that runs already cannot be given another")]
     Adopted,

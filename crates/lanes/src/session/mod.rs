@@ -17,15 +17,15 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use sidelane_policy::borrow::Reason;
+use sidelane_policy::borrow::LaneReason;
 
 use crate::adopt::Adoptee;
 use crate::batch::exit_code;
 use crate::confinement::BatchConfinement;
 use crate::gate::{Gate, LaneKeeper};
-use crate::holder::HolderBooks;
+use crate::holder::KeeperCounts;
 use crate::kept_lanes::KeptLanes;
-use crate::lending_limits::{FinalLendingLimits, Learned, ObjectiveOutcome};
+use crate::lending_limits::{FinalLendingLimits, LearnedLimits, ObjectiveOutcome};
 use crate::note::LaneNote;
 use crate::placement::Placement;
 use crate::slowdown::{SlowdownKeeper, SlowdownOutcome};
@@ -45,13 +45,13 @@ use sidelane_requests::{RequestSource, Source};
 use sidelane_rollback::claim::{Claim, Claimant};
 use sidelane_rollback::guardian::Guardian;
 use sidelane_rollback::own_threads::keep_off_cpus;
-use sidelane_rollback::{Ticket, Undo, own_threads};
-use sidelane_tracker::books::Books;
+use sidelane_rollback::{ChangeId, Undo, own_threads};
+use sidelane_tracker::books::Accounting;
 use sidelane_tracker::scheduler::Scheduler;
 use sidelane_tracker::tracker::{LaneMemory, Tracker};
 use sidelane_tracker::tracking::BatchTracking;
+use start::{BatchRequest, SessionParts, Started, Work, adopt_batch, start_batch, start_guardian, undo};
 pub use start::{Ending, SessionOptions};
-use start::{Stage, Started, Wanted, Work, adopt_batch, start_batch, start_guardian, undo};
 
 /// Time in which killed batch is gone, unless it is stuck.
 const DIES_WITHIN: Duration = Duration::from_secs(1);
@@ -65,9 +65,9 @@ pub struct Outcome {
     /// How batch ended.
     pub ending: Ending,
     /// Counts of the kernel program, from start to end.
-    pub books: Books,
+    pub books: Accounting,
     /// Counts of the lanes' keepers.
-    pub holders: HolderBooks,
+    pub holders: KeeperCounts,
     /// Gate of batch.
     pub gate: Gate,
     /// Results for each service, in the order in which the user named them.
@@ -138,7 +138,7 @@ pub struct Session {
     log: Option<AuditLog>,
     notes: BTreeSet<Note>,
     slowdown: Option<SlowdownKeeper>,
-    began: Books,
+    began: Accounting,
     strays_seen: u64,
     was_stopped: bool,
     service_looked_at: Instant,
@@ -153,21 +153,21 @@ pub struct Session {
 struct Blocked {
     since: Instant,
     batch_ns: u64,
-    why: Option<Reason>,
+    why: Option<LaneReason>,
 }
 
 impl Session {
     /// Starts `command` beside at least one service.
     pub fn start(services: Vec<Placement>, command: &[OsString], options: SessionOptions) -> Result<Self> {
-        Self::begin(services, Wanted::Command(command), options)
+        Self::begin(services, BatchRequest::Command(command), options)
     }
 
     /// Adopts batch beside at least one service.
     pub fn adopt(services: Vec<Placement>, adoptee: Adoptee, options: SessionOptions) -> Result<Self> {
-        Self::begin(services, Wanted::Adoptee(adoptee), options)
+        Self::begin(services, BatchRequest::Adoptee(adoptee), options)
     }
 
-    fn begin(services: Vec<Placement>, wanted: Wanted<'_>, options: SessionOptions) -> Result<Self> {
+    fn begin(services: Vec<Placement>, wanted: BatchRequest<'_>, options: SessionOptions) -> Result<Self> {
         let lanes = Placement::together(&services)?;
         let gate = options.gate.clone();
         ensure!(services.len() == 1 || !gate.is_instrumented(), INSTRUMENTED_BESIDE_ONE);
@@ -189,18 +189,18 @@ impl Session {
         guardian.add(claims.iter().map(Claim::undo))?;
         claims.iter().try_for_each(Claim::announce)?;
         let slowdown = Self::measure_slowdown(&services, &options);
-        let rank = Rank::of(&options, matches!(wanted, Wanted::Command(_)));
-        let stage = Stage { services: &mut services, lanes: &lanes, tracker: &tracker, job: &job };
+        let rank = Rank::of(&options, matches!(wanted, BatchRequest::Command(_)));
+        let stage = SessionParts { services: &mut services, lanes: &lanes, tracker: &tracker, job: &job };
         let started = match wanted {
-            Wanted::Command(command) => start_batch(stage, &mut guardian, command, options),
-            Wanted::Adoptee(adoptee) => adopt_batch(stage, &mut guardian, adoptee, options),
+            BatchRequest::Command(command) => start_batch(stage, &mut guardian, command, options),
+            BatchRequest::Adoptee(adoptee) => adopt_batch(stage, &mut guardian, adoptee, options),
         };
         let Started { confinement, kept, scheduler, watch, work, log } = match started {
             Ok(started) => started,
             Err(error) => return Err(undo(guardian, error)),
         };
         services.iter_mut().zip(kept).for_each(|(service, kept)| service.tracked.kept = Some(kept));
-        let (began, strays_seen) = (tracker.memory().books(), tracker.memory().batch_strays());
+        let (began, strays_seen) = (tracker.memory().accounting(), tracker.memory().batch_strays());
         let beside = (!guardian.is_apart()).then_some(LaneNote::GuardianInGroup);
         let notes = confinement.missing().into_iter().chain(beside).chain(rank.notes()).map(Note::from).collect();
         Ok(Self {
@@ -251,12 +251,12 @@ impl Session {
     }
 
     /// Returns the counts so far.
-    pub fn books(&self) -> Books {
-        self.memory().books().since(&self.began)
+    pub fn accounting(&self) -> Accounting {
+        self.memory().accounting().since(&self.began)
     }
 
     /// Returns for how long batch has not been allowed to run on any of its lanes, and why.
-    pub fn blocked(&self) -> Option<(Duration, Reason)> {
+    pub fn blocked(&self) -> Option<(Duration, LaneReason)> {
         Some((self.blocked.since.elapsed(), self.blocked.why?))
     }
 
@@ -281,12 +281,12 @@ impl Session {
     }
 
     /// Returns what was learned from the requests of the first service, if lanes are held.
-    pub fn learned(&self) -> Option<Learned> {
+    pub fn learned(&self) -> Option<LearnedLimits> {
         self.services[0].tracked.kept.as_ref().map(|kept| kept.limits.learned())
     }
 
     /// Continues from what another session has learned of the same service and batch command.
-    pub fn take_over(&mut self, learned: &Learned) {
+    pub fn take_over(&mut self, learned: &LearnedLimits) {
         self.services[0].tracked.kept.iter_mut().for_each(|kept| kept.limits.take_over(learned));
     }
 
@@ -344,14 +344,14 @@ impl Session {
             service.follow_pinned(&service.tracked.processes(), &mut self.guardian)?;
         }
         // Adopted batch goes on after this, but its later work does not count.
-        let at_end = self.is_adopted().then(|| self.memory().books());
+        let at_end = self.is_adopted().then(|| self.memory().accounting());
         if let Err(error) = self.guardian.undo_all() {
             let _ = self.guardian.dismiss();
             return Err(error).context("cannot undo all changes to the machine");
         }
-        let holders = self.keepers().map(LaneKeeper::books).fold(HolderBooks::default(), |sum, one| sum + one);
-        let mut books = at_end.unwrap_or_else(|| self.tracker.memory().books()).since(&self.began);
-        self.keepers().for_each(|keeper| books.charge(keeper.cpu(), keeper.books().late_ns));
+        let holders = self.keepers().map(LaneKeeper::counts).fold(KeeperCounts::default(), |sum, one| sum + one);
+        let mut books = at_end.unwrap_or_else(|| self.tracker.memory().accounting()).since(&self.began);
+        self.keepers().for_each(|keeper| books.charge(keeper.cpu(), keeper.counts().late_ns));
         let of_service = |service| ServiceOutcome::of(service, self.slowdown.as_ref());
         let services = self.services.iter().enumerate().map(of_service).collect();
         self.note_unused(&books);
@@ -380,7 +380,7 @@ impl Session {
                 self.note(LaneNote::LeftoversEnded { processes: leftovers });
             }
             let families = self.guardian.list().iter().filter(|(_, undo)| matches!(undo, Undo::Family { .. }));
-            let families: Vec<Ticket> = families.map(|(ticket, _)| ticket).collect();
+            let families: Vec<ChangeId> = families.map(|(ticket, _)| ticket).collect();
             self.guardian.withdraw(families)?;
         }
         // Without groups the guardian knows of the batch command alone, not of its descendants.
@@ -406,8 +406,8 @@ impl Session {
     }
 
     /// Notes that batch has been kept off its lanes for `after`.
-    pub fn note_blocked(&mut self, after: Duration, why: Reason) {
-        if why != Reason::ServiceOnBatchLane && why != Reason::KeptOff {
+    pub fn note_blocked(&mut self, after: Duration, why: LaneReason) {
+        if why != LaneReason::ServiceOnBatchLane && why != LaneReason::KeptOff {
             self.note(LaneNote::Blocked { seconds: after.as_secs(), why: why.to_string() });
         }
     }
@@ -427,7 +427,7 @@ impl Session {
 /// A note says that the kernel hides switches if it hides one in this number.
 const UNTOLD_ONE_IN: u64 = 200;
 
-fn leak_notes(books: &Books, holders: HolderBooks) -> impl Iterator<Item = LaneNote> {
+fn leak_notes(books: &Accounting, holders: KeeperCounts) -> impl Iterator<Item = LaneNote> {
     let leaks = books.sum(|lane| lane.leaks);
     let strays = books.sum(|lane| lane.batch_strays);
     let lc_strays = books.sum(|lane| lane.lc_strays);

@@ -18,7 +18,7 @@ use sidelane_requests::RequestNote;
 use sidelane_requests::emitted::Emitters;
 use sidelane_requests::{RequestSource, Requests, can_track, unseen};
 use sidelane_rollback::guardian::Guardian;
-use sidelane_rollback::threads::{Threads, Whose};
+use sidelane_rollback::threads::{ThreadOwner, Threads};
 use sidelane_tracker::counters::EventPair;
 use sidelane_tracker::tracker::{Extension, LaneLending, Purpose, Tracker};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
@@ -28,12 +28,12 @@ pub(super) struct PendingService {
     placement: Placement,
     emitters: Option<Emitters>,
     lane_use: LaneUse,
-    requests: Wanted,
+    requests: RequestPurpose,
 }
 
 /// Purpose for which the requests of a service are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wanted {
+enum RequestPurpose {
     /// Requests are not wanted.
     No,
     /// Requests show their slowdown by batch. The session works without them.
@@ -46,12 +46,12 @@ impl PendingService {
     pub(super) fn new(placement: Placement, options: &SessionOptions) -> Self {
         let lending = options.hold;
         let requests = match lending {
-            Some(lending) if lending.policy.needs_requests() => Wanted::ForThePolicy,
-            _ if options.max_slowdown.is_some() => Wanted::ForTheirSlowdown,
-            _ => Wanted::No,
+            Some(lending) if lending.policy.needs_requests() => RequestPurpose::ForThePolicy,
+            _ if options.max_slowdown.is_some() => RequestPurpose::ForTheirSlowdown,
+            _ => RequestPurpose::No,
         };
         // Emitted requests are more exact than those seen at sockets.
-        let emitters = (requests != Wanted::No).then(|| Emitters::find(&placement.service.pids)).flatten();
+        let emitters = (requests != RequestPurpose::No).then(|| Emitters::find(&placement.service.pids)).flatten();
         let counting = lending.filter(|lending| lending.policy.needs_contention_cost());
         let lane_use = LaneUse {
             lends_to_waited: lending.is_some_and(|lending| !lending.policy.spares_waited()),
@@ -61,11 +61,11 @@ impl PendingService {
     }
 
     fn is_seen_at_sockets(&self) -> bool {
-        self.requests != Wanted::No && self.emitters.is_none()
+        self.requests != RequestPurpose::No && self.emitters.is_none()
     }
 
     fn emits_for_the_policy(&self) -> bool {
-        self.requests == Wanted::ForThePolicy && self.emitters.is_some()
+        self.requests == RequestPurpose::ForThePolicy && self.emitters.is_some()
     }
 
     /// Loads one tracker for all of them.
@@ -81,7 +81,7 @@ impl PendingService {
             extension: scheduler.then_some(Extension::Scheduler),
         };
         let groups = any(&|service| service.placement.service.group.is_some());
-        if any(&|service| service.is_seen_at_sockets() && service.requests == Wanted::ForThePolicy) {
+        if any(&|service| service.is_seen_at_sockets() && service.requests == RequestPurpose::ForThePolicy) {
             can_track?;
         }
         Ok(Rc::new(Tracker::load(Purpose::Lend { requests, lent }, groups)?))
@@ -93,14 +93,14 @@ impl PendingService {
         let tracking = ServiceTracking::start(tracker, &placement.service, &placement.lanes, lane_use)?;
         let name = placement.target.to_string();
         let requests = match (emitters, requests) {
-            (_, Wanted::No) => ServiceRequests::default(),
+            (_, RequestPurpose::No) => ServiceRequests::default(),
             (Some(emitters), _) => {
                 ServiceRequests { source: Some(emitted(emitters, &tracking)), ..ServiceRequests::default() }
             }
             (None, wanted) => {
                 let track = || Requests::track(&tracking, &name, &placement.service.pids);
                 let found = can_track().and_then(|()| track()).map(RequestSource::Sockets);
-                if wanted == Wanted::ForThePolicy {
+                if wanted == RequestPurpose::ForThePolicy {
                     ServiceRequests { source: Some(found?), ..ServiceRequests::default() }
                 } else {
                     let why_not = found.as_ref().err().map(ToString::to_string);
@@ -130,7 +130,7 @@ impl SessionService {
     pub(super) fn pin(&mut self, guardian: &mut Guardian) -> Result<()> {
         if self.placement.pin_service {
             let group = self.placement.service.group.as_ref().map(|group| group.dir.clone());
-            let whose = Whose { pids: self.tracked.tracking.processes(), group };
+            let whose = ThreadOwner { pids: self.tracked.tracking.processes(), group };
             self.pinned = Some(Pinned::begin(whose, self.placement.lanes.request_lanes.clone(), guardian)?);
         }
         Ok(())
@@ -193,13 +193,13 @@ fn contention_cost_note(tracking: &ServiceTracking, limits: &FinalLendingLimits)
 /// inherits its affinity, and gets back what its parent had.
 struct Pinned {
     threads: Threads,
-    whose: Whose,
+    whose: ThreadOwner,
     cpus: CpuSet,
 }
 
 impl Pinned {
     /// Confines the service, after telling the guardian.
-    fn begin(whose: Whose, cpus: CpuSet, guardian: &mut Guardian) -> Result<Self> {
+    fn begin(whose: ThreadOwner, cpus: CpuSet, guardian: &mut Guardian) -> Result<Self> {
         let mut threads = Threads::note(&whose, guardian)?;
         let confined = threads.confine(|| whose.clone(), &cpus, guardian);
         confined.with_context(|| format!("cannot confine the service to CPUs {cpus}"))?;

@@ -60,7 +60,7 @@ impl SessionOptions {
 }
 
 /// Batch that is to borrow the lanes.
-pub(super) enum Wanted<'command> {
+pub(super) enum BatchRequest<'command> {
     Command(&'command [OsString]),
     Adoptee(Adoptee),
 }
@@ -124,7 +124,7 @@ pub(super) struct Started {
 }
 
 /// The parts of a session that exist before batch.
-pub(super) struct Stage<'a> {
+pub(super) struct SessionParts<'a> {
     pub(super) services: &'a mut [SessionService],
     /// Lanes of all services.
     pub(super) lanes: &'a Lanes,
@@ -132,7 +132,7 @@ pub(super) struct Stage<'a> {
     pub(super) job: &'a BatchTracking,
 }
 
-impl Stage<'_> {
+impl SessionParts<'_> {
     /// Makes the first change to the machine: the affinities of the services, if wanted.
     fn pin_services(&mut self, guardian: &mut Guardian) -> Result<()> {
         self.services.iter_mut().try_for_each(|service| service.pin(guardian))
@@ -162,14 +162,14 @@ fn group_name() -> String {
     format!("sidelane-{}", std::process::id())
 }
 
-fn make_confinement(stage: &Stage<'_>, guardian: &mut Guardian) -> Result<Arc<BatchConfinement>> {
+fn make_confinement(stage: &SessionParts<'_>, guardian: &mut Guardian) -> Result<Arc<BatchConfinement>> {
     let name = group_name();
     guardian.add(own_groups(&name))?;
     Ok(Arc::new(BatchConfinement::make(&name, stage.lanes.batch_cpus(), stage.job.member_list())))
 }
 
 pub(super) fn start_batch(
-    mut stage: Stage<'_>,
+    mut stage: SessionParts<'_>,
     guardian: &mut Guardian,
     command: &[OsString],
     options: SessionOptions,
@@ -192,13 +192,13 @@ pub(super) fn start_batch(
     let what = format!("process {} was started", barrier.pid());
     let (kept, log) = keep_lanes(stage, &confinement, options, &what)?;
     let work = Work::Command(barrier.open().context("cannot let the batch command run")?);
-    let Kept { kept, scheduler, watch } = kept;
+    let HeldLanes { kept, scheduler, watch } = kept;
     Ok(Started { confinement, kept, scheduler, watch, work, log })
 }
 
 /// Moves batch that runs already to its lanes. The lanes are kept before it comes.
 pub(super) fn adopt_batch(
-    mut stage: Stage<'_>,
+    mut stage: SessionParts<'_>,
     guardian: &mut Guardian,
     adoptee: Adoptee,
     options: SessionOptions,
@@ -216,27 +216,27 @@ pub(super) fn adopt_batch(
         confinement.retire();
     }
     taken?;
-    let Kept { kept, scheduler, watch } = kept;
+    let HeldLanes { kept, scheduler, watch } = kept;
     Ok(Started { confinement, kept, scheduler, watch, work: Work::Adopted(Box::new(adopted)), log })
 }
 
 /// The lanes, with their keepers.
-struct Kept {
+struct HeldLanes {
     kept: Vec<KeptLanes>,
     scheduler: Option<Scheduler>,
     watch: Option<LaneWatch>,
 }
 
 fn keep_lanes(
-    stage: Stage<'_>,
+    stage: SessionParts<'_>,
     confinement: &Arc<BatchConfinement>,
     options: SessionOptions,
     what: &str,
-) -> Result<(Kept, Log)> {
+) -> Result<(HeldLanes, Log)> {
     let (log, pen) = options.audit.map(|audit| open_log(audit, &stage, what)).transpose()?.unzip();
     let pen = pen.unwrap_or_default();
     let Some(lending) = options.hold else {
-        return Ok((Kept { kept: Vec::new(), scheduler: None, watch: None }, log));
+        return Ok((HeldLanes { kept: Vec::new(), scheduler: None, watch: None }, log));
     };
     let memory = stage.tracker.memory();
     let lanes = || stage.services.iter().map(|service| &service.placement.lanes);
@@ -254,7 +254,7 @@ fn keep_lanes(
         let own = keepers.extract_if(.., |keeper| lanes.batch_cpus().contains(keeper.cpu())).collect();
         KeptLanes::new(own, lanes, limits, &memory)
     };
-    Ok((Kept { kept: lanes().zip(limits).map(keep).collect(), scheduler, watch }, log))
+    Ok((HeldLanes { kept: lanes().zip(limits).map(keep).collect(), scheduler, watch }, log))
 }
 
 const NO_WATCHDOG: &str = "cannot start the watchdog of the batch lanes";
@@ -268,7 +268,11 @@ fn make_pass(tracking: &ServiceTracking, gate: &Gate) -> Result<Option<Pass>> {
 }
 
 /// Opens the audit log, which begins with the changes to the machine so far.
-fn open_log((file, level): (AuditFile, AuditLevel), stage: &Stage<'_>, what: &str) -> Result<(AuditLog, LaneAudit)> {
+fn open_log(
+    (file, level): (AuditFile, AuditLevel),
+    stage: &SessionParts<'_>,
+    what: &str,
+) -> Result<(AuditLog, LaneAudit)> {
     let (pen, lines) = Audit::ring();
     let log = AuditLog::start(file, level, vec![lines]).context("cannot start the thread of the audit log")?;
     let note = |what, why: &str| log.note(now_ns(), what, why);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use sidelane_policy::borrow::Budget;
-use sidelane_policy::borrow::headroom::Standing;
+use sidelane_policy::borrow::headroom::ObjectiveStatus;
 
 use super::super::gate::LaneKeeper;
 use super::super::placement::Placement;
@@ -81,8 +81,8 @@ impl Session {
             let Budget::Slo(slo) = budget else { continue };
             let slo = objective::written(slo);
             match standing {
-                Some(Standing::MissedAlone) => self.note(LaneNote::MissedAlone { slo }),
-                Some(Standing::Late) => self.note(LaneNote::Late { slo }),
+                Some(ObjectiveStatus::MissedAlone) => self.note(LaneNote::MissedAlone { slo }),
+                Some(ObjectiveStatus::Late) => self.note(LaneNote::Late { slo }),
                 _ => {}
             }
         }
@@ -133,7 +133,7 @@ impl Session {
         let keepers = self.keepers().map(LaneKeeper::kept_by);
         let why = keepers.reduce(|one, other| one.and(other)).flatten();
         // The books are large, so they are not read while batch may run.
-        let batch_ns = if why.is_some() { self.books().batch_ns(&self.lanes) } else { 0 };
+        let batch_ns = if why.is_some() { self.accounting().batch_ns(&self.lanes) } else { 0 };
         let goes_on = why.is_some() && batch_ns == self.blocked.batch_ns;
         let since = if goes_on { self.blocked.since } else { Instant::now() };
         self.blocked = Blocked { since, batch_ns, why };

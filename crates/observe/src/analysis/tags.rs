@@ -14,7 +14,7 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The counts of one value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct ValueCounts {
     /// The value.
     pub value: u64,
     /// Samples with the value.
@@ -60,7 +60,7 @@ impl RateSum {
 
 /// Samples by the values of one tag.
 pub struct TagTable {
-    seen: Box<[Seen]>,
+    seen: Box<[ValueCounts]>,
     /// The sums of `rates` rates for each place.
     sums: Box<[RateSum]>,
     rates: usize,
@@ -71,7 +71,7 @@ pub struct TagTable {
     /// The first and the last value that were counted.
     ends: Option<(u64, u64)>,
     /// The counts of all values that do not fit; its `value` has no meaning.
-    others: Seen,
+    others: ValueCounts,
 }
 
 /// A value's place in the table; the last place is for values that do not fit.
@@ -82,14 +82,14 @@ impl TagTable {
     /// An empty table, with room for `rates` rates and `counters` counters of each value.
     pub fn new(rates: usize, counters: usize) -> Self {
         Self {
-            seen: vec![Seen::default(); VALUES_MAX].into(),
+            seen: vec![ValueCounts::default(); VALUES_MAX].into(),
             sums: vec![RateSum::default(); (VALUES_MAX + 1) * rates].into(),
             rates,
             events: vec![0; (VALUES_MAX + 1) * counters].into(),
             counters,
             last: NO_PLACE,
             ends: None,
-            others: Seen::default(),
+            others: ValueCounts::default(),
         }
     }
 
@@ -195,16 +195,16 @@ impl TagTable {
 
     /// Resets the table to empty.
     pub fn clear(&mut self) {
-        self.seen.fill(Seen::default());
+        self.seen.fill(ValueCounts::default());
         self.sums.fill(RateSum::default());
         self.events.fill(0);
         self.ends = None;
-        self.others = Seen::default();
+        self.others = ValueCounts::default();
         self.last = NO_PLACE;
     }
 
     /// All values with their rates, the most frequent first.
-    pub fn hottest(&self) -> Vec<(Seen, &[RateSum])> {
+    pub fn hottest(&self) -> Vec<(ValueCounts, &[RateSum])> {
         let seen = self.seen.iter().enumerate().filter(|(_, seen)| seen.samples > 0);
         let mut all: Vec<_> = seen.map(|(place, seen)| (*seen, self.rates_at(place))).collect();
         all.sort_by_key(|(seen, _)| (std::cmp::Reverse(seen.samples), seen.value));
@@ -212,7 +212,7 @@ impl TagTable {
     }
 
     /// How many events of `counter` there were beside each value that had any.
-    pub fn events_of(&self, counter: usize) -> Vec<(Seen, u64)> {
+    pub fn events_of(&self, counter: usize) -> Vec<(ValueCounts, u64)> {
         let seen = self.seen.iter().chain([&self.others]).enumerate();
         let all = seen.map(|(place, seen)| (*seen, self.events_at(place)[counter]));
         all.filter(|(_, events)| *events > 0).collect()
@@ -220,7 +220,7 @@ impl TagTable {
 
     /// The share of time of each value: by the periods of its samples, or by the number of samples
     /// if no periods were measured.
-    pub fn share(&self) -> impl Fn(&Seen) -> f64 + use<> {
+    pub fn share(&self) -> impl Fn(&ValueCounts) -> f64 + use<> {
         let all = self.seen.iter().chain([&self.others]);
         let (samples, cycles) =
             all.fold((0, 0), |(samples, cycles), seen| (samples + seen.samples, cycles + seen.cycles));
@@ -230,7 +230,7 @@ impl TagTable {
     }
 
     /// The counts of values that did not fit.
-    pub fn others(&self) -> Seen {
+    pub fn others(&self) -> ValueCounts {
         self.others
     }
 
@@ -241,8 +241,8 @@ impl TagTable {
     }
 }
 
-fn sum(a: &Seen, into: &Seen) -> Seen {
-    Seen {
+fn sum(a: &ValueCounts, into: &ValueCounts) -> ValueCounts {
+    ValueCounts {
         value: a.value,
         samples: a.samples + into.samples,
         cycles: a.cycles + into.cycles,
@@ -266,9 +266,9 @@ mod tests {
             table.add_rate(place, 0, count, 100);
         }
         let hottest = table.hottest();
-        assert_eq!(hottest[0].0, Seen { value: 7, samples: 3, cycles: 300, turns: 2 });
+        assert_eq!(hottest[0].0, ValueCounts { value: 7, samples: 3, cycles: 300, turns: 2 });
         assert_eq!(hottest[0].1[0].mean(), Some(0.2));
-        assert_eq!(hottest[1].0, Seen { value: 9, samples: 1, cycles: 100, turns: 1 });
+        assert_eq!(hottest[1].0, ValueCounts { value: 9, samples: 1, cycles: 100, turns: 1 });
         assert_eq!(table.turns(), 3);
         assert_eq!(table.share()(&hottest[0].0), 0.75);
     }

@@ -5,7 +5,7 @@ use sidelane_report::Unit;
 
 /// The cost with its interval, or why it cannot be told.
 pub(super) fn sentence(slowdown: Option<&Slowdown>) -> String {
-    match slowdown.map(told) {
+    match slowdown.map(measured) {
         Some(Ok(cost)) => format!("Observing cost the target {cost}."),
         Some(Err(why)) => format!("What observing cost cannot be told: {why}."),
         None => "What observing cost cannot be told: no counter says what the target gets done; name one with \
@@ -14,7 +14,7 @@ pub(super) fn sentence(slowdown: Option<&Slowdown>) -> String {
     }
 }
 
-fn told(slowdown: &Slowdown) -> Result<String, String> {
+fn measured(slowdown: &Slowdown) -> Result<String, String> {
     let Slowdown { counter, percent, low_percent, high_percent, pairs, events_a_pair } = slowdown;
     let events = Unit::Count.human(events_a_pair.round());
     let Some(percent) = percent else {

@@ -1,6 +1,6 @@
 //! What happens seldom: counters that change in few samples, as events.
 
-use super::seen::{Seen, percent};
+use super::seen::{Evidence, percent};
 use crate::analysis::events::Events;
 use sidelane_report::Unit;
 
@@ -14,7 +14,7 @@ const LIFT_MIN: f64 = 0.1;
 const DEVIATIONS_MIN: f64 = 3.0;
 
 /// A sentence for each counter that seldom changed. What is beside one value of a tag comes first.
-pub(super) fn sentences(seen: &Seen<'_>) -> Vec<String> {
+pub(super) fn sentences(seen: &Evidence<'_>) -> Vec<String> {
     let all = seen.analysis.events.iter().enumerate();
     let seldom = all.filter(|(_, events)| events.is_seldom() && events.count > 0);
     let mut told: Vec<(f64, String)> = seldom.map(|(counter, events)| sentence(seen, counter, events)).collect();
@@ -23,14 +23,14 @@ pub(super) fn sentences(seen: &Seen<'_>) -> Vec<String> {
 }
 
 /// The sentence, and how much it stands out.
-fn sentence(seen: &Seen<'_>, counter: usize, events: &Events) -> (f64, String) {
+fn sentence(seen: &Evidence<'_>, counter: usize, events: &Events) -> (f64, String) {
     let beside = beside(seen, counter);
     let lift = beside.as_ref().map_or(0.0, |(lift, _)| *lift);
     let beside = beside.map_or_else(String::new, |(_, beside)| format!("; {beside}"));
     (lift, format!("{}: {}{}{beside}.", seen.counter(counter), how_many(seen, events), apart(seen, events)))
 }
 
-fn how_many(seen: &Seen<'_>, events: &Events) -> String {
+fn how_many(seen: &Evidence<'_>, events: &Events) -> String {
     let seconds = seen.seconds(events.cycles());
     match events.count {
         1 => "1 event".to_owned(),
@@ -40,7 +40,7 @@ fn how_many(seen: &Seen<'_>, events: &Events) -> String {
 }
 
 /// How far apart the events were.
-fn apart(seen: &Seen<'_>, events: &Events) -> String {
+fn apart(seen: &Evidence<'_>, events: &Events) -> String {
     let distances = &events.apart;
     let [low, high] = match distances.count() {
         0 => return String::new(),
@@ -52,13 +52,13 @@ fn apart(seen: &Seen<'_>, events: &Events) -> String {
 }
 
 /// The value of a tag beside which there were more of the events than its share of the time explains.
-fn beside(seen: &Seen<'_>, counter: usize) -> Option<(f64, String)> {
+fn beside(seen: &Evidence<'_>, counter: usize) -> Option<(f64, String)> {
     let tags = (0..seen.analysis.tags.len()).filter(|tag| !seen.change_together(counter, *tag));
     let of_tags = tags.filter_map(|tag| beside_tag(seen, counter, tag));
     of_tags.max_by(|one, other| one.0.total_cmp(&other.0))
 }
 
-fn beside_tag(seen: &Seen<'_>, counter: usize, tag: usize) -> Option<(f64, String)> {
+fn beside_tag(seen: &Evidence<'_>, counter: usize, tag: usize) -> Option<(f64, String)> {
     let table = &seen.analysis.tags[tag];
     let (share_of, events) = (table.share(), table.events_of(counter));
     let all: u64 = events.iter().map(|(_, events)| events).sum();

@@ -1,9 +1,9 @@
 //! Signals that did not change, in one sentence.
 
-use super::seen::Seen;
+use super::seen::Evidence;
 
 /// Counters that counted nothing, and tags with one value; `None` if all changed.
-pub(super) fn sentence(seen: &Seen<'_>) -> Option<String> {
+pub(super) fn sentence(seen: &Evidence<'_>) -> Option<String> {
     let counters = seen.analysis.events.iter().enumerate().filter(|(_, events)| events.count == 0);
     let counters = counters.map(|(counter, _)| seen.counter(counter).to_owned());
     let tags = (0..seen.analysis.tags.len()).filter_map(|tag| constant(seen, tag));
@@ -12,7 +12,7 @@ pub(super) fn sentence(seen: &Seen<'_>) -> Option<String> {
 }
 
 /// A tag with its only value.
-fn constant(seen: &Seen<'_>, tag: usize) -> Option<String> {
+fn constant(seen: &Evidence<'_>, tag: usize) -> Option<String> {
     let hottest = seen.analysis.tags[tag].hottest();
     let [(value, _)] = hottest.as_slice() else { return None };
     let is_only = seen.analysis.tags[tag].others().samples == 0;

@@ -11,7 +11,7 @@ mod seen;
 mod shares;
 
 use super::observed::Observed;
-use seen::Seen;
+use seen::Evidence;
 
 /// What stands out in an observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Finding {
 
 /// What stands out in `observed`.
 pub fn finding(observed: &Observed) -> Finding {
-    let seen = Seen { analysis: &observed.analysis, names: &observed.names, clock: observed.clock };
+    let seen = Evidence { analysis: &observed.analysis, names: &observed.names, clock: observed.clock };
     let kinds = [shares::sentences(&seen), rates::sentences(&seen), events::sentences(&seen)];
     Finding {
         sentences: taking_turns(kinds),

@@ -1,7 +1,7 @@
 //! Where things go faster: rates that differ between the values of a tag.
 
-use super::seen::{Seen, percent};
-use crate::analysis::tags::{RateSum, Seen as Value};
+use super::seen::{Evidence, percent};
+use crate::analysis::tags::{RateSum, ValueCounts as Value};
 use crate::analysis::{Operand, Rate};
 use crate::cost::EVENTS_MIN;
 use crate::show::view::{RateUnit, rate_in_words, rate_unit};
@@ -12,14 +12,14 @@ const SHARE_MIN: f64 = 0.01;
 const QUOTIENT_MIN: f64 = 1.25;
 
 /// One value of a tag, and a rate while it had that value.
-struct Meanwhile {
+struct RateDuringValue {
     value: u64,
     share: f64,
     mean: f64,
     per: u64,
 }
 
-impl Meanwhile {
+impl RateDuringValue {
     fn of(value: &Value, sum: &RateSum, share: f64) -> Option<Self> {
         Some(Self { value: value.value, share, mean: sum.mean()?, per: sum.per })
     }
@@ -32,7 +32,7 @@ impl Meanwhile {
 
 /// A sentence for each tag and rate that differs between the tag's values. The greatest difference over the longest
 /// time comes first.
-pub(super) fn sentences(seen: &Seen<'_>) -> Vec<String> {
+pub(super) fn sentences(seen: &Evidence<'_>) -> Vec<String> {
     let rates = seen.analysis.recipe().rates.iter().enumerate().filter(|(_, rate)| can_tell(seen, rate));
     let pairs = rates.flat_map(|(number, rate)| {
         let tags = (0..seen.analysis.tags.len()).filter(|tag| !is_of_the_tag(seen, rate, *tag));
@@ -44,7 +44,7 @@ pub(super) fn sentences(seen: &Seen<'_>) -> Vec<String> {
 }
 
 /// Cycles a cycle are of the observer; a counter that seldom changes is told as events.
-fn can_tell(seen: &Seen<'_>, rate: &Rate) -> bool {
+fn can_tell(seen: &Evidence<'_>, rate: &Rate) -> bool {
     match (rate.count, rate.per) {
         (Operand::Counter(counter), Operand::Cycles) => !seen.analysis.events[counter].is_seldom(),
         (Operand::Counter(_), _) => true,
@@ -52,16 +52,16 @@ fn can_tell(seen: &Seen<'_>, rate: &Rate) -> bool {
     }
 }
 
-fn is_of_the_tag(seen: &Seen<'_>, rate: &Rate, tag: usize) -> bool {
+fn is_of_the_tag(seen: &Evidence<'_>, rate: &Rate, tag: usize) -> bool {
     matches!(rate.count, Operand::Counter(counter) if seen.change_together(counter, tag))
 }
 
-fn of_tag(seen: &Seen<'_>, (number, rate): (usize, &Rate), tag: usize) -> Option<(f64, String)> {
+fn of_tag(seen: &Evidence<'_>, (number, rate): (usize, &Rate), tag: usize) -> Option<(f64, String)> {
     let table = &seen.analysis.tags[tag];
     let share_of = table.share();
     let hottest = table.hottest();
-    let values = hottest.iter().filter_map(|(value, sums)| Meanwhile::of(value, &sums[number], share_of(value)));
-    let mut values: Vec<Meanwhile> = values.filter(|value| value.share >= SHARE_MIN).collect();
+    let values = hottest.iter().filter_map(|(value, sums)| RateDuringValue::of(value, &sums[number], share_of(value)));
+    let mut values: Vec<RateDuringValue> = values.filter(|value| value.share >= SHARE_MIN).collect();
     values.sort_by(|one, other| other.mean.total_cmp(&one.mean));
     let (fast, slow) = (values.first()?, values.last()?);
     // With fewer events, expected or seen, the difference may be chance.
@@ -74,7 +74,12 @@ fn of_tag(seen: &Seen<'_>, (number, rate): (usize, &Rate), tag: usize) -> Option
     })
 }
 
-fn sentence(seen: &Seen<'_>, rate: &Rate, tag: usize, (fast, slow): (&Meanwhile, &Meanwhile)) -> String {
+fn sentence(
+    seen: &Evidence<'_>,
+    rate: &Rate,
+    tag: usize,
+    (fast, slow): (&RateDuringValue, &RateDuringValue),
+) -> String {
     let words = |mean: f64| match mean {
         0.0 => "nothing".to_owned(),
         mean => rate_in_words(rate, mean, &seen.clock),

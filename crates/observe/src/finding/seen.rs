@@ -7,13 +7,13 @@ use sidelane_host::tsc::Clock;
 use sidelane_report::Unit;
 
 /// What sentences are made of.
-pub(super) struct Seen<'a> {
+pub(super) struct Evidence<'a> {
     pub(super) analysis: &'a Analysis,
     pub(super) names: &'a Names,
     pub(super) clock: Clock,
 }
 
-impl Seen<'_> {
+impl Evidence<'_> {
     /// Returns the duration of this number of cycles, as text.
     pub(super) fn time(&self, cycles: f64) -> String {
         Unit::Ns.human(cycles / self.clock.cycles_per_ns)

@@ -1,7 +1,7 @@
 //! Where the time goes: the values of each tag with the largest shares.
 
-use super::seen::{Seen, percent};
-use crate::analysis::tags::{Seen as Value, TagTable};
+use super::seen::{Evidence, percent};
+use crate::analysis::tags::{TagTable, ValueCounts as Value};
 
 /// The most values of a tag that are told.
 const VALUES_TOLD: usize = 3;
@@ -11,7 +11,7 @@ const SHARE_MIN: f64 = 0.005;
 const SAMPLES_A_TURN: f64 = 4.0;
 
 /// A sentence for each tag that changed; tags whose time is spread most come first.
-pub(super) fn sentences(seen: &Seen<'_>) -> Vec<String> {
+pub(super) fn sentences(seen: &Evidence<'_>) -> Vec<String> {
     let tables = seen.analysis.tags.iter().enumerate();
     let mut spread: Vec<(f64, usize)> = tables.filter_map(|(tag, table)| Some((variety(table)?, tag))).collect();
     spread.sort_by(|one, other| other.0.total_cmp(&one.0));
@@ -33,7 +33,7 @@ fn by_share(table: &TagTable) -> Vec<(Value, f64)> {
     values
 }
 
-fn sentence(seen: &Seen<'_>, tag: usize) -> String {
+fn sentence(seen: &Evidence<'_>, tag: usize) -> String {
     let values = by_share(&seen.analysis.tags[tag]);
     let is_told = |(place, (_, share)): &(usize, &(Value, f64))| *place < 1 || *share >= SHARE_MIN;
     let told: Vec<&(Value, f64)> =
@@ -48,7 +48,7 @@ fn sentence(seen: &Seen<'_>, tag: usize) -> String {
 }
 
 /// "G1 Evacuation Pause for 32 % (150 a second, 2.1 ms each)".
-fn part(seen: &Seen<'_>, tag: usize, place: usize, (value, share): &(Value, f64)) -> String {
+fn part(seen: &Evidence<'_>, tag: usize, place: usize, (value, share): &(Value, f64)) -> String {
     let name = seen.names.value(tag, value.value);
     match place {
         0 => format!("{name} for {} {}", percent(*share), seen.of_the_time(tag)),
@@ -57,7 +57,7 @@ fn part(seen: &Seen<'_>, tag: usize, place: usize, (value, share): &(Value, f64)
 }
 
 /// How often the value came and how long it stayed, if samples are close enough to show that.
-fn turns(seen: &Seen<'_>, value: &Value) -> Option<String> {
+fn turns(seen: &Evidence<'_>, value: &Value) -> Option<String> {
     let (analysis, period) = (seen.analysis, seen.analysis.periods.mean()?);
     // Where single reads have no period, they lie the mean period apart.
     let cycles = if value.cycles > 0 { value.cycles as f64 } else { value.samples as f64 * period };

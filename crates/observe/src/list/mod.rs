@@ -5,10 +5,10 @@ mod print;
 
 use serde::Serialize;
 
-use sidelane_channels::app::{Emitted, EmittedName};
+use sidelane_channels::app::{EmittedName, EmittedSignals};
 use sidelane_channels::hsperf::{Jvm, Units, Value, Variability};
 use sidelane_channels::memory::Memory;
-use sidelane_channels::signal::Place;
+use sidelane_channels::signal::MemoryLocation;
 use sidelane_channels::symbols::Variable;
 use sidelane_channels::{Call, Width, hsperf, symbols};
 use sidelane_diagnostics::machine::has_pmu;
@@ -101,7 +101,7 @@ fn app_signals(pid: u32) -> Vec<Listed> {
         let about = if name.tid == 0 { "of the process".to_owned() } else { format!("of thread {}", name.tid) };
         Listed::new(format!("{}:{}", name.kind, name.name), about)
     };
-    Emitted::find(pid).iter().flat_map(Emitted::names).map(listed).collect()
+    EmittedSignals::find(pid).iter().flat_map(EmittedSignals::names).map(listed).collect()
 }
 
 fn jvm(pid: u32, filter: Option<&str>) -> Group {
@@ -180,7 +180,7 @@ fn looks_like_pointer(listed: &Listed) -> bool {
 /// A variable that shares its name with another one is given by its address.
 fn word(pid: u32, variable: &Variable, has_twin: bool) -> Option<Listed> {
     let (name, width) = (&variable.name, Width::of(variable.bytes)?);
-    let place = Place::Address(variable.address);
+    let place = MemoryLocation::Address(variable.address);
     let value = Memory::open(pid, &place, Some(width)).ok().and_then(|mut memory| memory.read().ok());
     let (signal, about) = if has_twin {
         (format!("tag:mem:{pid}:{place}/{width}"), format!("one of the variables {name}"))

@@ -12,7 +12,7 @@ use sidelane_host::topology::Topology;
 
 /// The requirements for the lanes.
 #[derive(Clone, Debug, Default)]
-pub struct Wishes {
+pub struct LaneRequirements {
     /// `--cpu`: the lane that is observed.
     pub observed: Option<u32>,
     /// `--observer-cpu`: the observer's.
@@ -25,7 +25,7 @@ pub struct Wishes {
 
 /// The chosen lanes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct ChosenLanes {
     /// The observed lane, if there is one.
     pub observed: Option<u32>,
     /// The observer's lane.
@@ -36,7 +36,7 @@ pub struct Places {
 
 /// Why no lanes can be chosen.
 #[derive(Debug, Error, PartialEq, Eq)]
-pub enum PlaceError {
+pub enum LaneChoiceError {
     /// The target may run on several lanes.
     #[error(
         "the target may run on CPUs {0}, and a signal was asked for that is one lane's: say which with --cpu, and pin \
@@ -64,38 +64,43 @@ pub enum PlaceError {
 /// Chooses lanes. `allowed` are the lanes of this process, `target` those of the target if it runs
 /// already.
 pub fn choose(
-    wishes: &Wishes,
+    wishes: &LaneRequirements,
     topology: &Topology,
     allowed: &CpuSet,
     target: Option<&CpuSet>,
-) -> Result<Places, PlaceError> {
+) -> Result<ChosenLanes, LaneChoiceError> {
     let check = |cpu: Option<u32>, option| match cpu {
-        Some(cpu) if !allowed.contains(cpu) => Err(PlaceError::NotAllowed { cpu, option, allowed: allowed.clone() }),
+        Some(cpu) if !allowed.contains(cpu) => {
+            Err(LaneChoiceError::NotAllowed { cpu, option, allowed: allowed.clone() })
+        }
         _ => Ok(()),
     };
     check(wishes.observer, "--observer-cpu")?;
     check(wishes.observed, "--cpu")?;
     let observed = observed(wishes, allowed, target)?;
     if observed.is_some() && observed == wishes.observer {
-        return Err(PlaceError::SameLane(observed.unwrap_or_default()));
+        return Err(LaneChoiceError::SameLane(observed.unwrap_or_default()));
     }
     let observer = match wishes.observer {
         Some(cpu) => cpu,
-        None => {
-            best_observer(wishes, topology, allowed, observed, target).ok_or(PlaceError::NoLane(allowed.clone()))?
-        }
+        None => best_observer(wishes, topology, allowed, observed, target)
+            .ok_or(LaneChoiceError::NoLane(allowed.clone()))?,
     };
     let same_core = observed.is_some_and(|observed| siblings(topology, observed).contains(observer));
-    Ok(Places { observed, observer, same_core })
+    Ok(ChosenLanes { observed, observer, same_core })
 }
 
 /// The observed lane. A target that is started here can be put on a lane; a running target must be
 /// confined to one.
-fn observed(wishes: &Wishes, allowed: &CpuSet, target: Option<&CpuSet>) -> Result<Option<u32>, PlaceError> {
+fn observed(
+    wishes: &LaneRequirements,
+    allowed: &CpuSet,
+    target: Option<&CpuSet>,
+) -> Result<Option<u32>, LaneChoiceError> {
     match (wishes.observed, target) {
         (Some(cpu), _) => Ok(Some(cpu)),
         (None, Some(cpus)) if cpus.len() == 1 => Ok(cpus.first()),
-        (None, Some(cpus)) if wishes.needs_lane => Err(PlaceError::WhichLane(cpus.clone())),
+        (None, Some(cpus)) if wishes.needs_lane => Err(LaneChoiceError::WhichLane(cpus.clone())),
         (None, Some(_)) => Ok(None),
         (None, None) => Ok(allowed.iter().find(|cpu| Some(*cpu) != wishes.observer)),
     }
@@ -104,7 +109,7 @@ fn observed(wishes: &Wishes, allowed: &CpuSet, target: Option<&CpuSet>) -> Resul
 /// The observer's lane: outside the target's lanes if possible, then on the core that suits the
 /// signals.
 fn best_observer(
-    wishes: &Wishes,
+    wishes: &LaneRequirements,
     topology: &Topology,
     allowed: &CpuSet,
     observed: Option<u32>,

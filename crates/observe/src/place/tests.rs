@@ -29,7 +29,11 @@ fn set(cpus: &str) -> CpuSet {
     cpus.parse().unwrap()
 }
 
-fn chosen(wishes: Wishes, topology: &Topology, target: Option<&str>) -> Result<(Option<u32>, u32, bool), PlaceError> {
+fn chosen(
+    wishes: LaneRequirements,
+    topology: &Topology,
+    target: Option<&str>,
+) -> Result<(Option<u32>, u32, bool), LaneChoiceError> {
     let target = target.map(set);
     let places = choose(&wishes, topology, &topology.online(), target.as_ref())?;
     Ok((places.observed, places.observer, places.same_core))
@@ -37,33 +41,37 @@ fn chosen(wishes: Wishes, topology: &Topology, target: Option<&str>) -> Result<(
 
 #[test]
 fn memory_is_read_from_another_core_and_counters_from_the_same() {
-    let wishes = Wishes::default();
+    let wishes = LaneRequirements::default();
     assert_eq!(chosen(wishes.clone(), &smt(), Some("0")), Ok((Some(0), 3, false)));
-    let counters = Wishes { same_core: true, needs_lane: true, ..wishes };
+    let counters = LaneRequirements { same_core: true, needs_lane: true, ..wishes };
     assert_eq!(chosen(counters.clone(), &smt(), Some("0")), Ok((Some(0), 1, true)));
     assert_eq!(chosen(counters, &two_cpus(), Some("0")), Ok((Some(0), 1, false)), "there is no sibling");
 }
 
 #[test]
 fn observer_runs_beside_the_cpus_of_the_target() {
-    assert_eq!(chosen(Wishes::default(), &smt(), Some("2-3")), Ok((None, 1, false)));
-    assert_eq!(chosen(Wishes::default(), &smt(), Some("0-3")), Ok((None, 3, false)), "there is no such place");
+    assert_eq!(chosen(LaneRequirements::default(), &smt(), Some("2-3")), Ok((None, 1, false)));
+    assert_eq!(
+        chosen(LaneRequirements::default(), &smt(), Some("0-3")),
+        Ok((None, 3, false)),
+        "there is no such place"
+    );
 }
 
 #[test]
 fn a_command_gets_a_lane_that_the_observer_does_not_have() {
-    let wishes = Wishes { observer: Some(0), ..Wishes::default() };
+    let wishes = LaneRequirements { observer: Some(0), ..LaneRequirements::default() };
     assert_eq!(chosen(wishes, &two_cpus(), None), Ok((Some(1), 0, false)));
 }
 
 #[test]
 fn placement_errors_name_the_cpus() {
-    let lane = Wishes { needs_lane: true, ..Wishes::default() };
-    assert_eq!(chosen(lane, &smt(), Some("0-3")), Err(PlaceError::WhichLane(set("0-3"))));
-    let same = Wishes { observed: Some(1), observer: Some(1), ..Wishes::default() };
-    assert_eq!(chosen(same, &smt(), None), Err(PlaceError::SameLane(1)));
-    let far = Wishes { observer: Some(9), ..Wishes::default() };
+    let lane = LaneRequirements { needs_lane: true, ..LaneRequirements::default() };
+    assert_eq!(chosen(lane, &smt(), Some("0-3")), Err(LaneChoiceError::WhichLane(set("0-3"))));
+    let same = LaneRequirements { observed: Some(1), observer: Some(1), ..LaneRequirements::default() };
+    assert_eq!(chosen(same, &smt(), None), Err(LaneChoiceError::SameLane(1)));
+    let far = LaneRequirements { observer: Some(9), ..LaneRequirements::default() };
     assert!(chosen(far, &smt(), None).unwrap_err().to_string().contains("CPU 9 cannot be used (--observer-cpu)"));
     let one = machine(&["0"]);
-    assert_eq!(chosen(Wishes::default(), &one, Some("0")), Err(PlaceError::NoLane(set("0"))));
+    assert_eq!(chosen(LaneRequirements::default(), &one, Some("0")), Err(LaneChoiceError::NoLane(set("0"))));
 }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::analysis::events::Events;
-use crate::analysis::tags::{RateSum, Seen};
+use crate::analysis::tags::{RateSum, ValueCounts};
 use crate::analysis::{Rate, RateSamples};
 use crate::cost::Slowdown;
 use crate::finding::{Finding, finding};
@@ -133,7 +133,7 @@ impl Observed {
     pub(super) fn tag_rows(&self, tag: usize) -> Vec<Row> {
         let table = &self.analysis.tags[tag];
         let share_of = table.share();
-        let row = |(seen, rates): &(Seen, &[RateSum])| {
+        let row = |(seen, rates): &(ValueCounts, &[RateSum])| {
             self.tag_row(tag, &self.names.value(tag, seen.value), seen, rates, share_of(seen))
         };
         let others = table.others();
@@ -142,7 +142,7 @@ impl Observed {
         table.hottest().iter().take(ROWS_A_TAG).map(row).chain(no_room).collect()
     }
 
-    fn tag_row(&self, tag: usize, value: &str, seen: &Seen, rates: &[RateSum], share: f64) -> Row {
+    fn tag_row(&self, tag: usize, value: &str, seen: &ValueCounts, rates: &[RateSum], share: f64) -> Row {
         let mut row = Row::new(format!("{}: {value}", self.names.tag(tag)));
         row.put("share_percent", share * 100.0);
         row.put("reads_count", seen.samples as f64);

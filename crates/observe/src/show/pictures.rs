@@ -5,12 +5,12 @@ use std::collections::HashMap;
 
 use crate::analysis::grid::{GRID, grid_rate};
 use crate::analysis::series::{Bin, Series as Bins};
-use crate::analysis::tags::{RateSum, Seen as SeenValue};
+use crate::analysis::tags::{RateSum, ValueCounts as SeenValue};
 use crate::analysis::{Rate, RateSamples};
 use crate::observed::Observed;
 use crate::show::view::{RateUnit, rate_unit};
 use sidelane_report::chart::{BarRow, Bars, Cell, Heatmap, Line, Multiples, Panel, Quantity, ScaleKind};
-use sidelane_report::picture::{Seen, Series, SignalSeries};
+use sidelane_report::picture::{Series, SignalSeries, SignalValues};
 use sidelane_report::{ResultFile, Unit};
 
 /// The most values of a tag that get a bar each.
@@ -49,7 +49,7 @@ impl Observed {
         })
     }
 
-    fn signal(&self, name: &str, series: &Bins, seen: impl FnOnce(&[Bin]) -> Seen) -> SignalSeries {
+    fn signal(&self, name: &str, series: &Bins, seen: impl FnOnce(&[Bin]) -> SignalValues) -> SignalSeries {
         let (length, bins) = series.even_bins();
         let us = |cycles: u64| digits(self.clock.ns(cycles) / 1e3, 12);
         let from = bins.first().map_or(0, |(at, _)| at - self.begin_cycles());
@@ -59,7 +59,7 @@ impl Observed {
             from_us: us(from),
             bin_us: us(length),
             samples: bins.iter().map(|bin| bin.samples).collect(),
-            seen: seen(&bins),
+            values: seen(&bins),
         }
     }
 
@@ -68,7 +68,7 @@ impl Observed {
             let of = |bin: &Bin| (bin.samples > 0).then(|| digits(self.scaled(rate, value(bin)), DIGITS));
             bins.iter().map(of).collect()
         };
-        self.signal(&rate.name, &samples.series, |bins| Seen::Rate {
+        self.signal(&rate.name, &samples.series, |bins| SignalValues::Rate {
             unit: unit(rate),
             mean: told(bins, |bin| bin.mean().unwrap_or(0.0)),
             min: told(bins, |bin| bin.min),
@@ -92,7 +92,7 @@ impl Observed {
                 });
             }
             let place = |value: &Option<u64>| value.map(|value| places[&value]);
-            Seen::Tag { names, last: in_bins.iter().map(place).collect() }
+            SignalValues::Tag { names, last: in_bins.iter().map(place).collect() }
         })
     }
 
@@ -222,12 +222,12 @@ mod tests {
             let us = signal.from_us + signal.bin_us * signal.samples.len() as f64;
             assert!((us - 10_000.0).abs() < 2.0 * signal.bin_us, "10 ms at two cycles a nanosecond, not {us} µs");
         }
-        let Seen::Tag { names, last } = &series.signals[0].seen else { panic!("{series:?}") };
+        let SignalValues::Tag { names, last } = &series.signals[0].values else { panic!("{series:?}") };
         assert_eq!(
             (names.as_slice(), last[0], last.last()),
             (["1".into(), "2".into()].as_slice(), Some(0), Some(&Some(1)))
         );
-        let Seen::Rate { mean, max, unit, .. } = &series.signals[1].seen else { panic!("{series:?}") };
+        let SignalValues::Rate { mean, max, unit, .. } = &series.signals[1].values else { panic!("{series:?}") };
         assert_eq!((*unit, mean[0], max[0]), (Unit::PerS, Some(1e8), Some(1e8)), "50 a thousand cycles");
     }
 

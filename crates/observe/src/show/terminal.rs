@@ -21,7 +21,7 @@ const SHARE_MIN_PERCENT: f64 = 0.5;
 impl Observed {
     /// `result`, which is this observation's, as a terminal of `width` columns shows it.
     pub fn shown(&self, result: &ResultFile, width: usize, detail: Detail) -> ResultFile {
-        let (mut told, rest) = told(finding(self), width);
+        let (mut told, rest) = finding_lines(finding(self), width);
         let mut shown = result.clone();
         match detail {
             Detail::Quiet => shown.rows.clear(),
@@ -73,7 +73,7 @@ impl Observed {
 }
 
 /// As many sentences as there is room for, what observing cost, and what did not change; then the rest.
-fn told(finding: Finding, width: usize) -> (Vec<String>, Vec<String>) {
+fn finding_lines(finding: Finding, width: usize) -> (Vec<String>, Vec<String>) {
     let Finding { mut sentences, cost, left_out } = finding;
     let lines = |text: &String| fold(text, width).len();
     let mut room = LINES.saturating_sub(lines(&cost));

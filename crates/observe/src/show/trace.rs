@@ -7,13 +7,13 @@ use crate::analysis::series::{Bin, Series};
 use crate::observed::Observed;
 use crate::show::view::{RateUnit, rate_unit};
 use crate::turns::Turn;
-use sidelane_report::perfetto::{Trace, Track};
+use sidelane_report::perfetto::{TraceBuilder, Track};
 
 impl Observed {
     /// The trace for Perfetto.
-    pub fn to_trace(&self) -> Trace {
+    pub fn to_trace(&self) -> TraceBuilder {
         let title = format!("sidelane observe: {}", self.target);
-        let mut trace = Trace::new(&title, self.clock.at_ns(self.begin_cycles()));
+        let mut trace = TraceBuilder::new(&title, self.clock.at_ns(self.begin_cycles()));
         self.trace_rates(&mut trace);
         self.trace_counters(&mut trace);
         for tag in 0..self.analysis.tags.len() {
@@ -23,7 +23,7 @@ impl Observed {
         trace
     }
 
-    fn trace_rates(&self, trace: &mut Trace) {
+    fn trace_rates(&self, trace: &mut TraceBuilder) {
         for (rate, samples) in self.analysis.recipe().rates.iter().zip(&self.analysis.rates) {
             let words = match rate_unit(rate) {
                 RateUnit::PerSecond => "a second",
@@ -35,14 +35,14 @@ impl Observed {
     }
 
     /// Adds the counters, which are only known for a log.
-    fn trace_counters(&self, trace: &mut Trace) {
+    fn trace_counters(&self, trace: &mut TraceBuilder) {
         for (number, counter) in self.turns.iter().flat_map(|turns| &turns.counters).enumerate() {
             let track = trace.counter(&format!("{} (count)", self.names.signal(number)));
             self.trace_bins(trace, track, counter, |bin| (bin.samples > 0).then_some(bin.last));
         }
     }
 
-    fn trace_bins(&self, trace: &mut Trace, track: Track, series: &Series, value: impl Fn(&Bin) -> Option<f64>) {
+    fn trace_bins(&self, trace: &mut TraceBuilder, track: Track, series: &Series, value: impl Fn(&Bin) -> Option<f64>) {
         for (at, bin) in series.bins() {
             if let Some(value) = value(bin) {
                 trace.value(track, self.clock.at_ns(at), value);
@@ -50,7 +50,7 @@ impl Observed {
         }
     }
 
-    fn trace_tag(&self, trace: &mut Trace, track: Track, tag: usize) {
+    fn trace_tag(&self, trace: &mut TraceBuilder, track: Track, tag: usize) {
         let binned;
         let turns = match &self.turns {
             Some(turns) => &turns.tags[tag],
@@ -85,12 +85,12 @@ impl Observed {
 mod tests {
     use crate::observed::sample;
     use crate::turns::Turns;
-    use sidelane_report::perfetto::read::{Happened, tracks};
+    use sidelane_report::perfetto::read::{TrackValue, tracks};
 
     /// Names and lengths of a track's slices.
-    fn slices(events: &[(u64, Option<Happened>)]) -> Vec<(String, u64)> {
-        let pair = |pair: &[(u64, Option<Happened>)]| match pair {
-            [(from, Some(Happened::Began(name))), (to, None)] => (name.clone(), to - from),
+    fn slices(events: &[(u64, Option<TrackValue>)]) -> Vec<(String, u64)> {
+        let pair = |pair: &[(u64, Option<TrackValue>)]| match pair {
+            [(from, Some(TrackValue::Began(name))), (to, None)] => (name.clone(), to - from),
             other => panic!("no slice: {other:?}"),
         };
         events.chunks(2).map(pair).collect()
@@ -104,8 +104,8 @@ mod tests {
             read.keys().collect::<Vec<_>>(),
             ["hits (a second)", "misses (a second)", "phase", "sidelane observe: a test"]
         );
-        let numbers: Vec<&Option<Happened>> = read["hits (a second)"].iter().map(|(_, happened)| happened).collect();
-        assert!(numbers.len() > 10 && numbers.iter().all(|number| matches!(number, Some(Happened::Number(_)))));
+        let numbers: Vec<&Option<TrackValue>> = read["hits (a second)"].iter().map(|(_, happened)| happened).collect();
+        assert!(numbers.len() > 10 && numbers.iter().all(|number| matches!(number, Some(TrackValue::Number(_)))));
         let slices = slices(&read["phase"]);
         assert!(slices.len() > 2 && slices.iter().all(|(name, ns)| (name == "1" || name == "2") && *ns > 0));
         let first = read["phase"][0].0;
@@ -122,7 +122,7 @@ mod tests {
         let slices = slices(&read["phase"]);
         assert_eq!(slices.len() as u64, sample::SAMPLES / sample::SAMPLES_A_PHASE);
         assert!(slices.windows(2).all(|pair| pair[0].0 != pair[1].0));
-        let Some(Happened::Number(last)) = read["hits (count)"].last().unwrap().1 else { panic!("no number") };
+        let Some(TrackValue::Number(last)) = read["hits (count)"].last().unwrap().1 else { panic!("no number") };
         assert_eq!(last, sample::samples().last().unwrap().values[0] as f64);
     }
 }

@@ -40,7 +40,7 @@ const FADE: f64 = 0.999;
 
 /// A request that has finished.
 #[derive(Clone, Copy, Debug)]
-pub struct Finished {
+pub struct FinishedRequest {
     /// Time from its start to its end.
     pub server_ns: Nanos,
     /// The part of it in which batch ran beside it.
@@ -48,10 +48,10 @@ pub struct Finished {
     /// Whether it had to wait for another.
     pub waited: bool,
     /// The processor's counts for it, if there are any.
-    pub counters: Option<Counters>,
+    pub counters: Option<RequestCounters>,
 }
 
-impl Finished {
+impl FinishedRequest {
     /// Returns whether batch was there at most while it left.
     fn ran_alone(&self) -> bool {
         let stopping_ns = STOPPING_NS.min(self.server_ns / STOPPING_PART);
@@ -61,14 +61,14 @@ impl Finished {
 
 /// Counts of a request lane from the start of a request to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counters {
+pub struct RequestCounters {
     /// Instructions retired.
     pub instructions: u64,
     /// Cycles in which the lane was not halted.
     pub cycles: u64,
 }
 
-impl Counters {
+impl RequestCounters {
     fn ipc(&self) -> Option<f64> {
         (self.cycles > 0).then(|| self.instructions as f64 / self.cycles as f64)
     }
@@ -99,13 +99,13 @@ impl ContentionCostSource {
 
 /// Sums over samples that fade.
 #[derive(Clone, Copy, Debug, Default)]
-struct Faded {
+struct DecayingSum {
     weight: f64,
     sum: f64,
     squares: f64,
 }
 
-impl Faded {
+impl DecayingSum {
     fn add(&mut self, sample: f64) {
         self.weight = self.weight * FADE + 1.0;
         self.sum = self.sum * FADE + sample;
@@ -129,22 +129,22 @@ impl Faded {
 
 /// The samples of requests that ran alone, or beside batch.
 #[derive(Clone, Copy, Debug, Default)]
-struct Kind {
-    server_ns: Faded,
-    co_run_ns: Faded,
-    ipc: Faded,
+struct RequestSamples {
+    server_ns: DecayingSum,
+    co_run_ns: DecayingSum,
+    ipc: DecayingSum,
 }
 
 /// Estimates the contention cost from requests that have finished.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ContentionCostMeter {
-    alone: Kind,
-    beside: Kind,
+    alone: RequestSamples,
+    beside: RequestSamples,
 }
 
 impl ContentionCostMeter {
     /// Takes in one request, in any order.
-    pub fn add(&mut self, request: &Finished) {
+    pub fn add(&mut self, request: &FinishedRequest) {
         if request.waited {
             return;
         }
@@ -153,7 +153,7 @@ impl ContentionCostMeter {
         kind.server_ns.add(request.server_ns as f64);
         kind.co_run_ns.add(request.co_run_ns as f64);
         let wholly = alone || request.co_run_ns >= request.server_ns / 10 * 9;
-        if let Some(ipc) = request.counters.as_ref().and_then(Counters::ipc).filter(|_| wholly) {
+        if let Some(ipc) = request.counters.as_ref().and_then(RequestCounters::ipc).filter(|_| wholly) {
             kind.ipc.add(ipc);
         }
     }
@@ -206,7 +206,7 @@ pub struct ContentionCostEstimate {
 
 impl ContentionCostEstimate {
     /// Estimates from a `loss`, the difference of the means of `one` and `other`, as a part of `whole`.
-    fn of(loss: f64, one: &Faded, other: &Faded, whole: f64) -> Self {
+    fn of(loss: f64, one: &DecayingSum, other: &DecayingSum, whole: f64) -> Self {
         let error = square_root(one.error_squared() + other.error_squared());
         Self { mean: loss / whole, error: error / whole }
     }
@@ -251,7 +251,7 @@ mod tests {
             let work_ns = 100_000.0 + 1_800_000.0 * noise(&mut seed);
             let co_run_ns = if index % 8 == 0 { 0.0 } else { budget_ns.min(work_ns / (1.0 - contention_cost)) };
             let server_ns = (work_ns + contention_cost * co_run_ns) as Nanos;
-            meter.add(&Finished { server_ns, co_run_ns: co_run_ns as Nanos, waited: false, counters: None });
+            meter.add(&FinishedRequest { server_ns, co_run_ns: co_run_ns as Nanos, waited: false, counters: None });
         }
         meter.contention_cost()
     }
@@ -280,7 +280,12 @@ mod tests {
     fn requests_that_waited_say_nothing() {
         let mut meter = ContentionCostMeter::default();
         for index in 0..1000_u64 {
-            meter.add(&Finished { server_ns: 1_000 + index, co_run_ns: index % 2, waited: true, counters: None });
+            meter.add(&FinishedRequest {
+                server_ns: 1_000 + index,
+                co_run_ns: index % 2,
+                waited: true,
+                counters: None,
+            });
         }
         assert_eq!(meter.contention_cost(), ContentionCost::FULL);
     }
@@ -291,8 +296,8 @@ mod tests {
         let mut meter = ContentionCostMeter::default();
         for index in 0..200_u64 {
             let (server_ns, co_run_ns) = if index % 2 == 0 { (1_000_000, 4_400) } else { (1_250_000, 1_250_000) };
-            let counters = Some(Counters { instructions: 1_000_000, cycles: server_ns });
-            meter.add(&Finished { server_ns, co_run_ns, waited: false, counters });
+            let counters = Some(RequestCounters { instructions: 1_000_000, cycles: server_ns });
+            meter.add(&FinishedRequest { server_ns, co_run_ns, waited: false, counters });
         }
         assert_eq!(meter.source(), ContentionCostSource::Counters);
         assert!((199_000..=201_000).contains(&meter.contention_cost().ppm()), "{:?}", meter.contention_cost());
@@ -307,7 +312,7 @@ mod tests {
             let (alone, reaction_ns) = (index / 2 % 8 == 0, 10_000.0 * noise(&mut seed));
             let co_run_ns = if alone { reaction_ns.min(work_ns / 4.0) } else { work_ns / 0.6 };
             let server_ns = (work_ns + 0.4 * co_run_ns) as Nanos;
-            meter.add(&Finished { server_ns, co_run_ns: co_run_ns as Nanos, waited: false, counters: None });
+            meter.add(&FinishedRequest { server_ns, co_run_ns: co_run_ns as Nanos, waited: false, counters: None });
         }
         let found = meter.estimate().unwrap();
         assert!((found.mean - 0.4).abs() < found.margin(), "{found:?}");
@@ -323,8 +328,8 @@ mod tests {
             let cycles = 1_000 * (index % 7 + 1);
             let instructions = if beside { cycles * 16 / 10 } else { cycles * 2 };
             let co_run_ns = if beside { cycles } else { 0 };
-            let counters = Some(Counters { instructions, cycles });
-            meter.add(&Finished { server_ns: cycles, co_run_ns, waited: false, counters });
+            let counters = Some(RequestCounters { instructions, cycles });
+            meter.add(&FinishedRequest { server_ns: cycles, co_run_ns, waited: false, counters });
         }
         assert_eq!(meter.source(), ContentionCostSource::Counters);
         assert!((199_000..=201_000).contains(&meter.contention_cost().ppm()), "{:?}", meter.contention_cost());

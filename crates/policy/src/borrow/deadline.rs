@@ -26,8 +26,8 @@
 
 use crate::Nanos;
 use crate::borrow::lane::Rule;
-use crate::borrow::seen::{Observation, Requests};
-use crate::borrow::state::Reason;
+use crate::borrow::seen::{LaneObservation, Requests};
+use crate::borrow::state::LaneReason;
 
 /// Mean server times for which each request counts that waits behind the running one. In simulations
 /// (`lab/scenarios/policies.toml`) 0 to 3 differ by less than 0.005 of both lanes, each with the age that its objective
@@ -74,14 +74,14 @@ impl QueuedCost {
 }
 
 /// Returns when the oldest running request will be too old, if none comes and none finishes.
-fn too_old_at(seen: &Observation, requests: &Requests) -> Nanos {
+fn too_old_at(seen: &LaneObservation, requests: &Requests) -> Nanos {
     let arrived = requests.running.map_or(seen.request_since, |running| running.arrived);
     let behind_ns = seen.limits.queued_ns.saturating_mul(requests.queue_len.into());
     arrived.saturating_add(seen.limits.budget_ns.saturating_sub(behind_ns))
 }
 
 impl Rule for Deadline {
-    fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos> {
+    fn check(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
         let requests = seen.requests.as_ref().filter(|_| seen.request_busy)?;
         let until = too_old_at(seen, requests);
         if now >= until {
@@ -93,12 +93,12 @@ impl Rule for Deadline {
         }
     }
 
-    fn lends(&self, seen: &Observation) -> bool {
+    fn lends(&self, seen: &LaneObservation) -> bool {
         seen.requests.is_some() && seen.limits.budget_ns > 0
     }
 
-    fn refuses(&self, seen: &Observation) -> Option<Reason> {
-        seen.requests.map(|_| Reason::RequestTooOld)
+    fn refuses(&self, seen: &LaneObservation) -> Option<LaneReason> {
+        seen.requests.map(|_| LaneReason::RequestTooOld)
     }
 }
 

@@ -20,8 +20,8 @@
 use crate::Nanos;
 use crate::borrow::lane::Rule;
 use crate::borrow::refresh::RefreshBudget;
-use crate::borrow::seen::{ContentionCost, Observation};
-use crate::borrow::state::Reason;
+use crate::borrow::seen::{ContentionCost, LaneObservation};
+use crate::borrow::state::LaneReason;
 
 /// One new period in this many is kept for reference, which costs 3 % of the co-running. Requests without batch by
 /// chance are references, too.
@@ -56,7 +56,7 @@ impl DynamicRefresh {
 }
 
 impl Rule for DynamicRefresh {
-    fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos> {
+    fn check(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
         let requests = seen.requests.as_ref()?;
         let fixed = &mut self.refresh.printed.fixed;
         fixed.notice_period(seen, requests);
@@ -69,11 +69,11 @@ impl Rule for DynamicRefresh {
         self.refresh.check_with(now, seen, real_budget_ns(seen.limits.budget_ns, seen.limits.contention_cost))
     }
 
-    fn lends(&self, seen: &Observation) -> bool {
+    fn lends(&self, seen: &LaneObservation) -> bool {
         self.refresh.lends(seen) && !self.is_reference(seen.limits.contention_cost)
     }
 
-    fn refuses(&self, seen: &Observation) -> Option<Reason> {
+    fn refuses(&self, seen: &LaneObservation) -> Option<LaneReason> {
         self.refresh.refuses(seen)
     }
 }
@@ -127,6 +127,6 @@ mod tests {
     fn a_request_that_waited_is_refused_by_name() {
         let refuses = |scene: Scene| DynamicRefresh::default().refuses(&scene.seen(50, 0));
         assert_eq!(refuses(request(1, 10)), None);
-        assert_eq!(refuses(request(1, 10).waited()), Some(Reason::RequestWaited));
+        assert_eq!(refuses(request(1, 10).waited()), Some(LaneReason::RequestWaited));
     }
 }

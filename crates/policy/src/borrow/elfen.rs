@@ -16,7 +16,7 @@
 
 use crate::Nanos;
 use crate::borrow::lane::Rule;
-use crate::borrow::seen::{ContentionCost, Observation, Requests};
+use crate::borrow::seen::{ContentionCost, LaneObservation, Requests};
 
 /// New periods without batch before the first with it: twice the number that [`super::contention_cost`] needs, and a
 /// few seconds of any service with enough requests.
@@ -45,7 +45,7 @@ pub struct ElfenFixed {
 
 impl ElfenFixed {
     /// Notices a new period (lines 8 and 9).
-    pub(super) fn notice_period(&mut self, seen: &Observation, requests: &Requests) {
+    pub(super) fn notice_period(&mut self, seen: &LaneObservation, requests: &Requests) {
         let nobody_waits = !seen.request_busy && requests.queue_len == 0;
         let idle_was_missed = seen.request_busy && seen.request_since > self.period_since;
         if nobody_waits || idle_was_missed {
@@ -57,7 +57,7 @@ impl ElfenFixed {
     }
 
     /// Runs lines 13 to 26, for a request lane that is busy (line 10).
-    pub(super) fn slow_path(&mut self, now: Nanos, seen: &Observation, budget_ns: Nanos) -> Option<Nanos> {
+    pub(super) fn slow_path(&mut self, now: Nanos, seen: &LaneObservation, budget_ns: Nanos) -> Option<Nanos> {
         // Lines 18 to 20.
         if self.status == LaneStatus::NewPeriod {
             self.status = LaneStatus::CoRunning;
@@ -78,19 +78,19 @@ impl ElfenFixed {
     }
 
     /// Returns whether a new period's first request is there.
-    pub(super) fn begins(&self, seen: &Observation) -> bool {
+    pub(super) fn begins(&self, seen: &LaneObservation) -> bool {
         seen.request_busy && self.status == LaneStatus::NewPeriod
     }
 }
 
 impl Rule for ElfenFixed {
-    fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos> {
+    fn check(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
         let requests = seen.requests.as_ref()?;
         self.notice_period(seen, requests);
         seen.request_busy.then(|| self.slow_path(now, seen, seen.limits.budget_ns))?
     }
 
-    fn lends(&self, seen: &Observation) -> bool {
+    fn lends(&self, seen: &LaneObservation) -> bool {
         self.status != LaneStatus::Normal && seen.limits.budget_ns > 0
     }
 }
@@ -124,7 +124,7 @@ impl ElfenRefresh {
         }
     }
 
-    fn check_with(&mut self, now: Nanos, seen: &Observation, budget_ns: Nanos) -> Option<Nanos> {
+    fn check_with(&mut self, now: Nanos, seen: &LaneObservation, budget_ns: Nanos) -> Option<Nanos> {
         let requests = seen.requests.as_ref()?;
         self.fixed.notice_period(seen, requests);
         if !seen.request_busy {
@@ -136,11 +136,11 @@ impl ElfenRefresh {
 }
 
 impl Rule for ElfenRefresh {
-    fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos> {
+    fn check(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
         self.check_with(now, seen, seen.limits.budget_ns)
     }
 
-    fn lends(&self, seen: &Observation) -> bool {
+    fn lends(&self, seen: &LaneObservation) -> bool {
         self.fixed.lends(seen)
     }
 }
@@ -162,7 +162,7 @@ fn real_budget_ns(budget_ns: Nanos, contention_cost: ContentionCost) -> Nanos {
 }
 
 impl Rule for ElfenDynamic {
-    fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos> {
+    fn check(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
         let requests = seen.requests.as_ref()?;
         self.refresh.fixed.notice_period(seen, requests);
         if self.profiled < PROFILE_PERIODS && self.refresh.fixed.begins(seen) {
@@ -172,7 +172,7 @@ impl Rule for ElfenDynamic {
         self.refresh.check_with(now, seen, real_budget_ns(seen.limits.budget_ns, seen.limits.contention_cost))
     }
 
-    fn lends(&self, seen: &Observation) -> bool {
+    fn lends(&self, seen: &LaneObservation) -> bool {
         self.profiled == PROFILE_PERIODS && self.refresh.lends(seen)
     }
 }

@@ -20,8 +20,8 @@
 use crate::Nanos;
 use crate::borrow::elfen::ElfenFixed;
 use crate::borrow::lane::Rule;
-use crate::borrow::seen::Observation;
-use crate::borrow::state::Reason;
+use crate::borrow::seen::LaneObservation;
+use crate::borrow::state::LaneReason;
 
 /// Elfen's fixed budget, for requests that did not wait.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,7 +30,7 @@ pub struct FixedBudget {
 }
 
 impl Rule for FixedBudget {
-    fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos> {
+    fn check(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
         let requests = seen.requests.as_ref()?;
         self.printed.notice_period(seen, requests);
         if !seen.request_busy {
@@ -42,18 +42,18 @@ impl Rule for FixedBudget {
         self.printed.slow_path(now, seen, seen.limits.budget_ns)
     }
 
-    fn lends(&self, seen: &Observation) -> bool {
+    fn lends(&self, seen: &LaneObservation) -> bool {
         self.printed.lends(seen)
     }
 
-    fn refuses(&self, seen: &Observation) -> Option<Reason> {
+    fn refuses(&self, seen: &LaneObservation) -> Option<LaneReason> {
         spares_waited(seen)
     }
 }
 
 /// Returns the reason why batch is not beside the running request, if that request waited.
-pub(super) fn spares_waited(seen: &Observation) -> Option<Reason> {
-    seen.requests.is_some_and(|requests| requests.waited()).then_some(Reason::RequestWaited)
+pub(super) fn spares_waited(seen: &LaneObservation) -> Option<LaneReason> {
+    seen.requests.is_some_and(|requests| requests.waited()).then_some(LaneReason::RequestWaited)
 }
 
 #[cfg(test)]

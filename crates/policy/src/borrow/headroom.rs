@@ -42,7 +42,7 @@ pub struct LastSecond {
 
 /// The relation of a service to its objective.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Standing {
+pub enum ObjectiveStatus {
     /// Too few requests to tell.
     #[default]
     Unknown,
@@ -63,7 +63,7 @@ pub struct Headroom {
     budget_ns: Nanos,
     penalty: u32,
     missed: u32,
-    standing: Standing,
+    standing: ObjectiveStatus,
 }
 
 impl Headroom {
@@ -71,7 +71,7 @@ impl Headroom {
     /// [`super::Deadline`], an age.
     pub fn of(limit_ns: Nanos, age: bool) -> Self {
         let most_ns = if age { limit_ns.saturating_mul(AGE_MOST) } else { limit_ns / 100 * TARGET_PERCENT };
-        Self { limit_ns, most_ns, budget_ns: 0, penalty: 0, missed: 0, standing: Standing::Unknown }
+        Self { limit_ns, most_ns, budget_ns: 0, penalty: 0, missed: 0, standing: ObjectiveStatus::Unknown }
     }
 
     fn target_ns(&self) -> Nanos {
@@ -79,7 +79,7 @@ impl Headroom {
     }
 
     /// Returns the relation to the objective after the last look.
-    pub fn standing(&self) -> Standing {
+    pub fn status(&self) -> ObjectiveStatus {
         self.standing
     }
 
@@ -88,12 +88,12 @@ impl Headroom {
         self.penalty = self.penalty.saturating_sub(1);
         if seen.requests < REQUESTS_MIN {
             // Without data a budget is neither known to be safe nor known to be unsafe.
-            self.standing = Standing::Unknown;
+            self.standing = ObjectiveStatus::Unknown;
         } else if seen.latency_ns > self.limit_ns {
             self.shrink_to_nothing();
         } else {
             self.missed = 0;
-            self.standing = Standing::Met;
+            self.standing = ObjectiveStatus::Met;
             self.move_towards_target(seen.latency_ns);
         }
         self.budget_ns
@@ -101,7 +101,7 @@ impl Headroom {
 
     fn shrink_to_nothing(&mut self) {
         self.missed = if self.budget_ns == 0 { self.missed.saturating_add(1) } else { 0 };
-        self.standing = if self.missed >= MISSED_LOOKS { Standing::MissedAlone } else { Standing::Late };
+        self.standing = if self.missed >= MISSED_LOOKS { ObjectiveStatus::MissedAlone } else { ObjectiveStatus::Late };
         self.budget_ns = 0;
         self.penalty = PENALTY_LOOKS;
     }
@@ -140,7 +140,7 @@ mod tests {
             headroom.look(&second(with_batch_ns));
         }
         assert!((35_000_000..=37_000_000).contains(&headroom.budget_ns), "{}", headroom.budget_ns);
-        assert_eq!(headroom.standing(), Standing::Met);
+        assert_eq!(headroom.status(), ObjectiveStatus::Met);
     }
 
     #[test]
@@ -151,7 +151,7 @@ mod tests {
         }
         assert!(headroom.budget_ns > 20_000_000);
         assert_eq!(headroom.look(&second(LIMIT_NS + 1)), 0);
-        assert_eq!(headroom.standing(), Standing::Late);
+        assert_eq!(headroom.status(), ObjectiveStatus::Late);
         for _ in 0..9 {
             assert_eq!(headroom.look(&second(10_000_000)), 0);
         }
@@ -182,16 +182,16 @@ mod tests {
     fn objective_missed_without_batch_is_reported() {
         let mut headroom = Headroom::of(LIMIT_NS, false);
         (0..=MISSED_LOOKS).for_each(|_| assert_eq!(headroom.look(&second(150_000_000)), 0));
-        assert_eq!(headroom.standing(), Standing::MissedAlone);
+        assert_eq!(headroom.status(), ObjectiveStatus::MissedAlone);
         headroom.look(&second(50_000_000));
-        assert_eq!(headroom.standing(), Standing::Met);
+        assert_eq!(headroom.status(), ObjectiveStatus::Met);
     }
 
     #[test]
     fn look_without_requests_changes_nothing() {
         let mut headroom = Headroom { budget_ns: 7, ..Headroom::of(LIMIT_NS, false) };
         assert_eq!(headroom.look(&LastSecond { requests: 3, latency_ns: 0 }), 7);
-        assert_eq!(headroom.standing(), Standing::Unknown);
+        assert_eq!(headroom.status(), ObjectiveStatus::Unknown);
     }
 
     proptest! {

@@ -8,18 +8,18 @@
 
 use crate::Nanos;
 use crate::borrow::lane::Rule;
-use crate::borrow::seen::Observation;
+use crate::borrow::seen::LaneObservation;
 
 /// The rule that never lends beside a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Idle;
 
 impl Rule for Idle {
-    fn check(&mut self, _now: Nanos, _seen: &Observation) -> Option<Nanos> {
+    fn check(&mut self, _now: Nanos, _seen: &LaneObservation) -> Option<Nanos> {
         None
     }
 
-    fn lends(&self, _seen: &Observation) -> bool {
+    fn lends(&self, _seen: &LaneObservation) -> bool {
         false
     }
 }

@@ -12,8 +12,8 @@ use crate::borrow::idle::Idle;
 use crate::borrow::lane::Rule;
 use crate::borrow::lane::{Borrow, BorrowConfig};
 use crate::borrow::refresh::RefreshBudget;
-use crate::borrow::seen::Observation;
-use crate::borrow::state::Reason;
+use crate::borrow::seen::LaneObservation;
+use crate::borrow::state::LaneReason;
 
 /// One of the policies. The numbers are `enum sidelane_policy` of `abi/gate.h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -157,19 +157,19 @@ macro_rules! any_rule {
         }
 
         impl Rule for AnyRule {
-            fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos> {
+            fn check(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
                 match self {
                     $(Self::$kind(rule) => rule.check(now, seen),)*
                 }
             }
 
-            fn lends(&self, seen: &Observation) -> bool {
+            fn lends(&self, seen: &LaneObservation) -> bool {
                 match self {
                     $(Self::$kind(rule) => rule.lends(seen),)*
                 }
             }
 
-            fn refuses(&self, seen: &Observation) -> Option<Reason> {
+            fn refuses(&self, seen: &LaneObservation) -> Option<LaneReason> {
                 match self {
                     $(Self::$kind(rule) => rule.refuses(seen),)*
                 }

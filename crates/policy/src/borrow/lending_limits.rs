@@ -5,9 +5,11 @@
 use core::ops::DerefMut;
 
 use crate::Nanos;
-use crate::borrow::contention_cost::{ContentionCostEstimate, ContentionCostMeter, ContentionCostSource, Finished};
+use crate::borrow::contention_cost::{
+    ContentionCostEstimate, ContentionCostMeter, ContentionCostSource, FinishedRequest,
+};
 use crate::borrow::deadline::QueuedCost;
-use crate::borrow::headroom::{Headroom, Standing};
+use crate::borrow::headroom::{Headroom, ObjectiveStatus};
 use crate::borrow::lending::{Budget, Objective};
 use crate::borrow::seen::{ContentionCost, LendingLimits};
 use crate::borrow::window::LatencyWindow;
@@ -26,13 +28,13 @@ pub struct LendingLimitsMeter<W> {
 
 /// Knowledge from past requests. Another meter for the same service and batch continues with it.
 #[derive(Clone, Copy, Debug)]
-pub struct Learned {
+pub struct LearnedCosts {
     contention_cost: ContentionCostMeter,
     queued: QueuedCost,
     headroom: Option<Headroom>,
 }
 
-impl Learned {
+impl LearnedCosts {
     /// Returns the loss of a request to batch beside it, with its error; `None` while it is unknown.
     pub fn contention_cost(&self) -> Option<ContentionCostEstimate> {
         self.contention_cost.estimate()
@@ -66,7 +68,7 @@ impl<W: DerefMut<Target = LatencyWindow>> LendingLimitsMeter<W> {
     }
 
     /// Takes in a request that has finished.
-    pub fn finished(&mut self, latency_ns: Nanos, request: &Finished) {
+    pub fn finished(&mut self, latency_ns: Nanos, request: &FinishedRequest) {
         self.contention_cost.add(request);
         self.finished_unseen(latency_ns, request.server_ns);
     }
@@ -91,8 +93,8 @@ impl<W: DerefMut<Target = LatencyWindow>> LendingLimitsMeter<W> {
     }
 
     /// Returns the knowledge so far.
-    pub fn learned(&self) -> Learned {
-        Learned {
+    pub fn learned(&self) -> LearnedCosts {
+        LearnedCosts {
             contention_cost: self.contention_cost,
             queued: self.queued,
             headroom: self.aim.as_ref().map(|aim| aim.headroom),
@@ -100,7 +102,7 @@ impl<W: DerefMut<Target = LatencyWindow>> LendingLimitsMeter<W> {
     }
 
     /// Continues with the knowledge of another meter. A computed budget changes at the next look.
-    pub fn take_over(&mut self, learned: &Learned) {
+    pub fn take_over(&mut self, learned: &LearnedCosts) {
         (self.contention_cost, self.queued) = (learned.contention_cost, learned.queued);
         if let Some((aim, headroom)) = self.aim.as_mut().zip(learned.headroom) {
             aim.headroom = headroom;
@@ -115,8 +117,8 @@ impl<W: DerefMut<Target = LatencyWindow>> LendingLimitsMeter<W> {
     }
 
     /// Returns the service's relation to its objective when they were computed.
-    pub fn standing(&self) -> Standing {
-        self.aim.as_ref().map_or(Standing::Unknown, |aim| aim.headroom.standing())
+    pub fn objective_status(&self) -> ObjectiveStatus {
+        self.aim.as_ref().map_or(ObjectiveStatus::Unknown, |aim| aim.headroom.status())
     }
 
     /// Returns the contention cost by all that is known; the limits get it when they are next computed.
@@ -147,7 +149,7 @@ mod tests {
     fn serve(meter: &mut LendingLimitsMeter<Box<LatencyWindow>>, requests: u64, latency_ns: Nanos) {
         for number in 0..requests {
             let (server_ns, co_run_ns) = if number % 2 == 0 { (MS, 0) } else { (1_200_000, 1_200_000) };
-            meter.finished(latency_ns, &Finished { server_ns, co_run_ns, waited: false, counters: None });
+            meter.finished(latency_ns, &FinishedRequest { server_ns, co_run_ns, waited: false, counters: None });
         }
     }
 
@@ -165,8 +167,8 @@ mod tests {
         assert!((160_000..200_000).contains(&limits.contention_cost.ppm()), "{:?}", limits.contention_cost);
         assert!((2 * MS..3 * MS).contains(&limits.queued_ns), "{}", limits.queued_ns);
         assert_eq!(
-            (meter.contention_cost_source(), meter.standing()),
-            (ContentionCostSource::ServerTimes, Standing::Unknown)
+            (meter.contention_cost_source(), meter.objective_status()),
+            (ContentionCostSource::ServerTimes, ObjectiveStatus::Unknown)
         );
     }
 
@@ -179,10 +181,10 @@ mod tests {
             meter.recompute();
         }
         assert!(meter.present().budget_ns > 50 * MS, "{:?}", meter.present());
-        assert_eq!(meter.standing(), Standing::Met);
+        assert_eq!(meter.objective_status(), ObjectiveStatus::Met);
         serve(&mut meter, 10, 101 * MS);
         assert_eq!(meter.recompute().budget_ns, 0);
-        assert_eq!(meter.standing(), Standing::Late);
+        assert_eq!(meter.objective_status(), ObjectiveStatus::Late);
     }
 
     #[test]

@@ -6,8 +6,8 @@
 //! [`RefreshBudget`], [`DynamicRefresh`] (Fig. 9(a) to (d)); the last three as they are printed, to compare with
 //! ([`elfen`]); and [`Deadline`], by age.
 //!
-//! A [`Lending`] contains the policy and the cost that batch may have. A policy answers each [`Observation`] with the
-//! [`LaneState`] that it wants and a [`Reason`]; a keeper asks again when its [`Watched`] changes.
+//! A [`Lending`] contains the policy and the cost that batch may have. A policy answers each [`LaneObservation`] with the
+//! [`LaneState`] that it wants and a [`LaneReason`]; a keeper asks again when its [`WakeState`] changes.
 //!
 //! [`contention_cost`] and [`headroom`] compute the inputs of the rules: how much a request loses to batch beside it,
 //! and how much it may lose. [`lending_limits`] combines them, ten times a second. [`delay`] is the most that a request
@@ -50,8 +50,8 @@ pub use kind::{AnyRule, PolicyKind, UnknownPolicy};
 pub use lane::{Borrow, BorrowConfig, Rule};
 pub use latencies::Latencies;
 pub use lending::{Budget, Lending, Objective, Unfit};
-pub use lending_limits::{Learned, LendingLimitsMeter};
+pub use lending_limits::{LearnedCosts, LendingLimitsMeter};
 pub use refresh::RefreshBudget;
-pub use seen::{ContentionCost, LendingLimits, Observation, Requests, Running};
-pub use state::{Decision, LaneState, Reason, Watched};
+pub use seen::{ContentionCost, LaneObservation, LendingLimits, Requests, RunningRequest};
+pub use state::{Decision, LaneReason, LaneState, WakeState};
 pub use window::LatencyWindow;

@@ -32,7 +32,7 @@ pub struct Overlap {
 
 /// The judgement of an overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum OverlapVerdict {
     /// Within the bound.
     Kept,
     /// Over the bound by less than [`MARGIN_NS`], or no time of the service to compare with.
@@ -43,7 +43,7 @@ pub enum Standing {
 
 /// The kind of overlap, as far as the counts alone tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum OverlapKind {
     /// Batch left promptly, but turns of the service are too short for that: their mean length.
     ShortTurns(Nanos),
     /// Batch stayed longer than turns of this length explain: the mean overlap per turn.
@@ -52,13 +52,13 @@ pub enum Kind {
 
 impl Overlap {
     /// Returns the judgement under a bound in millionths of the service's time.
-    pub fn standing(&self, bound_ppm: u32) -> Standing {
+    pub fn verdict(&self, bound_ppm: u32) -> OverlapVerdict {
         let allowed_ns = u128::from(self.service_ns) * u128::from(bound_ppm) / 1_000_000;
         let beyond_ns = u128::from(self.overlap_ns).saturating_sub(allowed_ns);
         match beyond_ns {
-            0 if self.service_ns > 0 => Standing::Kept,
-            _ if beyond_ns <= u128::from(MARGIN_NS) => Standing::Undecided,
-            _ => Standing::Broken,
+            0 if self.service_ns > 0 => OverlapVerdict::Kept,
+            _ if beyond_ns <= u128::from(MARGIN_NS) => OverlapVerdict::Undecided,
+            _ => OverlapVerdict::Broken,
         }
     }
 
@@ -69,14 +69,14 @@ impl Overlap {
     }
 
     /// Returns the kind of overlap that broke this bound.
-    pub fn kind(&self, bound_ppm: u32) -> Kind {
+    pub fn kind(&self, bound_ppm: u32) -> OverlapKind {
         let turns = self.turns.max(1);
         let (turn_ns, each_ns) = (self.service_ns / turns, self.overlap_ns / turns);
         let allowed_ns = u128::from(turn_ns) * u128::from(bound_ppm) / 1_000_000;
         if each_ns <= LONG_REACTION_NS && allowed_ns < u128::from(USUAL_REACTION_NS) {
-            Kind::ShortTurns(turn_ns)
+            OverlapKind::ShortTurns(turn_ns)
         } else {
-            Kind::Stayed(each_ns)
+            OverlapKind::Stayed(each_ns)
         }
     }
 
@@ -164,31 +164,31 @@ mod tests {
     fn a_bound_is_passed_by_more_than_the_margin() {
         // 1 % of 10 s is 100 ms; the margin is 10 ms.
         for (overlap_ms, standing) in [
-            (0, Standing::Kept),
-            (100, Standing::Kept),
-            (101, Standing::Undecided),
-            (110, Standing::Undecided),
-            (111, Standing::Broken),
-            (5_500, Standing::Broken),
+            (0, OverlapVerdict::Kept),
+            (100, OverlapVerdict::Kept),
+            (101, OverlapVerdict::Undecided),
+            (110, OverlapVerdict::Undecided),
+            (111, OverlapVerdict::Broken),
+            (5_500, OverlapVerdict::Broken),
         ] {
-            assert_eq!(overlap(10 * S, overlap_ms * MS).standing(BOUND_PPM), standing, "{overlap_ms} ms");
+            assert_eq!(overlap(10 * S, overlap_ms * MS).verdict(BOUND_PPM), standing, "{overlap_ms} ms");
         }
-        assert_eq!(overlap(10 * S, 111 * MS).standing(20_000), Standing::Kept, "2 % of 10 s are 200 ms");
-        assert_eq!(overlap(10 * S, 11 * MS).standing(0), Standing::Broken);
+        assert_eq!(overlap(10 * S, 111 * MS).verdict(20_000), OverlapVerdict::Kept, "2 % of 10 s are 200 ms");
+        assert_eq!(overlap(10 * S, 11 * MS).verdict(0), OverlapVerdict::Broken);
     }
 
     #[test]
     fn too_short_run_gives_no_verdict_on_overlap() {
         // 8 ms of 20 ms are 40 %, and one late reaction.
-        assert_eq!(overlap(20 * MS, 8 * MS).standing(BOUND_PPM), Standing::Undecided);
-        assert_eq!(overlap(20 * MS, 18 * MS).standing(BOUND_PPM), Standing::Broken);
-        assert_eq!(Overlap::default().standing(BOUND_PPM), Standing::Undecided, "nothing was counted");
+        assert_eq!(overlap(20 * MS, 8 * MS).verdict(BOUND_PPM), OverlapVerdict::Undecided);
+        assert_eq!(overlap(20 * MS, 18 * MS).verdict(BOUND_PPM), OverlapVerdict::Broken);
+        assert_eq!(Overlap::default().verdict(BOUND_PPM), OverlapVerdict::Undecided, "nothing was counted");
         assert_eq!((Overlap::default().share_ppm(), overlap(S, 550 * MS).share_ppm()), (None, Some(550_000)));
     }
 
     #[test]
     fn counters_near_their_end_do_not_overflow() {
-        assert_eq!(overlap(u64::MAX, u64::MAX).standing(BOUND_PPM), Standing::Broken);
+        assert_eq!(overlap(u64::MAX, u64::MAX).verdict(BOUND_PPM), OverlapVerdict::Broken);
         assert_eq!(overlap(u64::MAX, u64::MAX).share_ppm(), Some(1_000_000));
         assert_eq!(overlap(1, u64::MAX).share_ppm(), Some(u32::MAX));
     }
@@ -197,14 +197,17 @@ mod tests {
     fn overlap_of_short_turns_is_told_from_batch_that_stays() {
         // A Redis with 21 655 turns of 24 µs, and 5.3 µs of overlap in each.
         let redis = Overlap { service_ns: 530 * MS, overlap_ns: 116 * MS, turns: 21_655 };
-        assert_eq!((redis.standing(BOUND_PPM), redis.kind(BOUND_PPM)), (Standing::Broken, Kind::ShortTurns(24_474)));
+        assert_eq!(
+            (redis.verdict(BOUND_PPM), redis.kind(BOUND_PPM)),
+            (OverlapVerdict::Broken, OverlapKind::ShortTurns(24_474))
+        );
         let stays = Overlap { service_ns: 2 * S, overlap_ns: S, turns: 200 };
-        assert_eq!(stays.kind(BOUND_PPM), Kind::Stayed(5 * MS));
+        assert_eq!(stays.kind(BOUND_PPM), OverlapKind::Stayed(5 * MS));
         // Each 20th turn of 1 ms is never left: 15 µs of each on average, and 1 % of a turn is time enough to leave.
         let some_turns = Overlap { service_ns: 10 * S, overlap_ns: 150 * MS, turns: 10_000 };
-        assert_eq!(some_turns.kind(BOUND_PPM), Kind::Stayed(15_000));
+        assert_eq!(some_turns.kind(BOUND_PPM), OverlapKind::Stayed(15_000));
         let one_turn = Overlap { turns: 0, ..stays };
-        assert_eq!(one_turn.kind(BOUND_PPM), Kind::Stayed(S), "a turn that began before the count");
+        assert_eq!(one_turn.kind(BOUND_PPM), OverlapKind::Stayed(S), "a turn that began before the count");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use crate::Nanos;
 use crate::borrow::kind::{AnyRule, PolicyKind};
 use crate::borrow::lane::{Borrow, BorrowConfig};
-use crate::borrow::seen::{ContentionCost, LendingLimits, Observation, Requests, Running};
+use crate::borrow::seen::{ContentionCost, LaneObservation, LendingLimits, Requests, RunningRequest};
 use crate::borrow::state::LaneState;
 
 const PPM: u64 = 1_000_000;
@@ -52,7 +52,7 @@ impl Keeper {
     }
 
     /// Looks if it is awake or has a reason to wake up.
-    fn tick(&mut self, now: Nanos, seen: &Observation, starts: bool) {
+    fn tick(&mut self, now: Nanos, seen: &LaneObservation, starts: bool) {
         let waited = seen.requests.is_some_and(|requests| requests.waited());
         let summoned = starts && self.state.needs_keeper(|| true, || waited && self.spares_waited, || false);
         let due = self.policy.next_wakeup().is_some_and(|at| now >= at);
@@ -86,13 +86,13 @@ fn serve(requests: &[Request], mut keeper: Option<Keeper>, limits: LendingLimits
         if running.is_some() != busy {
             (busy, since, period_co_ran) = (running.is_some(), now, 0);
         }
-        let seen = Observation {
+        let seen = LaneObservation {
             request_busy: busy,
             request_since: since,
             service_on_batch_lane: false,
             requests: Some(Requests {
                 queue_len: queue.len() as u32,
-                running: running.map(|(index, _)| Running {
+                running: running.map(|(index, _)| RunningRequest {
                     number: index as u64 + 1,
                     arrived: requests[index].arrives,
                     started,

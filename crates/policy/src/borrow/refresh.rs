@@ -14,8 +14,8 @@ use super::fixed::spares_waited;
 use crate::Nanos;
 use crate::borrow::elfen::ElfenRefresh;
 use crate::borrow::lane::Rule;
-use crate::borrow::seen::Observation;
-use crate::borrow::state::Reason;
+use crate::borrow::seen::LaneObservation;
+use crate::borrow::state::LaneReason;
 
 /// Elfen's refresh budget, for requests that did not wait.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,7 +25,7 @@ pub struct RefreshBudget {
 
 impl RefreshBudget {
     /// Runs the whole check, with a budget that may differ from that of the limits.
-    pub(super) fn check_with(&mut self, now: Nanos, seen: &Observation, budget_ns: Nanos) -> Option<Nanos> {
+    pub(super) fn check_with(&mut self, now: Nanos, seen: &LaneObservation, budget_ns: Nanos) -> Option<Nanos> {
         let requests = seen.requests.as_ref()?;
         let printed = &mut self.printed;
         printed.fixed.notice_period(seen, requests);
@@ -44,15 +44,15 @@ impl RefreshBudget {
 }
 
 impl Rule for RefreshBudget {
-    fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos> {
+    fn check(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
         self.check_with(now, seen, seen.limits.budget_ns)
     }
 
-    fn lends(&self, seen: &Observation) -> bool {
+    fn lends(&self, seen: &LaneObservation) -> bool {
         self.printed.lends(seen)
     }
 
-    fn refuses(&self, seen: &Observation) -> Option<Reason> {
+    fn refuses(&self, seen: &LaneObservation) -> Option<LaneReason> {
         spares_waited(seen)
     }
 }

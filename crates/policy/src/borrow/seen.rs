@@ -4,7 +4,7 @@ use crate::Nanos;
 
 /// Input of a borrowing policy about one batch lane and the request lanes of its core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Observation {
+pub struct LaneObservation {
     /// Whether the service occupies at least one of the request lanes.
     pub request_busy: bool,
     /// Time at which the request lanes became busy or, taken together, idle.
@@ -24,7 +24,7 @@ pub struct Requests {
     /// Requests that have arrived and not started.
     pub queue_len: u32,
     /// The request that runs on the request lanes; of several, the one that started last.
-    pub running: Option<Running>,
+    pub running: Option<RunningRequest>,
 }
 
 impl Requests {
@@ -36,7 +36,7 @@ impl Requests {
 
 /// A request that has started and not finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Running {
+pub struct RunningRequest {
     /// A number that no other request has.
     pub number: u64,
     /// Its arrival; if several run on the same core, that of the oldest.

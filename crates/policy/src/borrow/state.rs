@@ -84,20 +84,20 @@ pub struct Decision {
     /// The state that it wants from now on.
     pub state: LaneState,
     /// The reason for it.
-    pub why: Reason,
+    pub why: LaneReason,
 }
 
 impl Decision {
     /// Returns whether it begins a hold of a lane that was kept as `before`. A hold that is too long from its start is
     /// an eviction at once.
     pub fn begins_hold(&self, before: LaneState) -> bool {
-        before.lets_batch_run() && (self.state == LaneState::Held || self.why == Reason::HeldTooLong)
+        before.lets_batch_run() && (self.state == LaneState::Held || self.why == LaneReason::HeldTooLong)
     }
 }
 
 /// The reason for the state of a lane. The audit log displays it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reason {
+pub enum LaneReason {
     /// Nothing has been seen yet.
     #[default]
     Start,
@@ -125,7 +125,7 @@ pub enum Reason {
     End,
 }
 
-impl Reason {
+impl LaneReason {
     /// All reasons, each at the index of its number.
     pub const ALL: [Self; 12] = [
         Self::Start,
@@ -143,34 +143,34 @@ impl Reason {
     ];
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for LaneReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Reason::Start => "nothing seen yet",
-            Reason::RequestBusy => "the service runs",
-            Reason::IdleTooShort => "the service stopped a moment ago",
-            Reason::RequestIdle => "the service is idle",
-            Reason::HeldTooLong => "held too long to stay out of the kernel's way",
-            Reason::ServiceOnBatchLane => "the service has threads on the batch lane",
-            Reason::CoRunning => "a request has budget left",
-            Reason::BudgetSpent => "the request's budget is spent",
-            Reason::RequestWaited => "a request that had to wait runs",
-            Reason::RequestTooOld => "a request runs that is too old, or has too many behind it",
-            Reason::End => "the run is over",
-            Reason::KeptOff => "batch is kept off, to compare requests without it or to spare them",
+            LaneReason::Start => "nothing seen yet",
+            LaneReason::RequestBusy => "the service runs",
+            LaneReason::IdleTooShort => "the service stopped a moment ago",
+            LaneReason::RequestIdle => "the service is idle",
+            LaneReason::HeldTooLong => "held too long to stay out of the kernel's way",
+            LaneReason::ServiceOnBatchLane => "the service has threads on the batch lane",
+            LaneReason::CoRunning => "a request has budget left",
+            LaneReason::BudgetSpent => "the request's budget is spent",
+            LaneReason::RequestWaited => "a request that had to wait runs",
+            LaneReason::RequestTooOld => "a request runs that is too old, or has too many behind it",
+            LaneReason::End => "the run is over",
+            LaneReason::KeptOff => "batch is kept off, to compare requests without it or to spare them",
         })
     }
 }
 
 /// State that a keeper watches while it naps on its lane: when it changes, the keeper looks again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Watched {
+pub struct WakeState {
     busy: bool,
     waited: bool,
     number: Option<u64>,
 }
 
-impl Watched {
+impl WakeState {
     /// Creates it: whether the service is busy and, if requests that waited are spared
     /// ([`super::PolicyKind::spares_waited`]), whether one of them runs. If they are not spared, batch may be allowed
     /// again beside each next request, so the running request counts.
@@ -187,13 +187,13 @@ impl Watched {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::borrow::seen::Running;
+    use crate::borrow::seen::RunningRequest;
 
     const ALL: [LaneState; 4] = [LaneState::Released, LaneState::Lent, LaneState::Held, LaneState::Evicted];
 
     #[test]
     fn each_reason_is_at_its_number() {
-        Reason::ALL.iter().enumerate().for_each(|(place, why)| assert_eq!(*why as usize, place));
+        LaneReason::ALL.iter().enumerate().for_each(|(place, why)| assert_eq!(*why as usize, place));
     }
 
     #[test]
@@ -205,12 +205,12 @@ mod tests {
     fn a_hold_begins_once_also_if_it_is_too_long_from_its_start() {
         let begins = |state, why| ALL.map(|before| Decision { state, why }.begins_hold(before));
         let from_batch = [true, true, false, false];
-        assert_eq!(begins(LaneState::Held, Reason::RequestBusy), from_batch);
-        assert_eq!(begins(LaneState::Evicted, Reason::HeldTooLong), from_batch);
-        for why in [Reason::KeptOff, Reason::ServiceOnBatchLane, Reason::End] {
+        assert_eq!(begins(LaneState::Held, LaneReason::RequestBusy), from_batch);
+        assert_eq!(begins(LaneState::Evicted, LaneReason::HeldTooLong), from_batch);
+        for why in [LaneReason::KeptOff, LaneReason::ServiceOnBatchLane, LaneReason::End] {
             assert_eq!(begins(LaneState::Evicted, why), [false; 4], "{why:?}");
         }
-        assert_eq!(begins(LaneState::Released, Reason::RequestIdle), [false; 4]);
+        assert_eq!(begins(LaneState::Released, LaneReason::RequestIdle), [false; 4]);
     }
 
     #[test]
@@ -256,14 +256,14 @@ mod tests {
     #[test]
     fn keeper_observes_again_when_policy_input_changed() {
         let run = |number, waited| {
-            let running = Some(Running { number, arrived: 0, started: 0, waited });
+            let running = Some(RunningRequest { number, arrived: 0, started: 0, waited });
             Requests { queue_len: 0, running }
         };
-        let watched = |requests: Requests, spares| Watched::of(true, Some(&requests), spares);
+        let watched = |requests: Requests, spares| WakeState::of(true, Some(&requests), spares);
         assert_eq!(watched(run(1, false), true), watched(run(2, false), true));
         assert_ne!(watched(run(1, false), true), watched(run(2, true), true));
         assert_ne!(watched(run(1, false), false), watched(run(2, false), false));
-        assert_ne!(Watched::of(false, None, true), Watched::of(true, None, true));
-        assert_ne!(watched(run(1, false), false), Watched::of(true, Some(&Requests::default()), false));
+        assert_ne!(WakeState::of(false, None, true), WakeState::of(true, None, true));
+        assert_ne!(watched(run(1, false), false), WakeState::of(true, Some(&Requests::default()), false));
     }
 }

@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 use crate::Nanos;
 use crate::borrow::lane::Rule;
-use crate::borrow::seen::{ContentionCost, LendingLimits, Observation, Requests, Running};
+use crate::borrow::seen::{ContentionCost, LaneObservation, LendingLimits, Requests, RunningRequest};
 
 /// The observation of one look.
 #[derive(Clone, Copy, Debug)]
@@ -14,7 +14,7 @@ pub(crate) struct Scene {
     busy: bool,
     since: Nanos,
     queue_len: u32,
-    running: Option<Running>,
+    running: Option<RunningRequest>,
 }
 
 /// A time, and the observation.
@@ -31,23 +31,23 @@ pub(crate) fn request(number: u64, since: Nanos) -> Scene {
         busy: true,
         since,
         queue_len: 0,
-        running: Some(Running { number, arrived: since, started: since, waited: false }),
+        running: Some(RunningRequest { number, arrived: since, started: since, waited: false }),
     }
 }
 
 impl Scene {
     pub(crate) fn started(mut self, started: Nanos) -> Self {
-        self.running = self.running.map(|running| Running { started, ..running });
+        self.running = self.running.map(|running| RunningRequest { started, ..running });
         self
     }
 
     pub(crate) fn arrived(mut self, arrived: Nanos) -> Self {
-        self.running = self.running.map(|running| Running { arrived, ..running });
+        self.running = self.running.map(|running| RunningRequest { arrived, ..running });
         self
     }
 
     pub(crate) fn waited(mut self) -> Self {
-        self.running = self.running.map(|running| Running { waited: true, ..running });
+        self.running = self.running.map(|running| RunningRequest { waited: true, ..running });
         self
     }
 
@@ -56,8 +56,8 @@ impl Scene {
         self
     }
 
-    pub(crate) fn seen(self, budget_ns: Nanos, contention_cost_ppm: u32) -> Observation {
-        Observation {
+    pub(crate) fn seen(self, budget_ns: Nanos, contention_cost_ppm: u32) -> LaneObservation {
+        LaneObservation {
             request_busy: self.busy,
             request_since: self.since,
             service_on_batch_lane: false,

@@ -25,7 +25,7 @@ const LISTED_MAX: usize = 2 * REQUESTS_WANTED as usize;
 
 /// A request of an older look.
 #[derive(Clone, Copy, Debug)]
-struct Listed {
+struct ListedRequest {
     look: u64,
     bucket: u16,
 }
@@ -47,7 +47,7 @@ pub struct LatencyWindow {
     /// The number of the present look.
     present: u64,
     /// The requests of older ones, oldest first.
-    listed: [Listed; LISTED_MAX],
+    listed: [ListedRequest; LISTED_MAX],
     listed_len: usize,
     /// The oldest, if it is not in the list.
     crowd: Option<Size>,
@@ -66,7 +66,7 @@ impl LatencyWindow {
             sum: Latencies::EMPTY,
             latest: [Latencies::EMPTY; LOOKS_MIN],
             present: 0,
-            listed: [Listed { look: 0, bucket: 0 }; LISTED_MAX],
+            listed: [ListedRequest { look: 0, bucket: 0 }; LISTED_MAX],
             listed_len: 0,
             crowd: None,
         }
@@ -108,7 +108,7 @@ impl LatencyWindow {
     fn list(&mut self, look: u64, place: usize) {
         for (bucket, count) in self.latest[place].counts.iter().enumerate() {
             for _ in 0..*count {
-                self.listed[self.listed_len] = Listed { look, bucket: bucket as u16 };
+                self.listed[self.listed_len] = ListedRequest { look, bucket: bucket as u16 };
                 self.listed_len += 1;
             }
         }

@@ -10,11 +10,11 @@ pub const MAX_ACTIONS: usize = MAX_CONTAINERS + MAX_SERVICES;
 
 /// The actions of one observation. Those that take CPUs from containers come first. Then services are placed. Actions
 /// that only give CPUs come last.
-pub type Actions = crate::Actions<Action, MAX_ACTIONS>;
+pub type CpuActions = crate::ActionList<CpuAction, MAX_ACTIONS>;
 
 /// An action of the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum CpuAction {
     /// Let the container in this slot run on these CPUs from now on; there is at least one.
     Confine {
         /// Its slot.
@@ -38,7 +38,7 @@ pub enum Action {
 
 /// The reason why a policy last acted, or did not act: the first of this list that applies. The audit log has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reason {
+pub enum CpuReason {
     /// Interference on a service's CPU reached the threshold.
     Interference,
     /// The reserved CPUs are busier than they may be.
@@ -64,22 +64,22 @@ pub enum Reason {
     Start,
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for CpuReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Reason::Interference => "interference reached the threshold on a CPU of a service",
-            Reason::ReservedBusy => "the reserved CPUs are busier than they may be",
-            Reason::TooFewIdle => "fewer CPUs were idle than are to be kept idle",
-            Reason::CpusChanged => "CPUs went or came",
-            Reason::Exited => "a service or a container ended",
-            Reason::Launched => "a service or a container came, or asks for something else",
-            Reason::Calm => "interference stayed below the threshold for long enough",
-            Reason::ReservedIdle => "the reserved CPUs are idle enough for fewer of them",
-            Reason::EnoughIdle => "more CPUs were idle than are to be kept idle",
-            Reason::Steady => "nothing was to be done, or what was begun went on",
-            Reason::Start => "nothing seen yet",
+            CpuReason::Interference => "interference reached the threshold on a CPU of a service",
+            CpuReason::ReservedBusy => "the reserved CPUs are busier than they may be",
+            CpuReason::TooFewIdle => "fewer CPUs were idle than are to be kept idle",
+            CpuReason::CpusChanged => "CPUs went or came",
+            CpuReason::Exited => "a service or a container ended",
+            CpuReason::Launched => "a service or a container came, or asks for something else",
+            CpuReason::Calm => "interference stayed below the threshold for long enough",
+            CpuReason::ReservedIdle => "the reserved CPUs are idle enough for fewer of them",
+            CpuReason::EnoughIdle => "more CPUs were idle than are to be kept idle",
+            CpuReason::Steady => "nothing was to be done, or what was begun went on",
+            CpuReason::Start => "nothing seen yet",
         })
     }
 }
 
-impl crate::Reason for Reason {}
+impl crate::PolicyReason for CpuReason {}

@@ -5,21 +5,21 @@ use super::mask::{CpuMask, MAX_CPUS};
 /// The cores of a machine: CPUs of one core are siblings. A CPU that is in no given core is a core of its own, so the
 /// default is a machine without SMT.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cores {
+pub struct CoreTopology {
     /// By CPU number: the lowest CPU of its core, which is the core's number.
     core_of: [u16; MAX_CPUS],
     /// By CPU number: the next CPU of its core, after the highest the lowest.
     next: [u16; MAX_CPUS],
 }
 
-impl Default for Cores {
+impl Default for CoreTopology {
     fn default() -> Self {
         let own = core::array::from_fn(|cpu| cpu as u16);
         Self { core_of: own, next: own }
     }
 }
 
-impl Cores {
+impl CoreTopology {
     /// Creates a machine of these cores.
     pub fn of(cores: impl IntoIterator<Item = CpuMask>) -> Self {
         let mut machine = Self::default();
@@ -92,8 +92,8 @@ mod tests {
     }
 
     /// Two cores of two CPUs as Linux numbers them, one of four, and one of its own.
-    fn machine() -> Cores {
-        Cores::of([mask(&[0, 2]), mask(&[1, 3]), mask(&[4, 5, 6, 7])])
+    fn machine() -> CoreTopology {
+        CoreTopology::of([mask(&[0, 2]), mask(&[1, 3]), mask(&[4, 5, 6, 7])])
     }
 
     #[test]

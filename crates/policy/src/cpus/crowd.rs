@@ -13,26 +13,26 @@
 //! priority count the same. So each move makes a sum smaller, which says how crowded and how near to services they are,
 //! and the moves end (a congestion game).
 
-use super::cores::Cores;
-use super::ground::Ground;
+use super::cores::CoreTopology;
+use super::ground::BatchCpus;
 use super::mask::{CpuMask, MAX_CPUS};
-use super::seen::{ContainerSeen, MAX_CONTAINERS, Observation};
+use super::seen::{ContainerObservation, MAX_CONTAINERS, MachineObservation};
 
 /// The containers, with their CPUs.
 #[derive(Clone, Debug)]
-pub(crate) struct Crowd {
+pub(crate) struct Assignment {
     /// By place.
     containers: [Option<Container>; MAX_CONTAINERS],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Container {
-    seen: ContainerSeen,
+    seen: ContainerObservation,
     cpus: CpuMask,
     is_new: bool,
 }
 
-impl Default for Crowd {
+impl Default for Assignment {
     fn default() -> Self {
         Self { containers: [None; MAX_CONTAINERS] }
     }
@@ -46,9 +46,9 @@ pub(crate) struct Turnover {
     pub(crate) changed: bool,
 }
 
-impl Crowd {
+impl Assignment {
     /// Takes in the present containers.
-    pub(crate) fn note(&mut self, seen: &Observation) -> Turnover {
+    pub(crate) fn note(&mut self, seen: &MachineObservation) -> Turnover {
         let mut turnover = Turnover::default();
         for (mine, seen) in self.containers.iter_mut().zip(&seen.containers) {
             match (mine.as_mut(), seen) {
@@ -71,7 +71,7 @@ impl Crowd {
     }
 
     /// Takes CPUs from all containers that may not have them.
-    pub(crate) fn deallocate(&mut self, ground: &Ground) {
+    pub(crate) fn deallocate(&mut self, ground: &BatchCpus) {
         for container in self.containers.iter_mut().flatten() {
             container.cpus = container.cpus.and(&ground.all).and(&container.seen.allowed);
         }
@@ -115,7 +115,7 @@ impl Crowd {
     }
 
     /// Gives the container in this slot CPUs until it has as many as it asks for.
-    pub(crate) fn allocate(&mut self, place: usize, pass: &mut Pass, cores: &Cores) {
+    pub(crate) fn allocate(&mut self, place: usize, pass: &mut Pass, cores: &CoreTopology) {
         let Some(own) = &mut self.containers[place] else { return };
         let wanted = own.seen.wanted.max(1) as usize;
         let shared = own.leave_to_others(pass);
@@ -136,7 +136,7 @@ impl Crowd {
     }
 
     /// Moves the container in this slot to better CPUs, one for one.
-    pub(crate) fn reallocate(&mut self, place: usize, pass: &mut Pass, cores: &Cores) {
+    pub(crate) fn reallocate(&mut self, place: usize, pass: &mut Pass, cores: &CoreTopology) {
         let Some(own) = &mut self.containers[place] else { return };
         while let Some(to) = pass.best(&own.may_have(pass).without(&pass.higher))
             && let Some(from) = pass.worst(&own.cpus)
@@ -162,7 +162,7 @@ impl Container {
     }
 
     /// Takes one CPU with a container of a higher priority, preferably one of these, which it had.
-    fn share(&mut self, had: &CpuMask, pass: &mut Pass, cores: &Cores) {
+    fn share(&mut self, had: &CpuMask, pass: &mut Pass, cores: &CoreTopology) {
         if let Some(cpu) = pass.best(had) {
             self.add(cpu, pass);
         } else if let Some(cpu) = pass.best(&self.may_have(pass)) {
@@ -171,7 +171,7 @@ impl Container {
     }
 
     /// Takes a CPU that is offered.
-    fn accept(&mut self, cpu: usize, pass: &mut Pass, cores: &Cores) {
+    fn accept(&mut self, cpu: usize, pass: &mut Pass, cores: &CoreTopology) {
         self.add(cpu, pass);
         pass.ground.taken(cpu, cores);
     }
@@ -190,7 +190,7 @@ impl Container {
 /// One look at all containers, from the highest priority to the lowest.
 #[derive(Clone, Debug)]
 pub(crate) struct Pass {
-    ground: Ground,
+    ground: BatchCpus,
     /// Priority of the container that chooses.
     priority: Option<i32>,
     /// By CPU: containers of that priority and of higher ones.
@@ -200,7 +200,7 @@ pub(crate) struct Pass {
 }
 
 impl Pass {
-    pub(crate) fn new(ground: Ground) -> Self {
+    pub(crate) fn new(ground: BatchCpus) -> Self {
         Self { ground, priority: None, count: [0; MAX_CPUS], higher: CpuMask::EMPTY }
     }
 

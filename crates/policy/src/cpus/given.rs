@@ -1,24 +1,24 @@
 //! CPUs that containers and services were last given, and the actions that change them.
 
-use super::action::{Action, Actions};
+use super::action::{CpuAction, CpuActions};
 use super::mask::CpuMask;
 use super::seen::{MAX_CONTAINERS, MAX_SERVICES};
 
 /// The CPUs of each container and of each placed service, by slot. `None`: not there, or left as it is. An empty set:
 /// the container is paused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Given {
+pub(crate) struct LastActions {
     pub(crate) containers: [Option<CpuMask>; MAX_CONTAINERS],
     pub(crate) services: [Option<CpuMask>; MAX_SERVICES],
 }
 
-impl Default for Given {
+impl Default for LastActions {
     fn default() -> Self {
         Self { containers: [None; MAX_CONTAINERS], services: [None; MAX_SERVICES] }
     }
 }
 
-impl Given {
+impl LastActions {
     /// Appends the actions that give the containers and services these CPUs, by slot. First come those that take CPUs
     /// from containers, then the services, so that they find their CPUs empty, then those that only give. Containers
     /// that are gone get none.
@@ -26,20 +26,20 @@ impl Given {
         &mut self,
         containers: impl Fn(usize) -> Option<CpuMask>,
         services: impl Fn(usize) -> Option<CpuMask>,
-        out: &mut Actions,
+        out: &mut CpuActions,
     ) {
         self.change_containers(&containers, out, Change::Takes);
         for (service, told) in self.services.iter_mut().enumerate() {
             let cpus = services(service);
             if let Some(cpus) = cpus.filter(|_| *told != cpus) {
-                out.push(Action::Place { service, cpus });
+                out.push(CpuAction::Place { service, cpus });
             }
             *told = cpus;
         }
         self.change_containers(&containers, out, Change::Gives);
     }
 
-    fn change_containers(&mut self, to: &impl Fn(usize) -> Option<CpuMask>, out: &mut Actions, which: Change) {
+    fn change_containers(&mut self, to: &impl Fn(usize) -> Option<CpuMask>, out: &mut CpuActions, which: Change) {
         for (container, told) in self.containers.iter_mut().enumerate() {
             let cpus = to(container);
             if *told == cpus || Change::of(told.as_ref(), cpus.as_ref()) != which {
@@ -47,8 +47,8 @@ impl Given {
             }
             *told = cpus;
             out.extend(cpus.map(|cpus| match cpus.is_empty() {
-                true => Action::Pause { container },
-                false => Action::Confine { container, cpus },
+                true => CpuAction::Pause { container },
+                false => CpuAction::Confine { container, cpus },
             }));
         }
     }

@@ -1,11 +1,11 @@
 //! CPUs that batch may have, and their order for a container.
 
-use super::cores::Cores;
+use super::cores::CoreTopology;
 use super::mask::CpuMask;
 
 /// The CPUs that batch may use at one look, by how much batch there could disturb a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ground {
+pub(crate) struct BatchCpus {
     /// All CPUs that batch may use.
     pub(crate) all: CpuMask,
     /// Those whose core hosts a service (Holmes, Table 2: "LC-sibling CPUs"), and those that host one themselves. The
@@ -18,9 +18,9 @@ pub(crate) struct Ground {
     pub(crate) offered: CpuMask,
 }
 
-impl Ground {
+impl BatchCpus {
     /// Sorts the CPUs in `all`; the CPUs in `hosts` host services.
-    pub(crate) fn of(all: CpuMask, hosts: &CpuMask, cores: &Cores) -> Self {
+    pub(crate) fn of(all: CpuMask, hosts: &CpuMask, cores: &CoreTopology) -> Self {
         let beside = all.and(&cores.whole(hosts));
         Self { all, beside, hosting: all.and(hosts), offered: beside }
     }
@@ -31,7 +31,7 @@ impl Ground {
     }
 
     /// Notes that a container was given this CPU.
-    pub(crate) fn taken(&mut self, cpu: usize, cores: &Cores) {
+    pub(crate) fn taken(&mut self, cpu: usize, cores: &CoreTopology) {
         if self.offered.contains(cpu) {
             self.offered = self.offered.without(&cores.whole(&CpuMask::from_iter([cpu])));
         }

@@ -3,7 +3,7 @@
 use crate::Nanos;
 
 use super::mask::{CpuMask, MAX_CPUS};
-use super::seen::{MAX_SERVICES, Observation};
+use super::seen::{MAX_SERVICES, MachineObservation};
 
 /// The CPUs of each service. A CPU still hosts a service for a while after the service last ran there, so that
 /// containers are not moved in each pause between two requests.
@@ -31,7 +31,7 @@ pub(crate) struct Changes {
 
 impl Hosts {
     /// Takes in the CPUs on which services ran; a CPU is forgotten after `for_ns`.
-    pub(crate) fn note(&mut self, now: Nanos, seen: &Observation, for_ns: Nanos) -> Changes {
+    pub(crate) fn note(&mut self, now: Nanos, seen: &MachineObservation, for_ns: Nanos) -> Changes {
         let mut changes = Changes::default();
         for (service, hosts) in seen.services.iter().zip(&mut self.of) {
             match service {

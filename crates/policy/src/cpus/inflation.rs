@@ -8,7 +8,7 @@
 //! The mean server time alone is remembered over many looks, since load changes slowly. That beside batch is remembered
 //! only until there are enough requests to compare, since batch that disturbs has to be seen soon.
 
-use super::cores::Cores;
+use super::cores::CoreTopology;
 use super::mask::CpuMask;
 use crate::Nanos;
 
@@ -37,7 +37,12 @@ pub struct BatchShares {
 impl BatchShares {
     /// Computes the shares around a service on a machine with these cores. It ran on the CPUs `ran_on`, on each for
     /// `ran_ns`.
-    pub fn of(cores: &Cores, ran_on: &CpuMask, ran_ns: impl Fn(usize) -> Nanos, batch: impl Fn(usize) -> f64) -> Self {
+    pub fn of(
+        cores: &CoreTopology,
+        ran_on: &CpuMask,
+        ran_ns: impl Fn(usize) -> Nanos,
+        batch: impl Fn(usize) -> f64,
+    ) -> Self {
         let mut own = Weighted::default();
         let mut siblings = Weighted::default();
         for cpu in ran_on.iter() {
@@ -72,7 +77,7 @@ impl Weighted {
 
 /// The reason why a service's requests give no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Silence {
+pub enum Inconclusive {
     /// None of the CPUs on which it runs has a sibling.
     NoSiblings,
     /// Batch was beside all of its requests, so there is nothing to compare them with.
@@ -83,15 +88,15 @@ pub enum Silence {
 
 /// Requests of one kind: their server times.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Served {
+pub struct ServerTimes {
     /// Their number.
     pub count: u64,
     /// Sum of their server times.
     pub sum_ns: Nanos,
 }
 
-impl Served {
-    fn add(&mut self, other: Served) {
+impl ServerTimes {
+    fn add(&mut self, other: ServerTimes) {
         self.count += other.count;
         self.sum_ns += other.sum_ns;
     }
@@ -104,16 +109,16 @@ impl Served {
 /// Measurements of one service.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Inflation {
-    alone: Served,
-    beside: Served,
+    alone: ServerTimes,
+    beside: ServerTimes,
     value: Option<f64>,
     /// The reason why the last requests gave no result, and their number.
-    silent: Option<(Silence, u64)>,
+    silent: Option<(Inconclusive, u64)>,
 }
 
 impl Inflation {
     /// Takes in the requests of a look, in which batch had these shares.
-    pub fn note(&mut self, served: Served, batch: BatchShares) {
+    pub fn note(&mut self, served: ServerTimes, batch: BatchShares) {
         let silence = match batch.siblings {
             Some(share) if share.max(batch.own) <= ALONE_MOST => {
                 self.note_alone(served);
@@ -121,39 +126,39 @@ impl Inflation {
             }
             Some(share) if share >= BESIDE_LEAST => {
                 self.note_beside(served);
-                self.alone.mean_ns().is_none().then_some(Silence::NoBaseline)
+                self.alone.mean_ns().is_none().then_some(Inconclusive::NoBaseline)
             }
-            Some(_) => Some(Silence::Between),
-            None => Some(Silence::NoSiblings),
+            Some(_) => Some(Inconclusive::Between),
+            None => Some(Inconclusive::NoSiblings),
         };
         let before = self.silent.map_or(0, |(_, count)| count);
         self.silent = silence.map(|silence| (silence, before + served.count));
     }
 
     /// Returns the reason if many requests have given no result.
-    pub fn silence(&self) -> Option<Silence> {
+    pub fn silence(&self) -> Option<Inconclusive> {
         self.silent.filter(|(_, count)| *count >= SILENT_MOST).map(|(silence, _)| silence)
     }
 
-    fn note_alone(&mut self, served: Served) {
+    fn note_alone(&mut self, served: ServerTimes) {
         self.alone.add(served);
         if self.alone.count > REMEMBERED {
-            self.alone = Served { count: self.alone.count / 2, sum_ns: self.alone.sum_ns / 2 };
+            self.alone = ServerTimes { count: self.alone.count / 2, sum_ns: self.alone.sum_ns / 2 };
         }
         self.rest();
     }
 
     /// Notes that the service did not run, or was alone: nothing disturbs it now.
     pub fn rest(&mut self) {
-        (self.beside, self.value) = (Served::default(), None);
+        (self.beside, self.value) = (ServerTimes::default(), None);
     }
 
-    fn note_beside(&mut self, served: Served) {
+    fn note_beside(&mut self, served: ServerTimes) {
         self.beside.add(served);
         let both = self.beside.mean_ns().zip(self.alone.mean_ns());
         if let Some((beside_ns, alone_ns)) = both {
             self.value = Some((beside_ns / alone_ns - 1.0).max(0.0));
-            self.beside = Served::default();
+            self.beside = ServerTimes::default();
         }
     }
 
@@ -173,15 +178,15 @@ mod tests {
         BatchShares { siblings: Some(share), own: 0.0 }
     }
 
-    const ALONE: Served = Served { count: 40, sum_ns: 40_000 };
+    const ALONE: ServerTimes = ServerTimes { count: 40, sum_ns: 40_000 };
 
     #[test]
     fn half_as_long_again_is_half() {
         let mut inflation = Inflation::default();
         inflation.note(ALONE, beside(0.0));
-        inflation.note(Served { count: 30, sum_ns: 45_000 }, beside(1.0));
+        inflation.note(ServerTimes { count: 30, sum_ns: 45_000 }, beside(1.0));
         assert_eq!(inflation.value(), Some(0.5));
-        inflation.note(Served { count: 60, sum_ns: 60_000 }, beside(0.9));
+        inflation.note(ServerTimes { count: 60, sum_ns: 60_000 }, beside(0.9));
         assert_eq!(inflation.value(), Some(0.0));
     }
 
@@ -189,21 +194,21 @@ mod tests {
     fn few_requests_say_nothing_until_they_are_enough_together() {
         let mut inflation = Inflation::default();
         inflation.note(ALONE, beside(0.0));
-        inflation.note(Served { count: 20, sum_ns: 40_000 }, beside(1.0));
+        inflation.note(ServerTimes { count: 20, sum_ns: 40_000 }, beside(1.0));
         assert_eq!(inflation.value(), None);
-        inflation.note(Served { count: 10, sum_ns: 20_000 }, beside(1.0));
+        inflation.note(ServerTimes { count: 10, sum_ns: 20_000 }, beside(1.0));
         assert_eq!(inflation.value(), Some(1.0));
     }
 
     #[test]
     fn inflation_needs_a_baseline_without_batch() {
         let mut inflation = Inflation::default();
-        inflation.note(Served { count: 40, sum_ns: 80_000 }, beside(1.0));
+        inflation.note(ServerTimes { count: 40, sum_ns: 80_000 }, beside(1.0));
         assert_eq!(inflation.value(), None, "nothing to compare with");
         inflation.note(ALONE, beside(0.01));
-        inflation.note(Served { count: 40, sum_ns: 80_000 }, beside(1.0));
+        inflation.note(ServerTimes { count: 40, sum_ns: 80_000 }, beside(1.0));
         assert_eq!(inflation.value(), Some(1.0));
-        inflation.note(Served::default(), beside(0.0));
+        inflation.note(ServerTimes::default(), beside(0.0));
         assert_eq!(inflation.value(), None);
     }
 
@@ -212,13 +217,13 @@ mod tests {
         let mut inflation = Inflation::default();
         inflation.note(ALONE, beside(0.0));
         let before = inflation;
-        inflation.note(Served { count: 100, sum_ns: 1_000_000 }, beside(0.3));
+        inflation.note(ServerTimes { count: 100, sum_ns: 1_000_000 }, beside(0.3));
         assert_eq!((inflation.alone, inflation.beside, inflation.value), (before.alone, before.beside, before.value));
     }
 
     /// CPUs 0 and 1 are a core, 2 is alone.
     fn shares(ran_ns: [Nanos; 3], batch: [f64; 3]) -> BatchShares {
-        let cores = Cores::of([[0, 1].into_iter().collect(), [2].into_iter().collect()]);
+        let cores = CoreTopology::of([[0, 1].into_iter().collect(), [2].into_iter().collect()]);
         let ran_on = (0..3).filter(|cpu| ran_ns[*cpu] > 0).collect();
         BatchShares::of(&cores, &ran_on, |cpu| ran_ns[cpu], |cpu| batch[cpu])
     }
@@ -236,26 +241,26 @@ mod tests {
     fn a_service_on_both_lanes_is_not_alone_while_batch_is_there() {
         let mut inflation = Inflation::default();
         inflation.note(ALONE, shares([10, 10, 0], [0.9, 0.9, 0.0]));
-        inflation.note(Served { count: 40, sum_ns: 80_000 }, beside(1.0));
+        inflation.note(ServerTimes { count: 40, sum_ns: 80_000 }, beside(1.0));
         assert_eq!(inflation.value(), None, "nothing was alone");
         inflation.note(ALONE, BatchShares { siblings: Some(0.0), own: 0.9 });
         inflation.note(ALONE, BatchShares { siblings: None, own: 0.0 });
-        inflation.note(Served { count: 40, sum_ns: 80_000 }, beside(1.0));
+        inflation.note(ServerTimes { count: 40, sum_ns: 80_000 }, beside(1.0));
         assert_eq!(inflation.value(), None, "batch on its own CPUs, and a look that says nothing, are no baseline");
     }
 
     #[test]
     fn reason_of_a_missing_value_is_known_after_many_requests() {
-        let some = Served { count: SILENT_MOST / 2, sum_ns: 1_000_000 };
+        let some = ServerTimes { count: SILENT_MOST / 2, sum_ns: 1_000_000 };
         let after = |batch: [BatchShares; 2]| {
             let mut inflation = Inflation::default();
             batch.iter().for_each(|batch| inflation.note(some, *batch));
             inflation.silence()
         };
         let none = BatchShares { siblings: None, own: 0.0 };
-        assert_eq!(after([beside(1.0), beside(1.0)]), Some(Silence::NoBaseline));
-        assert_eq!(after([beside(1.0), beside(0.3)]), Some(Silence::Between));
-        assert_eq!(after([none, none]), Some(Silence::NoSiblings));
+        assert_eq!(after([beside(1.0), beside(1.0)]), Some(Inconclusive::NoBaseline));
+        assert_eq!(after([beside(1.0), beside(0.3)]), Some(Inconclusive::Between));
+        assert_eq!(after([none, none]), Some(Inconclusive::NoSiblings));
         assert_eq!(after([beside(0.3), beside(0.0)]), None, "it was alone");
         assert_eq!(after([beside(0.0), beside(1.0)]), None, "there is a baseline");
     }

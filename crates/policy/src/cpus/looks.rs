@@ -2,38 +2,38 @@
 
 use crate::Nanos;
 
-use super::action::Reason;
+use super::action::CpuReason;
 use super::mask::CpuMask;
-use super::seen::Observation;
+use super::seen::MachineObservation;
 
 /// The looks of a policy.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Looks {
+pub(crate) struct ObservationState {
     last: Option<Nanos>,
     online: CpuMask,
-    why: Reason,
+    why: CpuReason,
 }
 
 /// The begin of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Begun {
+pub(crate) struct ObservationStart {
     /// Time since the last look, which this one covers.
     pub(crate) for_ns: Nanos,
     /// Whether CPUs went or came since, or it is the first look.
     pub(crate) other_cpus: bool,
 }
 
-impl Looks {
+impl ObservationState {
     /// Begins a look: nothing is decided yet.
-    pub(crate) fn begin(&mut self, now: Nanos, seen: &Observation) -> Begun {
+    pub(crate) fn begin(&mut self, now: Nanos, seen: &MachineObservation) -> ObservationStart {
         let for_ns = now - self.last.replace(now).unwrap_or(now);
-        self.why = Reason::Steady;
+        self.why = CpuReason::Steady;
         let before = core::mem::replace(&mut self.online, seen.online());
         let other_cpus = before != self.online;
         if other_cpus && !before.is_empty() {
-            self.because(Reason::CpusChanged);
+            self.because(CpuReason::CpusChanged);
         }
-        Begun { for_ns, other_cpus }
+        ObservationStart { for_ns, other_cpus }
     }
 
     /// Returns the CPUs that could run threads at the last look.
@@ -42,12 +42,12 @@ impl Looks {
     }
 
     /// Notes a reason; of several, the first of the list is kept.
-    pub(crate) fn because(&mut self, reason: Reason) {
+    pub(crate) fn because(&mut self, reason: CpuReason) {
         self.why = self.why.min(reason);
     }
 
     /// Returns the reason of the last look's result.
-    pub(crate) fn why(&self) -> Reason {
+    pub(crate) fn why(&self) -> CpuReason {
         self.why
     }
 
@@ -63,15 +63,15 @@ mod tests {
 
     #[test]
     fn a_look_is_about_the_time_since_the_last_one() {
-        let (mut looks, mut seen) = (Looks::default(), Observation::default());
-        assert_eq!((looks.why(), looks.after(10)), (Reason::Start, None));
+        let (mut looks, mut seen) = (ObservationState::default(), MachineObservation::default());
+        assert_eq!((looks.why(), looks.after(10)), (CpuReason::Start, None));
         seen.cpus[3].online = true;
-        assert_eq!(looks.begin(100, &seen), Begun { for_ns: 0, other_cpus: true });
-        assert_eq!((looks.why(), looks.after(10)), (Reason::Steady, Some(110)), "the first CPUs have not changed");
-        assert_eq!(looks.begin(130, &seen), Begun { for_ns: 30, other_cpus: false });
+        assert_eq!(looks.begin(100, &seen), ObservationStart { for_ns: 0, other_cpus: true });
+        assert_eq!((looks.why(), looks.after(10)), (CpuReason::Steady, Some(110)), "the first CPUs have not changed");
+        assert_eq!(looks.begin(130, &seen), ObservationStart { for_ns: 30, other_cpus: false });
         seen.cpus[3].online = false;
-        assert_eq!(looks.begin(150, &seen), Begun { for_ns: 20, other_cpus: true });
-        looks.because(Reason::Exited);
-        assert_eq!(looks.why(), Reason::CpusChanged, "the first of the list");
+        assert_eq!(looks.begin(150, &seen), ObservationStart { for_ns: 20, other_cpus: true });
+        looks.because(CpuReason::Exited);
+        assert_eq!(looks.why(), CpuReason::CpusChanged, "the first of the list");
     }
 }

@@ -3,7 +3,7 @@
 use core::cmp::Reverse;
 
 use super::mask::CpuMask;
-use super::seen::ContainerSeen;
+use super::seen::ContainerObservation;
 
 /// Returns the CPUs of a container that a policy gives `cpus`. A container without any is paused. If it cannot be
 /// paused, it gets one online CPU of those that it may use: the one that costs the services least, the highest of equal
@@ -11,7 +11,7 @@ use super::seen::ContainerSeen;
 /// CPU that is online.
 pub(crate) fn or_refuge<Cost: Ord>(
     cpus: CpuMask,
-    container: &ContainerSeen,
+    container: &ContainerObservation,
     online: &CpuMask,
     cost: impl Fn(usize) -> Cost,
 ) -> CpuMask {

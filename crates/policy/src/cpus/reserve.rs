@@ -4,7 +4,7 @@ use crate::Nanos;
 
 use super::average::Average;
 use super::mask::CpuMask;
-use super::seen::Observation;
+use super::seen::MachineObservation;
 
 /// Part of the permitted load of the reserved CPUs: if they would stay below it with one CPU fewer, that one is given
 /// up. It is so far below 1 that the CPU is not needed again at once.
@@ -76,7 +76,7 @@ impl Reserve {
     pub(crate) fn used(
         &mut self,
         now: Nanos,
-        seen: &Observation,
+        seen: &MachineObservation,
         for_ns: Nanos,
         window_ns: Nanos,
         busy_most: f64,

@@ -10,27 +10,27 @@ pub const MAX_CONTAINERS: usize = 256;
 
 /// State of a machine. One value is made once, and written over before each decision.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Observation {
+pub struct MachineObservation {
     /// By CPU number.
-    pub cpus: [CpuSeen; MAX_CPUS],
+    pub cpus: [CpuObservation; MAX_CPUS],
     /// By slot; a service keeps its slot until it ends, and the slot is empty at the next look.
-    pub services: [Option<ServiceSeen>; MAX_SERVICES],
+    pub services: [Option<ServiceObservation>; MAX_SERVICES],
     /// By slot; a container keeps its slot until it ends, and the slot is empty at the next look.
-    pub containers: [Option<ContainerSeen>; MAX_CONTAINERS],
+    pub containers: [Option<ContainerObservation>; MAX_CONTAINERS],
 }
 
-impl Default for Observation {
+impl Default for MachineObservation {
     /// Creates a machine without CPUs.
     fn default() -> Self {
         Self {
-            cpus: [CpuSeen::default(); MAX_CPUS],
+            cpus: [CpuObservation::default(); MAX_CPUS],
             services: [None; MAX_SERVICES],
             containers: [None; MAX_CONTAINERS],
         }
     }
 }
 
-impl Observation {
+impl MachineObservation {
     /// Returns the CPUs that can run threads now.
     pub fn online(&self) -> CpuMask {
         (0..MAX_CPUS).filter(|cpu| self.cpus[*cpu].online).collect()
@@ -39,7 +39,7 @@ impl Observation {
 
 /// State of one CPU since the last look.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct CpuSeen {
+pub struct CpuObservation {
     /// Whether it can run threads now.
     pub online: bool,
     /// The share of the time in which it ran anything, 0 to 1.
@@ -53,7 +53,7 @@ pub struct CpuSeen {
 
 /// State of one service since the last look.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ServiceSeen {
+pub struct ServiceObservation {
     /// The CPUs that it may run on at all: those it was found with.
     pub allowed: CpuMask,
     /// The CPUs that it ran on: Holmes' "LC CPUs".
@@ -64,7 +64,7 @@ pub struct ServiceSeen {
 
 /// State of one container since the last look.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ContainerSeen {
+pub struct ContainerObservation {
     /// The CPUs that it may be given at all: those it was found with, without the cores of lanes that it is sent away
     /// from. The siblings of such a lane are the service's own.
     pub allowed: CpuMask,

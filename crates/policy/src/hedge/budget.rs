@@ -10,16 +10,16 @@
 /// One hedge, in thousandths.
 const ONE_MILLI: u64 = 1000;
 
-/// The tunables of [`Budget`].
+/// The tunables of [`HedgeBudget`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BudgetConfig {
+pub struct HedgeBudgetConfig {
     /// Thousandths of a hedge that each answered request adds: the extra load in the long run.
     pub per_success_milli: u64,
     /// The most hedges that can be saved up, and the number at first.
     pub burst: u64,
 }
 
-impl Default for BudgetConfig {
+impl Default for HedgeBudgetConfig {
     /// Returns a budget of a tenth of the load, and a hundred hedges at once.
     fn default() -> Self {
         Self { per_success_milli: 100, burst: 100 }
@@ -28,14 +28,14 @@ impl Default for BudgetConfig {
 
 /// The hedges that are left.
 #[derive(Clone, Debug)]
-pub struct Budget {
-    config: BudgetConfig,
+pub struct HedgeBudget {
+    config: HedgeBudgetConfig,
     left_milli: u64,
 }
 
-impl Budget {
+impl HedgeBudget {
     /// Creates a full budget.
-    pub fn new(config: BudgetConfig) -> Self {
+    pub fn new(config: HedgeBudgetConfig) -> Self {
         Self { config, left_milli: config.burst.saturating_mul(ONE_MILLI) }
     }
 
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn ten_successes_pay_for_a_hedge_at_a_tenth() {
-        let mut budget = Budget::new(BudgetConfig { per_success_milli: 100, burst: 2 });
+        let mut budget = HedgeBudget::new(HedgeBudgetConfig { per_success_milli: 100, burst: 2 });
         assert_eq!([budget.take(), budget.take(), budget.take()], [true, true, false]);
         (0..9).for_each(|_| budget.success());
         assert!(!budget.take());
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn returned_hedge_can_be_taken_again() {
-        let mut budget = Budget::new(BudgetConfig { per_success_milli: 0, burst: 1 });
+        let mut budget = HedgeBudget::new(HedgeBudgetConfig { per_success_milli: 0, burst: 1 });
         assert!(budget.take() && !budget.take());
         budget.give_back();
         assert!(budget.take() && !budget.take());
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn no_more_is_saved_up_than_the_limit() {
-        let mut budget = Budget::new(BudgetConfig { per_success_milli: 100, burst: 2 });
+        let mut budget = HedgeBudget::new(HedgeBudgetConfig { per_success_milli: 100, burst: 2 });
         budget.give_back();
         (0..1000).for_each(|_| budget.success());
         assert_eq!(budget.left(), 2);
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_budget_of_nothing_allows_nothing() {
-        let mut budget = Budget::new(BudgetConfig { per_success_milli: 0, burst: 0 });
+        let mut budget = HedgeBudget::new(HedgeBudgetConfig { per_success_milli: 0, burst: 0 });
         budget.success();
         assert!(!budget.take());
     }

@@ -2,7 +2,7 @@
 //!
 //! A *hazard* is a reason why a server is slow for a while: a garbage collection, a restart. [`Roles`] is told of
 //! hazards as they begin and end. It swaps active and backup, and says which server's requests in flight are sent
-//! again. A request that is sent again although nothing was lost is a *hedge*; [`Budget`] bounds their number. How
+//! again. A request that is sent again although nothing was lost is a *hedge*; [`HedgeBudget`] bounds their number. How
 //! requests are sent is not known here.
 
 mod budget;
@@ -11,10 +11,10 @@ mod hazard;
 mod outlier;
 mod roles;
 
-pub use budget::{Budget, BudgetConfig};
+pub use budget::{HedgeBudget, HedgeBudgetConfig};
 pub use hazard::{Hazard, Hazards};
 pub use outlier::{Attempt, Ejection, Fault, IN_A_ROW, SHARE_MIN, TRIAL};
-pub use roles::{Action, Actions, Mode, Reason, Roles, RolesConfig, Seen};
+pub use roles::{HedgeAction, HedgeActions, HedgeEvent, HedgeReason, Mode, Roles, RolesConfig};
 
 use core::fmt;
 

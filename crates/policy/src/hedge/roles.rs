@@ -76,7 +76,7 @@ impl Default for RolesConfig {
 
 /// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum HedgeEvent {
     /// The hazards that a server has from now on, as watchers report them.
     Watched(Server, Hazards),
     /// A connection to it could not be made.
@@ -95,7 +95,7 @@ pub enum Seen {
 
 /// An action of the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum HedgeAction {
     /// New requests go to this server from now on.
     Swap {
         /// The new active server.
@@ -122,11 +122,11 @@ pub enum Action {
 }
 
 /// The actions of one event, at most a swap or return, a resend, and a probe and a warm-up of both servers.
-pub type Actions = crate::Actions<Action, 6>;
+pub type HedgeActions = crate::ActionList<HedgeAction, 6>;
 
 /// The reason why the active server is active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum HedgeReason {
     /// It is the first server.
     Start,
     /// Its peer had this hazard.
@@ -137,9 +137,9 @@ pub enum Reason {
     NoBetter(Hazard),
 }
 
-impl crate::Reason for Reason {}
+impl crate::PolicyReason for HedgeReason {}
 
-impl fmt::Display for Reason {
+impl fmt::Display for HedgeReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Start => f.write_str("it was named as the active server"),
@@ -159,14 +159,21 @@ pub struct Roles {
     ranks: [Rank; 2],
     /// The hazard for which the backup was left; requests go back to it when it is well.
     left_for: Option<Hazard>,
-    why: Reason,
+    why: HedgeReason,
 }
 
 impl Roles {
     /// Creates it with the first server active, and no known hazards.
     pub fn new(config: RolesConfig) -> Self {
         let conditions = Default::default();
-        Self { config, active: Server::First, conditions, ranks: [Rank::Well; 2], left_for: None, why: Reason::Start }
+        Self {
+            config,
+            active: Server::First,
+            conditions,
+            ranks: [Rank::Well; 2],
+            left_for: None,
+            why: HedgeReason::Start,
+        }
     }
 
     /// Returns the server that new requests go to.
@@ -203,10 +210,10 @@ impl Roles {
     }
 
     /// Updates the state of a server by an event.
-    fn note(&mut self, now: Nanos, seen: &Seen, out: &mut Actions) {
+    fn note(&mut self, now: Nanos, seen: &HedgeEvent, out: &mut HedgeActions) {
         let counts = self.config.mode == Mode::Hazard;
         match *seen {
-            Seen::Watched(server, hazards) if counts => {
+            HedgeEvent::Watched(server, hazards) if counts => {
                 let pause_until = now + self.config.pause_ns;
                 let condition = &mut self.conditions[server.index()];
                 let is_back = condition.set_watched(hazards, pause_until);
@@ -216,19 +223,19 @@ impl Roles {
                 }
                 self.warm_up(now, server, is_back, out);
             }
-            Seen::Unreachable(server) => {
+            HedgeEvent::Unreachable(server) => {
                 // Until it is reached it has failed once, however many connects fail.
                 if self.conditions[server.index()].probe_at.is_none() {
                     self.tried(now, server, Attempt { sent_ns: now, has_failed: true });
                 }
                 self.conditions[server.index()].unreachable(now + self.config.probe_ns);
             }
-            Seen::Reached(server) => {
+            HedgeEvent::Reached(server) => {
                 let is_back = self.conditions[server.index()].reached();
                 self.warm_up(now, server, is_back, out);
             }
-            Seen::Warmed(server) => self.conditions[server.index()].warm_until = None,
-            Seen::StillCold(server) => {
+            HedgeEvent::Warmed(server) => self.conditions[server.index()].warm_until = None,
+            HedgeEvent::StillCold(server) => {
                 let until = now + self.config.warm_up_ns;
                 let condition = &mut self.conditions[server.index()];
                 condition.warm_until = condition.warm_until.filter(|warm_until| now < *warm_until).map(|_| until);
@@ -236,8 +243,8 @@ impl Roles {
                     self.eject(now, server, Fault::Again);
                 }
             }
-            Seen::Tried(server, attempt) => self.tried(now, server, attempt),
-            Seen::Watched(..) | Seen::Nothing => {}
+            HedgeEvent::Tried(server, attempt) => self.tried(now, server, attempt),
+            HedgeEvent::Watched(..) | HedgeEvent::Nothing => {}
         }
     }
 
@@ -258,17 +265,17 @@ impl Roles {
     }
 
     /// Warms up a server that has just come back, if its peer can work during that time.
-    fn warm_up(&mut self, now: Nanos, server: Server, is_back: bool, out: &mut Actions) {
+    fn warm_up(&mut self, now: Nanos, server: Server, is_back: bool, out: &mut HedgeActions) {
         let condition = &mut self.conditions[server.index()];
         let is_needed = is_back && condition.warm_until.is_none() && condition.rank() != Rank::Away;
         if is_needed && self.config.has_backup && self.config.warm_up_ns > 0 {
             condition.warm_until = Some(now + self.config.warm_up_ns);
-            out.push(Action::WarmUp(server));
+            out.push(HedgeAction::WarmUp(server));
         }
     }
 
     /// Handles the passing of time: the end of a warm-up or of a pause, and probes of servers that are away.
-    fn pass(&mut self, now: Nanos, out: &mut Actions) {
+    fn pass(&mut self, now: Nanos, out: &mut HedgeActions) {
         for server in Server::BOTH {
             let condition = &mut self.conditions[server.index()];
             condition.warm_until = condition.warm_until.filter(|until| now < *until);
@@ -276,14 +283,14 @@ impl Roles {
             let is_back = condition.outlier.return_if_due(now);
             if condition.probe_at.is_some_and(|at| now >= at) {
                 condition.probe_at = Some(now + self.config.probe_ns);
-                out.push(Action::Probe(server));
+                out.push(HedgeAction::Probe(server));
             }
             self.warm_up(now, server, is_back, out);
         }
     }
 
     /// Swaps, or goes back, and sends again, if the ranks have changed.
-    fn judge(&mut self, out: &mut Actions) {
+    fn judge(&mut self, out: &mut HedgeActions) {
         let ranks = Server::BOTH.map(|server| self.rank(server));
         if ranks == self.ranks || !self.config.has_backup {
             return;
@@ -297,36 +304,36 @@ impl Roles {
         } else if let Some(hazard) = self.left_for.filter(|_| ranks[backup.index()] == Rank::Well) {
             self.left_for = None;
             self.active = backup;
-            self.why = Reason::Returned(hazard);
-            out.push(Action::Return { to: backup });
+            self.why = HedgeReason::Returned(hazard);
+            out.push(HedgeAction::Return { to: backup });
         } else if let Some(hazard) = hazard {
-            self.why = Reason::NoBetter(hazard);
+            self.why = HedgeReason::NoBetter(hazard);
         }
         self.resend(out);
     }
 
     /// A server that is left because it is away stays the backup, as does one that was used in place of its peer.
-    fn swap(&mut self, to: Server, because: Hazard, out: &mut Actions) {
+    fn swap(&mut self, to: Server, because: Hazard, out: &mut HedgeActions) {
         self.left_for = Some(because).filter(|hazard| hazard.passes() && self.left_for.is_none());
         self.active = to;
-        self.why = Reason::Swapped(because);
-        out.push(Action::Swap { to, because });
+        self.why = HedgeReason::Swapped(because);
+        out.push(HedgeAction::Swap { to, because });
     }
 
-    fn resend(&self, out: &mut Actions) {
+    fn resend(&self, out: &mut HedgeActions) {
         let from = self.active.other();
         let is_worse = self.rank(self.active).is_better_than(self.rank(from));
         let hazard = self.conditions[from.index()].worst().filter(|_| is_worse && self.config.mode == Mode::Hazard);
-        out.extend(hazard.map(|because| Action::Resend { from, because }));
+        out.extend(hazard.map(|because| HedgeAction::Resend { from, because }));
     }
 }
 
 impl Policy for Roles {
-    type Observation = Seen;
-    type Actions = Actions;
-    type Reason = Reason;
+    type Observation = HedgeEvent;
+    type Actions = HedgeActions;
+    type Reason = HedgeReason;
 
-    fn observe(&mut self, now: Nanos, seen: &Seen, out: &mut Actions) {
+    fn observe(&mut self, now: Nanos, seen: &HedgeEvent, out: &mut HedgeActions) {
         self.note(now, seen, out);
         self.pass(now, out);
         self.judge(out);
@@ -340,7 +347,7 @@ impl Policy for Roles {
         self.conditions.iter().flat_map(times).flatten().min()
     }
 
-    fn why(&self) -> Reason {
+    fn why(&self) -> HedgeReason {
         self.why
     }
 }

@@ -6,11 +6,11 @@ use super::seen::Thread;
 
 /// The actions of one observation. A thread has three at most: when cores went or came, when it changed places, and
 /// when it was sent ahead.
-pub type Actions = crate::Actions<Action, { 3 * super::seats::MAX_THREADS }>;
+pub type HurryActions = crate::ActionList<HurryAction, { 3 * super::seats::MAX_THREADS }>;
 
 /// An action of the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum HurryAction {
     /// Bind the thread to this core.
     Map {
         /// The thread.
@@ -32,7 +32,7 @@ pub enum Action {
 
 /// The reason for the present places of threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reason {
+pub enum HurryReason {
     /// No request has been on a little core for longer than the threshold.
     #[default]
     NoneLong,
@@ -49,9 +49,9 @@ pub enum Reason {
     Fixed,
 }
 
-impl crate::Reason for Reason {}
+impl crate::PolicyReason for HurryReason {}
 
-impl fmt::Display for Reason {
+impl fmt::Display for HurryReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoneLong => "no request on a little core is longer than the threshold",

@@ -10,8 +10,8 @@
 //! thread changes places, while idle, with an idle thread on a big core. A move of a sleeping thread costs the service
 //! nothing. Under a higher threshold short requests are to stay on little cores, so no thread is placed ahead.
 
-use super::action::Action;
-use super::seats::{Seat, Seats};
+use super::action::HurryAction;
+use super::seats::{PlacedThread, ThreadPlacement};
 use super::seen::Thread;
 use crate::Nanos;
 use crate::cpus::CpuMask;
@@ -43,7 +43,7 @@ pub(super) struct Turns {
 
 impl Turns {
     /// Notes that a thread takes a request; it counts as idle until its seat changes.
-    pub(super) fn begins(&mut self, thread: Thread, since: Nanos, seats: &Seats) {
+    pub(super) fn begins(&mut self, thread: Thread, since: Nanos, seats: &ThreadPlacement) {
         let Some(own) = seats.of(thread).and_then(|seat| seat.idle_since) else { return };
         let others = seats.iter().filter(|seat| seat.thread != thread).filter_map(|seat| seat.idle_since);
         let (mut count, mut longer, mut shorter) = (0, 0, 0);
@@ -73,8 +73,8 @@ impl Turns {
 
 impl Turn {
     /// Returns the thread whose turn follows one.
-    fn after(self, last: Option<&Seat>, seats: &Seats) -> Option<Seat> {
-        let key = |seat: &Seat| Some((seat.idle_since?, seat.thread));
+    fn after(self, last: Option<&PlacedThread>, seats: &ThreadPlacement) -> Option<PlacedThread> {
+        let key = |seat: &PlacedThread| Some((seat.idle_since?, seat.thread));
         let last = last.and_then(key);
         let idle = seats.iter().filter_map(|seat| Some((key(seat)?, *seat)));
         let seat = match self {
@@ -89,8 +89,8 @@ impl Turn {
     }
 
     /// Returns the thread on a core whose turn comes last. Threads that have not served a request yet have no turn.
-    fn last_on(self, cpu: usize, seats: &Seats) -> Option<Thread> {
-        let key = |seat: &&Seat| match (self, seat.idle_since) {
+    fn last_on(self, cpu: usize, seats: &ThreadPlacement) -> Option<Thread> {
+        let key = |seat: &&PlacedThread| match (self, seat.idle_since) {
             (_, None) => (2, 0),
             (Self::IdleLongest, Some(since)) => (1, since),
             (Self::IdleShortest, Some(since)) => (1, Nanos::MAX - since),
@@ -99,7 +99,12 @@ impl Turn {
     }
 
     /// Places the threads whose turn is next on the idle big cores. Returns how many were sent.
-    pub(super) fn place(self, mut free: CpuMask, seats: &mut Seats, mut tell: impl FnMut(Action)) -> u64 {
+    pub(super) fn place(
+        self,
+        mut free: CpuMask,
+        seats: &mut ThreadPlacement,
+        mut tell: impl FnMut(HurryAction),
+    ) -> u64 {
         let (mut last, mut sent) = (None, 0);
         while !free.is_empty()
             && let Some(next) = self.after(last.as_ref(), seats)

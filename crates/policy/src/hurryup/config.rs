@@ -20,7 +20,7 @@ pub enum Mapping {
 
 /// Times at which the policy looks for long requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Looks {
+pub enum ScanTimes {
     /// At each event, and at the moment at which a request passes its threshold. A request moves when it is due, not up
     /// to one sampling time later, and a service without requests costs nothing.
     Events,
@@ -123,7 +123,7 @@ pub struct Config {
     /// The mapping of threads.
     pub mapping: Mapping,
     /// Times at which it looks.
-    pub looks: Looks,
+    pub scan_times: ScanTimes,
     /// Time from which a request is long.
     pub threshold: Threshold,
     /// Rules for cases that the paper leaves open.
@@ -134,7 +134,7 @@ impl Config {
     /// Algorithm 1 as printed, with the times of the paper's Figures 6 and 8 (§IV-B).
     pub const PAPER: Self = Self {
         mapping: Mapping::HurryUp,
-        looks: Looks::Sampling(25_000_000),
+        scan_times: ScanTimes::Sampling(25_000_000),
         threshold: Threshold::Given(50_000_000),
         options: Options::PAPER,
     };
@@ -145,7 +145,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             mapping: Mapping::HurryUp,
-            looks: Looks::Events,
+            scan_times: ScanTimes::Events,
             threshold: Threshold::Learnt(Learning::default()),
             options: Options::default(),
         }

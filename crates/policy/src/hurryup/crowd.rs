@@ -15,9 +15,9 @@
 //! If the size of a lane depends on its siblings ([`Options::one_by_one`](super::Options)), sizes are unknown while
 //! threads have no core: the kernel places all threads, and none moves.
 
-use super::action::Action;
-use super::seats::Seats;
-use super::seen::{Cores, Thread};
+use super::action::HurryAction;
+use super::seats::ThreadPlacement;
+use super::seen::{BigLittleCores, Thread};
 use super::swap::Outcome;
 use super::table::Table;
 use crate::Nanos;
@@ -28,18 +28,18 @@ pub(super) fn hurry(
     now: Nanos,
     threshold_ns: Nanos,
     table: &Table,
-    seats: &mut Seats,
-    cores: &Cores,
-    mut tell: impl FnMut(Action),
+    seats: &mut ThreadPlacement,
+    cores: &BigLittleCores,
+    mut tell: impl FnMut(HurryAction),
 ) -> Outcome {
     let long = || table.iter().filter(|entry| now.saturating_sub(entry.since) > threshold_ns);
     for seat in seats.iter_mut().filter(|seat| seat.on_big) {
         if !long().any(|entry| entry.thread == seat.thread) {
             seat.on_big = false;
-            tell(Action::Restore { thread: seat.thread });
+            tell(HurryAction::Restore { thread: seat.thread });
         }
     }
-    let waiting = |seats: &Seats| -> Option<(Thread, usize)> {
+    let waiting = |seats: &ThreadPlacement| -> Option<(Thread, usize)> {
         let may_go = |thread| seats.of(thread).is_some_and(|seat| !seat.on_big && seat.may_be_on_any(&cores.big));
         let all = || long().filter(|entry| may_go(entry.thread));
         Some((all().min_by_key(|entry| (entry.since, entry.thread))?.thread, all().count()))
@@ -52,7 +52,7 @@ pub(super) fn hurry(
     {
         seat.on_big = true;
         outcome.moved += 1;
-        tell(Action::Hurry { thread });
+        tell(HurryAction::Hurry { thread });
     }
     outcome.left = waiting(seats).map_or(0, |(_, count)| count);
     outcome

@@ -1,17 +1,17 @@
 //! SMT in place of size, if all cores are alike: a lane has its core for itself while the other lanes of the core are
 //! idle. Such a lane is big; a lane whose sibling works is little.
 
-use super::seen::Cores;
+use super::seen::BigLittleCores;
 use crate::cpus::{self, CpuMask};
 
 /// Returns which of these lanes are big while requests are under way on the lanes `working`.
-pub fn sizes_of_lanes(lanes: &CpuMask, siblings: &cpus::Cores, working: &CpuMask) -> Cores {
+pub fn sizes_of_lanes(lanes: &CpuMask, siblings: &cpus::CoreTopology, working: &CpuMask) -> BigLittleCores {
     let is_alone = |lane: &usize| {
         let mut others = siblings.cpus_of(siblings.core(*lane)).filter(|other| other != lane);
         !others.any(|other| working.contains(other))
     };
     let big: CpuMask = lanes.iter().filter(is_alone).collect();
-    Cores { big, little: lanes.without(&big) }
+    BigLittleCores { big, little: lanes.without(&big) }
 }
 
 #[cfg(test)]
@@ -24,12 +24,12 @@ mod tests {
 
     #[test]
     fn a_lane_is_big_while_its_siblings_are_idle() {
-        let siblings = cpus::Cores::of([mask(&[0, 4]), mask(&[1, 5])]);
+        let siblings = cpus::CoreTopology::of([mask(&[0, 4]), mask(&[1, 5])]);
         let lanes = mask(&[0, 1, 4, 5]);
         let sizes = |working: &[usize]| sizes_of_lanes(&lanes, &siblings, &mask(working));
-        assert_eq!(sizes(&[]), Cores { big: lanes, little: CpuMask::EMPTY });
-        assert_eq!(sizes(&[0]), Cores { big: mask(&[0, 1, 5]), little: mask(&[4]) });
-        assert_eq!(sizes(&[0, 4]), Cores { big: mask(&[1, 5]), little: mask(&[0, 4]) });
-        assert_eq!(sizes(&[0, 4, 1, 5]), Cores { big: CpuMask::EMPTY, little: lanes });
+        assert_eq!(sizes(&[]), BigLittleCores { big: lanes, little: CpuMask::EMPTY });
+        assert_eq!(sizes(&[0]), BigLittleCores { big: mask(&[0, 1, 5]), little: mask(&[4]) });
+        assert_eq!(sizes(&[0, 4]), BigLittleCores { big: mask(&[1, 5]), little: mask(&[0, 4]) });
+        assert_eq!(sizes(&[0, 4, 1, 5]), BigLittleCores { big: CpuMask::EMPTY, little: lanes });
     }
 }

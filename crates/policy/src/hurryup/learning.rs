@@ -11,7 +11,7 @@
 //! highest is taken: it moves the fewest requests, and uses big cores, which take more power, the least.
 
 use super::config::Learning;
-use super::rehearsal::{Layout, Rehearsal};
+use super::rehearsal::{Layout, ThresholdReplay};
 use crate::Nanos;
 
 /// Requests of a batch.
@@ -23,7 +23,7 @@ const AS_GOOD_MILLI: u64 = 1005;
 
 /// A request that was served.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Served {
+pub(super) struct ServedRequest {
     pub(super) since: Nanos,
     /// Its work, as time on a big core.
     pub(super) work_ns: Nanos,
@@ -34,7 +34,7 @@ pub(super) struct Served {
 pub(super) struct Learner {
     how: Learning,
     threshold_ns: Nanos,
-    batch: [Served; SERVED_MAX],
+    batch: [ServedRequest; SERVED_MAX],
     len: usize,
     candidates: [Nanos; QUANTILES.len()],
     /// Percentiles of the candidates that were rehearsed on this batch; `rehearsed` is their number.
@@ -49,7 +49,7 @@ impl Learner {
         Self {
             how,
             threshold_ns: how.first_ns,
-            batch: [Served::default(); SERVED_MAX],
+            batch: [ServedRequest::default(); SERVED_MAX],
             len: 0,
             candidates: [0; QUANTILES.len()],
             percentiles_ns: [0; QUANTILES.len()],
@@ -71,7 +71,7 @@ impl Learner {
     }
 
     /// Takes in a request that was served.
-    pub(super) fn served(&mut self, served: Served, layout: Layout) {
+    pub(super) fn served(&mut self, served: ServedRequest, layout: Layout) {
         if self.len == SERVED_MAX {
             return self.rehearse(layout);
         }
@@ -85,7 +85,7 @@ impl Learner {
     /// Chooses candidates for a full batch.
     fn propose(&mut self) {
         self.batch.sort_unstable_by_key(|served| served.work_ns);
-        let little_ns = |served: Served| served.work_ns * 1000 / Nanos::from(self.how.little_speed_milli.max(1));
+        let little_ns = |served: ServedRequest| served.work_ns * 1000 / Nanos::from(self.how.little_speed_milli.max(1));
         self.candidates = QUANTILES.map(|percent| match percent {
             0 => 0,
             percent => little_ns(self.batch[SERVED_MAX * percent / 100]),
@@ -96,7 +96,7 @@ impl Learner {
 
     /// Rehearses the next candidate; after the last one sets the threshold, and begins a new batch.
     fn rehearse(&mut self, layout: Layout) {
-        let rehearsal = Rehearsal::new(&self.batch, self.how, layout);
+        let rehearsal = ThresholdReplay::new(&self.batch, self.how, layout);
         self.percentiles_ns[self.rehearsed] = rehearsal.percentile(self.candidates[self.rehearsed]);
         self.rehearsed += 1;
         if self.rehearsed == QUANTILES.len() {
@@ -125,7 +125,7 @@ mod tests {
     fn taught(requests: impl Iterator<Item = (Nanos, Nanos)>, (big, little): (usize, usize)) -> Nanos {
         let how = Learning { first_ns: 7, percentile_e2: 9000, little_speed_milli: 250, move_ns: 1000 };
         let (mut learner, layout) = (Learner::new(how), Layout { big, little, ahead: false });
-        requests.for_each(|(since, work_ns)| learner.served(Served { since, work_ns }, layout));
+        requests.for_each(|(since, work_ns)| learner.served(ServedRequest { since, work_ns }, layout));
         learner.threshold_ns()
     }
 

@@ -1,16 +1,16 @@
 //! The Hurry-up mapper: the loop of Algorithm 1.
 
-use super::action::{Actions, Reason};
+use super::action::{HurryActions, HurryReason};
 use super::ahead::{self, Turn, Turns};
-use super::config::{Config, Learning, Looks, Mapping, Threshold};
+use super::config::{Config, Learning, Mapping, ScanTimes, Threshold};
 use super::crowd;
-use super::learning::{Learner, Served};
+use super::learning::{Learner, ServedRequest};
 use super::long::ThreadsOnLittle;
 use super::rehearsal::Layout;
-use super::seats::Seats;
-use super::seen::{Cores, Request, Seen, Thread};
+use super::seats::ThreadPlacement;
+use super::seen::{BigLittleCores, HurryEvent, Request, Thread};
 use super::swap::{Outcome, Round};
-use super::table::{Lost, Table};
+use super::table::{LostRequests, Table};
 use crate::cpus::CpuMask;
 use crate::{Nanos, Policy};
 
@@ -18,9 +18,9 @@ use crate::{Nanos, Policy};
 #[derive(Clone, Debug)]
 pub struct HurryUp {
     config: Config,
-    cores: Cores,
+    cores: BigLittleCores,
     table: Table,
-    seats: Seats,
+    seats: ThreadPlacement,
     learner: Learner,
     turns: Turns,
     /// Whether there are more threads than cores.
@@ -28,7 +28,7 @@ pub struct HurryUp {
     /// `StartSamplingTime`, after the first look.
     started: Option<Nanos>,
     wakeup: Option<Nanos>,
-    why: Reason,
+    why: HurryReason,
     moved: u64,
     sent_ahead: u64,
 }
@@ -42,15 +42,15 @@ impl HurryUp {
         };
         Self {
             config,
-            cores: Cores::default(),
+            cores: BigLittleCores::default(),
             table: Table::new(),
-            seats: Seats::new(),
+            seats: ThreadPlacement::new(),
             learner: Learner::new(learning),
             turns: Turns::default(),
             is_crowd: false,
             started: None,
             wakeup: None,
-            why: Reason::default(),
+            why: HurryReason::default(),
             moved: 0,
             sent_ahead: 0,
         }
@@ -121,7 +121,7 @@ impl HurryUp {
     }
 
     /// Returns the number of requests that left the table without an end.
-    pub fn lost(&self) -> Lost {
+    pub fn lost(&self) -> LostRequests {
         self.table.lost()
     }
 
@@ -131,33 +131,33 @@ impl HurryUp {
 
     /// Records an event at `now`, which may be past, and decides nothing (line 4). For a caller that reads several
     /// events at once; the next observation decides which requests are long.
-    pub fn book(&mut self, now: Nanos, seen: &Seen, out: &mut Actions) {
+    pub fn book(&mut self, now: Nanos, seen: &HurryEvent, out: &mut HurryActions) {
         match *seen {
-            Seen::Cores(cores) => self.use_cores(now, cores, out),
-            Seen::Joined { thread, allowed } => self.joined(now, thread, allowed, out),
-            Seen::Left { thread } => {
+            HurryEvent::Cores(cores) => self.use_cores(now, cores, out),
+            HurryEvent::Joined { thread, allowed } => self.joined(now, thread, allowed, out),
+            HurryEvent::Left { thread } => {
                 self.table.forget(thread);
                 self.seats.leave(thread);
             }
-            Seen::Began { thread, request, since } => self.began(now, thread, request, since),
-            Seen::Ended { request } => self.ended(now, request),
+            HurryEvent::Began { thread, request, since } => self.began(now, thread, request, since),
+            HurryEvent::Ended { request } => self.ended(now, request),
             // Lines 5 to 8.
-            Seen::Noted { request, .. } if self.table.contains(request) => self.ended(now, request),
-            Seen::Noted { thread, request, at } => self.began(now, thread, request, at),
-            Seen::Refused { thread, cpu } => self.refused(thread, cpu),
-            Seen::Reconsider => {
-                self.why = Reason::Spread;
+            HurryEvent::Noted { request, .. } if self.table.contains(request) => self.ended(now, request),
+            HurryEvent::Noted { thread, request, at } => self.began(now, thread, request, at),
+            HurryEvent::Refused { thread, cpu } => self.refused(thread, cpu),
+            HurryEvent::Reconsider => {
+                self.why = HurryReason::Spread;
                 self.settle(now);
                 self.look_at_crowd(now, out);
                 self.seats.reconsider(|action| out.push(action));
             }
-            Seen::Nothing => {}
+            HurryEvent::Nothing => {}
         }
     }
 
     /// Adds a thread. Work of a former thread with this number is over; the new one may be at work already.
-    fn joined(&mut self, now: Nanos, thread: Thread, allowed: CpuMask, out: &mut Actions) {
-        self.why = Reason::Spread;
+    fn joined(&mut self, now: Nanos, thread: Thread, allowed: CpuMask, out: &mut HurryActions) {
+        self.why = HurryReason::Spread;
         if self.seats.of(thread).is_some() {
             self.table.forget(thread);
         }
@@ -168,7 +168,7 @@ impl HurryUp {
     }
 
     /// Binds threads, or lets the kernel place them, if the comparison of threads and cores has changed.
-    fn look_at_crowd(&mut self, now: Nanos, out: &mut Actions) {
+    fn look_at_crowd(&mut self, now: Nanos, out: &mut HurryActions) {
         if self.is_crowd != self.has_more_threads_than_cores() {
             self.use_cores(now, self.cores, out);
         }
@@ -186,9 +186,9 @@ impl HurryUp {
         self.moved -= u64::from(self.seats.refused(thread, cpu) || was_on_big);
     }
 
-    fn use_cores(&mut self, now: Nanos, cores: Cores, out: &mut Actions) {
+    fn use_cores(&mut self, now: Nanos, cores: BigLittleCores, out: &mut HurryActions) {
         self.settle(now);
-        self.why = Reason::Spread;
+        self.why = HurryReason::Spread;
         self.cores = cores;
         self.is_crowd = self.has_more_threads_than_cores();
         let usable: CpuMask = match self.config.mapping {
@@ -218,7 +218,7 @@ impl HurryUp {
             seat.idle_since = Some(now);
         }
         if self.learns() {
-            let served = Served { since: entry.since, work_ns: entry.work_ns };
+            let served = ServedRequest { since: entry.since, work_ns: entry.work_ns };
             let ahead = self.config.options.ahead && self.turns.next().is_some();
             self.learner.served(served, Layout { big: self.cores.big.len(), little: self.cores.little.len(), ahead });
         }
@@ -229,13 +229,13 @@ impl HurryUp {
         self.turns.next().filter(|_| self.config.options.ahead && !self.is_crowd && ahead::is_for(self.threshold_ns()))
     }
 
-    fn send_ahead(&mut self, out: &mut Actions) {
+    fn send_ahead(&mut self, out: &mut HurryActions) {
         let Some(turn) = self.turn_ahead() else { return };
         let free = self.cores.big.without(&self.working());
         let sent = turn.place(free, &mut self.seats, |action| out.push(action));
         self.sent_ahead += sent;
-        if sent > 0 && self.why == Reason::NoneLong {
-            self.why = Reason::Ahead;
+        if sent > 0 && self.why == HurryReason::NoneLong {
+            self.why = HurryReason::Ahead;
         }
     }
 
@@ -265,27 +265,27 @@ impl HurryUp {
     /// Returns whether it is time to look (lines 9 and 10).
     fn is_time(&mut self, now: Nanos) -> bool {
         let started = *self.started.get_or_insert(now);
-        match self.config.looks {
-            Looks::Events => true,
-            Looks::Sampling(every_ns) => now - started >= every_ns,
+        match self.config.scan_times {
+            ScanTimes::Events => true,
+            ScanTimes::Sampling(every_ns) => now - started >= every_ns,
         }
     }
 
     /// Runs lines 11 to 27.
-    fn round(&mut self, now: Nanos, out: &mut Actions) -> Outcome {
+    fn round(&mut self, now: Nanos, out: &mut HurryActions) -> Outcome {
         let outcome = if self.is_crowd { self.crowd_round(now, out) } else { self.exchange_round(now, out) };
         self.started = Some(now);
         self.moved += outcome.moved as u64;
         self.why = match outcome {
-            Outcome { left: 1.., .. } => Reason::NoBigCore,
-            Outcome { moved: 1.., .. } => Reason::Moved,
-            Outcome { .. } => Reason::NoneLong,
+            Outcome { left: 1.., .. } => HurryReason::NoBigCore,
+            Outcome { moved: 1.., .. } => HurryReason::Moved,
+            Outcome { .. } => HurryReason::NoneLong,
         };
         self.send_ahead(out);
         outcome
     }
 
-    fn exchange_round(&mut self, now: Nanos, out: &mut Actions) -> Outcome {
+    fn exchange_round(&mut self, now: Nanos, out: &mut HurryActions) -> Outcome {
         let long = ThreadsOnLittle::find(now, self.threshold_ns(), &self.table, &self.seats, &self.cores);
         if long.iter().next().is_some() && self.learns() {
             self.settle(now);
@@ -294,7 +294,7 @@ impl HurryUp {
         round.run(&long, &mut self.seats, |action| out.push(action))
     }
 
-    fn crowd_round(&mut self, now: Nanos, out: &mut Actions) -> Outcome {
+    fn crowd_round(&mut self, now: Nanos, out: &mut HurryActions) -> Outcome {
         if self.config.options.one_by_one {
             return Outcome::default();
         }
@@ -318,28 +318,28 @@ impl HurryUp {
     }
 
     fn next(&self, now: Nanos, outcome: Outcome) -> Option<Nanos> {
-        match self.config.looks {
+        match self.config.scan_times {
             _ if self.config.mapping != Mapping::HurryUp => None,
-            Looks::Events => self.next_event(now, outcome),
+            ScanTimes::Events => self.next_event(now, outcome),
             // Without requests it waits for the first one, as the paper's read of its pipe does.
-            Looks::Sampling(_) if self.under_way() == 0 => None,
-            Looks::Sampling(every_ns) => Some(self.started?.saturating_add(every_ns).max(now + 1)),
+            ScanTimes::Sampling(_) if self.under_way() == 0 => None,
+            ScanTimes::Sampling(every_ns) => Some(self.started?.saturating_add(every_ns).max(now + 1)),
         }
     }
 }
 
 impl Policy for HurryUp {
-    type Observation = Seen;
-    type Actions = Actions;
-    type Reason = Reason;
+    type Observation = HurryEvent;
+    type Actions = HurryActions;
+    type Reason = HurryReason;
 
-    fn observe(&mut self, now: Nanos, seen: &Seen, out: &mut Actions) {
+    fn observe(&mut self, now: Nanos, seen: &HurryEvent, out: &mut HurryActions) {
         self.book(now, seen, out);
         let moves = self.config.mapping == Mapping::HurryUp;
         let outcome = if moves && self.is_time(now) { self.round(now, out) } else { Outcome::default() };
         self.wakeup = self.next(now, outcome);
         if !moves {
-            self.why = Reason::Fixed;
+            self.why = HurryReason::Fixed;
         }
     }
 
@@ -347,7 +347,7 @@ impl Policy for HurryUp {
         self.wakeup
     }
 
-    fn why(&self) -> Reason {
+    fn why(&self) -> HurryReason {
         self.why
     }
 }

@@ -6,7 +6,7 @@
 //! Approach. A service has a pool of threads, each bound to one core and each at work on one request at a time. A
 //! request that has been on a little core for longer than a threshold changes places with the thread on a big core, the
 //! longest first. [`HurryUp`] is told which threads joined and left the pool and which requests began and ended
-//! ([`Seen`]). It answers with the core of each thread ([`Action`]). How that is carried out is not known here.
+//! ([`HurryEvent`]). It answers with the core of each thread ([`HurryAction`]). How that is carried out is not known here.
 //!
 //! The lines of Algorithm 1, and where they are:
 //!
@@ -20,7 +20,7 @@
 //!
 //! Beyond the paper, `ahead.rs` has threads begin on big cores if requests would move there at once, and `crowd.rs`
 //! binds no thread that shares its core with others. Cases that the paper leaves open, or to tuning, are in
-//! [`Options`], [`Looks`] and [`Threshold`].
+//! [`Options`], [`ScanTimes`] and [`Threshold`].
 
 mod action;
 mod ahead;
@@ -36,10 +36,10 @@ mod seen;
 mod swap;
 mod table;
 
-pub use action::{Action, Actions, Reason};
-pub use config::{Config, Learning, Looks, Mapping, Options, Threshold};
+pub use action::{HurryAction, HurryActions, HurryReason};
+pub use config::{Config, Learning, Mapping, Options, ScanTimes, Threshold};
 pub use lanes::sizes_of_lanes;
 pub use mapper::HurryUp;
 pub use seats::MAX_THREADS;
-pub use seen::{Cores, Request, Seen, Thread};
-pub use table::{Lost, MAX_REQUESTS};
+pub use seen::{BigLittleCores, HurryEvent, Request, Thread};
+pub use table::{LostRequests, MAX_REQUESTS};

@@ -6,7 +6,7 @@
 
 use super::ahead;
 use super::config::Learning;
-use super::learning::{SERVED_MAX, Served};
+use super::learning::{SERVED_MAX, ServedRequest};
 use crate::Nanos;
 
 /// The most cores that are rehearsed. On a larger machine requests come less often, in proportion.
@@ -29,9 +29,9 @@ pub(super) struct Layout {
 }
 
 /// One run through the last requests.
-pub(super) struct Rehearsal<'r> {
+pub(super) struct ThresholdReplay<'r> {
     /// Requests that are still to come, by their begin.
-    coming: &'r [Served],
+    coming: &'r [ServedRequest],
     how: Learning,
     threshold_ns: Nanos,
     /// Big cores come first.
@@ -47,9 +47,9 @@ pub(super) struct Rehearsal<'r> {
     done: usize,
 }
 
-impl<'r> Rehearsal<'r> {
+impl<'r> ThresholdReplay<'r> {
     /// Creates it before the first request.
-    pub(super) fn new(served: &'r [Served], how: Learning, Layout { big, little, ahead }: Layout) -> Self {
+    pub(super) fn new(served: &'r [ServedRequest], how: Learning, Layout { big, little, ahead }: Layout) -> Self {
         let (big, count) = match big + little {
             all if all > CORES_MAX => ((big * CORES_MAX / all).max(1), CORES_MAX),
             all => (big, all),
@@ -177,9 +177,11 @@ mod tests {
     const HOW: Learning = Learning { first_ns: 0, percentile_e2: 9999, little_speed_milli: 500, move_ns: 0 };
 
     fn longest(served: &[(Nanos, Nanos)], (big, little): (usize, usize), threshold_ns: Nanos) -> Nanos {
-        let mut all = [Served::default(); 8];
-        all.iter_mut().zip(served).for_each(|(to, (since, work_ns))| *to = Served { since: *since, work_ns: *work_ns });
-        Rehearsal::new(&all[..served.len()], HOW, Layout { big, little, ahead: false }).percentile(threshold_ns)
+        let mut all = [ServedRequest::default(); 8];
+        all.iter_mut()
+            .zip(served)
+            .for_each(|(to, (since, work_ns))| *to = ServedRequest { since: *since, work_ns: *work_ns });
+        ThresholdReplay::new(&all[..served.len()], HOW, Layout { big, little, ahead: false }).percentile(threshold_ns)
     }
 
     #[test]
@@ -207,10 +209,11 @@ mod tests {
     #[test]
     fn the_percentile_is_the_time_of_its_rank() {
         // One after the other on a big core: 10, 20, 30, 40.
-        let served = [(0, 30), (100, 10), (200, 40), (300, 20)].map(|(since, work_ns)| Served { since, work_ns });
+        let served =
+            [(0, 30), (100, 10), (200, 40), (300, 20)].map(|(since, work_ns)| ServedRequest { since, work_ns });
         let layout = || Layout { big: 1, little: 0, ahead: false };
         let percentile =
-            |percentile_e2| Rehearsal::new(&served, Learning { percentile_e2, ..HOW }, layout()).percentile(1000);
+            |percentile_e2| ThresholdReplay::new(&served, Learning { percentile_e2, ..HOW }, layout()).percentile(1000);
         assert_eq!([0, 2500, 5000, 7499, 7500, 10_000].map(percentile), [10, 20, 30, 30, 40, 40]);
     }
 }

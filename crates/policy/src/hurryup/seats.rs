@@ -3,7 +3,7 @@
 //! Threads are bound to cores, so the policy knows where each is without asking. At first a thread gets the core with
 //! the fewest threads (§III-C: round-robin, so that all cores have equally many).
 
-use super::action::Action;
+use super::action::HurryAction;
 use super::seen::Thread;
 use crate::Nanos;
 use crate::cpus::CpuMask;
@@ -13,7 +13,7 @@ pub const MAX_THREADS: usize = 256;
 
 /// A thread and its core.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seat {
+pub(super) struct PlacedThread {
     pub(super) thread: Thread,
     /// The CPUs that it had at first.
     allowed: CpuMask,
@@ -33,7 +33,7 @@ pub(super) struct Seat {
     pub(super) on_big: bool,
 }
 
-impl Seat {
+impl PlacedThread {
     /// Returns whether its request has just moved.
     pub(super) fn rests(&self, now: Nanos, rest_ns: Nanos) -> bool {
         self.rested_at(rest_ns).is_some_and(|at| now < at)
@@ -69,43 +69,43 @@ impl Seat {
 
 /// The seats of all threads.
 #[derive(Clone, Debug)]
-pub(super) struct Seats {
-    list: [Seat; MAX_THREADS],
+pub(super) struct ThreadPlacement {
+    list: [PlacedThread; MAX_THREADS],
     len: usize,
     /// Cores on which threads may be.
     usable: CpuMask,
 }
 
-impl Seats {
+impl ThreadPlacement {
     pub(super) fn new() -> Self {
-        Self { list: [Seat::default(); MAX_THREADS], len: 0, usable: CpuMask::EMPTY }
+        Self { list: [PlacedThread::default(); MAX_THREADS], len: 0, usable: CpuMask::EMPTY }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Seat> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &PlacedThread> {
         self.list[..self.len].iter()
     }
 
-    pub(super) fn of(&self, thread: Thread) -> Option<&Seat> {
+    pub(super) fn of(&self, thread: Thread) -> Option<&PlacedThread> {
         self.iter().find(|seat| seat.thread == thread)
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Seat> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut PlacedThread> {
         self.list[..self.len].iter_mut()
     }
 
-    pub(super) fn of_mut(&mut self, thread: Thread) -> Option<&mut Seat> {
+    pub(super) fn of_mut(&mut self, thread: Thread) -> Option<&mut PlacedThread> {
         self.iter_mut().find(|seat| seat.thread == thread)
     }
 
     /// Returns the threads of a core.
-    pub(super) fn on(&self, cpu: usize) -> impl Iterator<Item = &Seat> {
+    pub(super) fn on(&self, cpu: usize) -> impl Iterator<Item = &PlacedThread> {
         self.iter().filter(move |seat| seat.cpu == Some(cpu))
     }
 
     /// Adds a thread of the pool. Beyond [`MAX_THREADS`] threads it stays where it is.
-    pub(super) fn join(&mut self, thread: Thread, allowed: CpuMask) -> Option<Action> {
+    pub(super) fn join(&mut self, thread: Thread, allowed: CpuMask) -> Option<HurryAction> {
         self.leave(thread);
-        *self.list.get_mut(self.len)? = Seat { thread, allowed, ..Seat::default() };
+        *self.list.get_mut(self.len)? = PlacedThread { thread, allowed, ..PlacedThread::default() };
         self.len += 1;
         self.settle(self.len - 1)
     }
@@ -125,18 +125,18 @@ impl Seats {
 
     /// Sets the cores on which threads may be. Those of other cores go to one of these. New cores are tried again, for
     /// all threads to which they were refused.
-    pub(super) fn use_only(&mut self, usable: CpuMask, tell: impl FnMut(Action)) {
+    pub(super) fn use_only(&mut self, usable: CpuMask, tell: impl FnMut(HurryAction)) {
         let new = usable.without(&self.usable);
         self.usable = usable;
         self.forgive(|refused| refused.without(&new), tell);
     }
 
     /// Tries all cores again, for all threads to which they were refused.
-    pub(super) fn reconsider(&mut self, tell: impl FnMut(Action)) {
+    pub(super) fn reconsider(&mut self, tell: impl FnMut(HurryAction)) {
         self.forgive(|_| CpuMask::EMPTY, tell);
     }
 
-    fn forgive(&mut self, still: impl Fn(&CpuMask) -> CpuMask, mut tell: impl FnMut(Action)) {
+    fn forgive(&mut self, still: impl Fn(&CpuMask) -> CpuMask, mut tell: impl FnMut(HurryAction)) {
         let usable = self.usable;
         self.iter_mut().for_each(|seat| seat.refused = still(&seat.refused));
         for at in 0..self.len {
@@ -147,14 +147,14 @@ impl Seats {
     }
 
     /// Gives a thread without a usable core the one with the fewest threads.
-    fn settle(&mut self, at: usize) -> Option<Action> {
+    fn settle(&mut self, at: usize) -> Option<HurryAction> {
         let seat = self.list[at];
         let open = seat.allowed.without(&seat.refused).and(&self.usable);
         let cpu = open.iter().min_by_key(|cpu| self.on(*cpu).count());
         self.list[at].go(cpu);
         match cpu {
-            Some(cpu) => Some(Action::Map { thread: seat.thread, cpu }),
-            None => (seat.cpu.is_some() || seat.on_big).then_some(Action::Restore { thread: seat.thread }),
+            Some(cpu) => Some(HurryAction::Map { thread: seat.thread, cpu }),
+            None => (seat.cpu.is_some() || seat.on_big).then_some(HurryAction::Restore { thread: seat.thread }),
         }
     }
 
@@ -165,7 +165,7 @@ impl Seats {
         big: usize,
         leaver: Option<Thread>,
         request_moves: Option<Nanos>,
-    ) -> Action {
+    ) -> HurryAction {
         let action = self.map(thread, big, request_moves);
         if let Some(seat) = self.of_mut(thread) {
             seat.came = Some(leaver);
@@ -174,12 +174,12 @@ impl Seats {
     }
 
     /// Moves a thread to a core, with its request if it has one.
-    pub(super) fn map(&mut self, thread: Thread, cpu: usize, request_moves: Option<Nanos>) -> Action {
+    pub(super) fn map(&mut self, thread: Thread, cpu: usize, request_moves: Option<Nanos>) -> HurryAction {
         if let Some(seat) = self.of_mut(thread) {
             seat.go(Some(cpu));
             seat.moved = request_moves;
         }
-        Action::Map { thread, cpu }
+        HurryAction::Map { thread, cpu }
     }
 
     /// Handles a thread that could not be sent to a core: it is where it was, and is not sent there again. The thread
@@ -209,8 +209,8 @@ mod tests {
         cpus.iter().copied().collect()
     }
 
-    fn seats() -> Seats {
-        let mut seats = Seats::new();
+    fn seats() -> ThreadPlacement {
+        let mut seats = ThreadPlacement::new();
         seats.use_only(mask(&[0, 1, 2]), |_| unreachable!("nobody is there"));
         for thread in 0..4 {
             seats.join(thread, mask(&[0, 1, 2, 3]));
@@ -222,7 +222,11 @@ mod tests {
     fn threads_are_spread_evenly() {
         assert!(seats().iter().map(|seat| seat.cpu).eq([Some(0), Some(1), Some(2), Some(0)]));
         let mut seats = seats();
-        assert_eq!(seats.join(9, mask(&[0])), Some(Action::Map { thread: 9, cpu: 0 }), "it may not use another one");
+        assert_eq!(
+            seats.join(9, mask(&[0])),
+            Some(HurryAction::Map { thread: 9, cpu: 0 }),
+            "it may not use another one"
+        );
     }
 
     #[test]
@@ -232,11 +236,15 @@ mod tests {
         seats.use_only(mask(&[1, 2]), |action| told.push(action));
         assert_eq!(
             told,
-            [Action::Map { thread: 0, cpu: 1 }, Action::Map { thread: 3, cpu: 2 }, Action::Restore { thread: 9 }]
+            [
+                HurryAction::Map { thread: 0, cpu: 1 },
+                HurryAction::Map { thread: 3, cpu: 2 },
+                HurryAction::Restore { thread: 9 }
+            ]
         );
         told.clear();
         seats.use_only(mask(&[0, 1, 2]), |action| told.push(action));
-        assert_eq!(told, [Action::Map { thread: 9, cpu: 0 }]);
+        assert_eq!(told, [HurryAction::Map { thread: 9, cpu: 0 }]);
     }
 
     #[test]
@@ -258,7 +266,7 @@ mod tests {
         seats.refused(9, 2);
         assert_eq!(seats.of(9).map(|seat| seat.cpu), Some(None));
         seats.reconsider(|action| told.push(action));
-        assert_eq!(told, [Action::Map { thread: 9, cpu: 2 }]);
+        assert_eq!(told, [HurryAction::Map { thread: 9, cpu: 2 }]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub type Request = u64;
 
 /// The cores of a machine that are online.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cores {
+pub struct BigLittleCores {
     /// Big cores.
     pub big: CpuMask,
     /// Little cores.
@@ -20,9 +20,9 @@ pub struct Cores {
 
 /// An event.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Seen {
+pub enum HurryEvent {
     /// These cores are online from now on.
-    Cores(Cores),
+    Cores(BigLittleCores),
     /// A thread is in the pool from now on.
     Joined {
         /// The thread.
@@ -59,7 +59,7 @@ pub enum Seen {
         at: Nanos,
     },
     /// A thread could not be sent to this core, and is where it was before; so is the thread that was to leave the core
-    /// for it. It is not sent there again before the core goes offline and comes back, or [`Seen::Reconsider`].
+    /// for it. It is not sent there again before the core goes offline and comes back, or [`HurryEvent::Reconsider`].
     Refused {
         /// The thread.
         thread: Thread,

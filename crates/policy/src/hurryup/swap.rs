@@ -6,11 +6,11 @@
 
 use core::cmp::Reverse;
 
-use super::action::Action;
+use super::action::HurryAction;
 use super::config::Options;
-use super::long::{Long, ThreadsOnLittle};
-use super::seats::{Seat, Seats};
-use super::seen::{Cores, Thread};
+use super::long::{LongRequest, ThreadsOnLittle};
+use super::seats::{PlacedThread, ThreadPlacement};
+use super::seen::{BigLittleCores, Thread};
 use super::table::Table;
 use crate::Nanos;
 use crate::cpus::CpuMask;
@@ -19,7 +19,7 @@ use crate::cpus::CpuMask;
 pub(super) struct Round<'r> {
     pub(super) now: Nanos,
     pub(super) table: &'r Table,
-    pub(super) cores: &'r Cores,
+    pub(super) cores: &'r BigLittleCores,
     pub(super) options: Options,
 }
 
@@ -46,7 +46,12 @@ pub(super) struct Outcome {
 
 impl Round<'_> {
     /// Runs lines 18 to 26. Each big core is taken once at most.
-    pub(super) fn run(&self, long: &ThreadsOnLittle, seats: &mut Seats, mut tell: impl FnMut(Action)) -> Outcome {
+    pub(super) fn run(
+        &self,
+        long: &ThreadsOnLittle,
+        seats: &mut ThreadPlacement,
+        mut tell: impl FnMut(HurryAction),
+    ) -> Outcome {
         let (mut open, mut outcome) = (self.cores.big, Outcome::default());
         for long in long.iter() {
             let Some((big, leaver)) = self.choose(long, &open, seats) else {
@@ -69,7 +74,7 @@ impl Round<'_> {
     }
 
     /// Returns the big core for a long request, and the thread that leaves it (lines 21 and 22).
-    fn choose(&self, long: Long, open: &CpuMask, seats: &Seats) -> Option<(usize, Option<Leaver>)> {
+    fn choose(&self, long: LongRequest, open: &CpuMask, seats: &ThreadPlacement) -> Option<(usize, Option<Leaver>)> {
         let seat = seats.of(long.thread).filter(|seat| !seat.rests(self.now, self.options.rest_ns))?;
         let cores = open.iter().filter(|big| seat.may_be_on(*big));
         let possible = cores.filter_map(|big| {
@@ -81,22 +86,22 @@ impl Round<'_> {
 
     /// Returns the thread of a big core (`GetRunningThread`): of several requests there the one that began last;
     /// without any, the first thread.
-    fn leaver(&self, big: usize, seats: &Seats) -> Option<Leaver> {
+    fn leaver(&self, big: usize, seats: &ThreadPlacement) -> Option<Leaver> {
         let all = seats.on(big).map(|seat| Leaver { thread: seat.thread, since: self.since(seat) });
         all.min_by_key(|leaver| Reverse(leaver.since))
     }
 
-    fn since(&self, seat: &Seat) -> Option<Nanos> {
+    fn since(&self, seat: &PlacedThread) -> Option<Nanos> {
         self.table.iter().find(|entry| entry.thread == seat.thread).map(|entry| entry.since)
     }
 
     /// Returns whether the thread on a big core may be sent to the little one now.
-    fn may(&self, long: Long, leaver: Option<Leaver>, seats: &Seats) -> bool {
+    fn may(&self, long: LongRequest, leaver: Option<Leaver>, seats: &ThreadPlacement) -> bool {
         self.may_rested(long, leaver, seats) && self.leaver_rested(leaver, seats).is_none_or(|at| at <= self.now)
     }
 
     /// Returns the same for the time after its rest.
-    fn may_rested(&self, long: Long, leaver: Option<Leaver>, seats: &Seats) -> bool {
+    fn may_rested(&self, long: LongRequest, leaver: Option<Leaver>, seats: &ThreadPlacement) -> bool {
         let Some(leaver) = leaver else { return true };
         let Some(seat) = seats.of(leaver.thread) else { return true };
         let is_shorter = leaver.since.is_none_or(|since| since > long.since);
@@ -104,13 +109,13 @@ impl Round<'_> {
     }
 
     /// Returns when the request of the thread on a big core has rested; a thread between requests needs no rest.
-    fn leaver_rested(&self, leaver: Option<Leaver>, seats: &Seats) -> Option<Nanos> {
+    fn leaver_rested(&self, leaver: Option<Leaver>, seats: &ThreadPlacement) -> Option<Nanos> {
         let leaver = leaver.filter(|leaver| leaver.since.is_some())?;
         seats.of(leaver.thread)?.rested_at(self.options.rest_ns)
     }
 
     /// Returns when a long request that stays may move, if it only waits for a rest: its own, or that of another one.
-    fn rested(&self, long: Long, seats: &Seats) -> Option<Nanos> {
+    fn rested(&self, long: LongRequest, seats: &ThreadPlacement) -> Option<Nanos> {
         let seat = seats.of(long.thread)?;
         let cores = self.cores.big.iter().filter(|big| seat.may_be_on(*big)).map(|big| self.leaver(big, seats));
         let possible = cores.filter(|leaver| self.may_rested(long, *leaver, seats));
@@ -119,7 +124,7 @@ impl Round<'_> {
         others.min().map(|other| other.max(own)).filter(|at| *at > self.now)
     }
 
-    fn rank(&self, big: usize, leaver: Option<Leaver>, seats: &Seats) -> Rank {
+    fn rank(&self, big: usize, leaver: Option<Leaver>, seats: &ThreadPlacement) -> Rank {
         let working = seats.on(big).filter(|seat| self.since(seat).is_some()).count();
         let kind = match leaver {
             None if self.options.empty_first => 0,

@@ -27,7 +27,7 @@ pub(super) struct Entry {
 
 /// Requests that left the table without an end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lost {
+pub struct LostRequests {
     /// Dropped since the table was full.
     pub dropped: u64,
     /// Replaced since their thread began another request, or ended.
@@ -39,15 +39,15 @@ pub struct Lost {
 pub(super) struct Table {
     entries: [Entry; MAX_REQUESTS],
     len: usize,
-    lost: Lost,
+    lost: LostRequests,
 }
 
 impl Table {
     pub(super) fn new() -> Self {
-        Self { entries: [Entry::default(); MAX_REQUESTS], len: 0, lost: Lost::default() }
+        Self { entries: [Entry::default(); MAX_REQUESTS], len: 0, lost: LostRequests::default() }
     }
 
-    pub(super) fn lost(&self) -> Lost {
+    pub(super) fn lost(&self) -> LostRequests {
         self.lost
     }
 
@@ -116,7 +116,7 @@ mod tests {
         for number in 0..=MAX_REQUESTS as u32 {
             table.begin(1000, number, u64::from(number), 1000 - u64::from(number == 7));
         }
-        assert_eq!(table.lost(), Lost { dropped: 1, unended: 0 });
+        assert_eq!(table.lost(), LostRequests { dropped: 1, unended: 0 });
         assert!(!table.contains(7) && table.contains(0) && table.iter().count() == MAX_REQUESTS);
     }
 

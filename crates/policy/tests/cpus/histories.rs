@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use sidelane_policy::Nanos;
-use sidelane_policy::cpus::{ContainerSeen, Cores, CpuMask, Observation, ServiceSeen};
+use sidelane_policy::cpus::{ContainerObservation, CoreTopology, CpuMask, MachineObservation, ServiceObservation};
 
 use crate::scene::{MS, Scene};
 
@@ -25,8 +25,8 @@ impl Machine {
         self.threads.iter().sum()
     }
 
-    pub fn cores(&self) -> Cores {
-        Cores::of(self.siblings())
+    pub fn cores(&self) -> CoreTopology {
+        CoreTopology::of(self.siblings())
     }
 
     /// The CPUs of each core.
@@ -45,9 +45,9 @@ impl Machine {
 /// An event, or a look.
 #[derive(Clone, Debug)]
 enum Event {
-    Service(usize, ServiceSeen),
+    Service(usize, ServiceObservation),
     ServiceEnds(usize),
-    Container(usize, ContainerSeen),
+    Container(usize, ContainerObservation),
     ContainerEnds(usize),
     Online(usize, bool),
     Busy(usize, f64, f64),
@@ -106,7 +106,7 @@ impl History {
 }
 
 /// Applies an event. `ended` are the slots that must stay empty until the next look.
-fn happen(event: Event, seen: &mut Observation, ended: &mut (CpuMask, CpuMask)) {
+fn happen(event: Event, seen: &mut MachineObservation, ended: &mut (CpuMask, CpuMask)) {
     match event {
         Event::Service(place, service) if !ended.0.contains(place) => seen.services[place] = Some(service),
         Event::Container(place, container) if !ended.1.contains(place) => seen.containers[place] = Some(container),
@@ -143,12 +143,12 @@ fn event(word: u64, cpus: usize) -> Event {
         9..=12 => Event::Service(next(SERVICES) as usize, {
             let (allowed, ran_on) = (set(&mut next), set(&mut next));
             let may_be_placed = next(2) == 1;
-            ServiceSeen { allowed: bits(allowed, cpus), ran_on: bits(ran_on & allowed, cpus), may_be_placed }
+            ServiceObservation { allowed: bits(allowed, cpus), ran_on: bits(ran_on & allowed, cpus), may_be_placed }
         }),
         13 => Event::ServiceEnds(next(SERVICES) as usize),
         14..=18 => Event::Container(next(CONTAINERS) as usize, {
             let (allowed, wanted, priority) = (set(&mut next), next(8) as u32, next(3) as i32);
-            ContainerSeen { allowed: bits(allowed, cpus), as_found: true, can_pause: true, wanted, priority }
+            ContainerObservation { allowed: bits(allowed, cpus), as_found: true, can_pause: true, wanted, priority }
         }),
         19 => Event::ContainerEnds(next(CONTAINERS) as usize),
         20 => Event::Online(cpu, next(2) == 1),

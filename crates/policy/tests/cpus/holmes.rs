@@ -1,7 +1,7 @@
 //! Holmes, worked by hand from Algorithms 1 to 3 on four cores of two CPUs. CPU 0 is reserved, 4 is its sibling.
 
 use sidelane_policy::Policy;
-use sidelane_policy::cpus::{Action, Cores, Reason};
+use sidelane_policy::cpus::{CoreTopology, CpuAction, CpuReason};
 use sidelane_policy::holmes::{Holmes, HolmesConfig};
 
 use crate::scene::{MS, Scene, Told, confine, four_cores, mask, pause, place};
@@ -39,12 +39,12 @@ fn service_gets_reserved_cpus_and_container_the_others() {
     let (mut holmes, mut scene) = (holmes(), Scene::of(8));
     scene.service(0, &[5]);
     assert_eq!(scene.look(&mut holmes, 0), [place(0, &[0])]);
-    assert_eq!(holmes.why(), Reason::Launched);
+    assert_eq!(holmes.why(), CpuReason::Launched);
     scene.service(0, &[0]);
     scene.container(0, 2);
     assert_eq!(scene.look(&mut holmes, 200 * MS), [confine(0, &[1, 2])]);
     assert_eq!(scene.look(&mut holmes, MS), []);
-    assert_eq!(holmes.why(), Reason::Steady);
+    assert_eq!(holmes.why(), CpuReason::Steady);
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn batch_leaves_disturbed_sibling_for_another_free_cpu() {
     assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[4, 7])]);
     scene.interference(0, 40.0);
     assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[1, 7])]);
-    assert_eq!(holmes.why(), Reason::Interference);
+    assert_eq!(holmes.why(), CpuReason::Interference);
     assert_eq!(
         (holmes.reserved(), holmes.taken(), holmes.batch()),
         (mask(&[0]), mask(&[4]), mask(&[1, 2, 3, 5, 6, 7]))
@@ -152,7 +152,7 @@ fn batch_is_back_on_the_sibling_when_it_was_calm_for_s() {
     assert_eq!(scene.look(&mut holmes, 99 * MS), []);
     assert_eq!(holmes.next_wakeup(), Some(scene.now + MS));
     assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[4])]);
-    assert_eq!(holmes.why(), Reason::Calm);
+    assert_eq!(holmes.why(), CpuReason::Calm);
 }
 
 /// Line 13: one at a time; priority first, then fewest CPUs.
@@ -183,7 +183,7 @@ fn a_busy_reserve_gets_a_cpu_that_is_no_sibling_of_a_service() {
     scene.seen.cpus[0].busy = 0.81;
     assert_eq!(scene.look(&mut holmes, 9 * MS), [], "the window is not over");
     assert_eq!(scene.look(&mut holmes, MS), [place(0, &[0, 3])], "batch is not on that core");
-    assert_eq!(holmes.why(), Reason::ReservedBusy);
+    assert_eq!(holmes.why(), CpuReason::ReservedBusy);
     assert_eq!((holmes.reserved(), holmes.taken()), (mask(&[0, 3]), mask(&[7])));
     scene.seen.cpus[3].busy = 0.79;
     assert_eq!(scene.look(&mut holmes, 10 * MS), [], "80 % of two CPUs is not exceeded");
@@ -225,7 +225,7 @@ fn a_reserve_that_is_idle_for_long_gives_its_cpu_back() {
         waited += 10;
     }
     assert_eq!(waited, 1010, "ten calm times after the first window in which one would have done");
-    assert_eq!(holmes.why(), Reason::ReservedIdle);
+    assert_eq!(holmes.why(), CpuReason::ReservedIdle);
 }
 
 // Algorithm 3.
@@ -238,7 +238,7 @@ fn when_the_service_ends_its_siblings_are_free() {
     assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[1])]);
     scene.seen.services[0] = None;
     assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[4])]);
-    assert_eq!(holmes.why(), Reason::Exited);
+    assert_eq!(holmes.why(), CpuReason::Exited);
 }
 
 /// §4.3, "traffic of the latency-critical service is over": not later than S, though batch was the cause before.
@@ -292,13 +292,13 @@ fn container_on_sibling_moves_to_cpus_of_an_ended_one() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
     scene.seen.containers[0] = None;
     assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[1])]);
-    assert_eq!(holmes.why(), Reason::Exited);
+    assert_eq!(holmes.why(), CpuReason::Exited);
 }
 
 /// All of this on the machine of `tests/smt/agent.sh`, where the agent decides the same with real groups.
 #[test]
 fn on_two_cores_batch_leaves_the_sibling_and_comes_back() {
-    let cores = Cores::of([mask(&[0, 1]), mask(&[2, 3])]);
+    let cores = CoreTopology::of([mask(&[0, 1]), mask(&[2, 3])]);
     let (mut holmes, mut scene) = (Holmes::new(config(), cores), Scene::of(4));
     scene.service(0, &[0]);
     (0..2).for_each(|container| scene.container(container, 4));
@@ -331,7 +331,7 @@ fn batch_that_always_disturbs_returns_after_doubling_waits() {
 
 #[test]
 fn without_smt_there_are_no_siblings_to_be_taken() {
-    let (mut holmes, mut scene) = (Holmes::new(config(), Cores::default()), Scene::of(4));
+    let (mut holmes, mut scene) = (Holmes::new(config(), CoreTopology::default()), Scene::of(4));
     scene.service(0, &[0]);
     scene.container(0, 4);
     assert_eq!(scene.look(&mut holmes, 0), [confine(0, &[1, 2, 3]), place(0, &[0])]);
@@ -341,7 +341,7 @@ fn without_smt_there_are_no_siblings_to_be_taken() {
 
 #[test]
 fn all_threads_of_a_core_of_four_leave() {
-    let cores = Cores::of([mask(&[0, 1, 2, 3]), mask(&[4, 5, 6, 7])]);
+    let cores = CoreTopology::of([mask(&[0, 1, 2, 3]), mask(&[4, 5, 6, 7])]);
     let (mut holmes, mut scene) = (Holmes::new(config(), cores), Scene::of(8));
     scene.service(0, &[0]);
     scene.container(0, 8);
@@ -354,7 +354,7 @@ fn all_threads_of_a_core_of_four_leave() {
 #[test]
 fn batch_without_a_cpu_is_paused_unless_there_is_a_floor() {
     for (floor, actions) in [(0, vec![pause(0)]), (1, vec![])] {
-        let cores = Cores::of([mask(&[0, 1])]);
+        let cores = CoreTopology::of([mask(&[0, 1])]);
         let (mut holmes, mut scene) = (Holmes::new(HolmesConfig { floor, ..config() }, cores), Scene::of(2));
         scene.service(0, &[0]);
         scene.container(0, 1);
@@ -362,7 +362,7 @@ fn batch_without_a_cpu_is_paused_unless_there_is_a_floor() {
         scene.interference(0, 100.0);
         assert_eq!(scene.look(&mut holmes, MS), actions);
         scene.seen.cpus[0].interference = None;
-        let back: Vec<Action> = (0..100).flat_map(|_| scene.look(&mut holmes, MS)).collect();
+        let back: Vec<CpuAction> = (0..100).flat_map(|_| scene.look(&mut holmes, MS)).collect();
         assert_eq!(back, if floor == 0 { vec![confine(0, &[1])] } else { vec![] });
     }
 }
@@ -374,7 +374,7 @@ fn a_container_moves_from_a_cpu_that_goes_offline() {
     assert_eq!(scene.look(&mut holmes, 0), [confine(0, &[1])]);
     scene.seen.cpus[1].online = false;
     assert_eq!(scene.look(&mut holmes, MS), [confine(0, &[2])]);
-    assert_eq!(holmes.why(), Reason::CpusChanged);
+    assert_eq!(holmes.why(), CpuReason::CpusChanged);
 }
 
 /// With 1 to 7 for batch: a container that asks for more than there is has all, one of a lower priority the rest.

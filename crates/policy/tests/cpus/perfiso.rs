@@ -1,7 +1,7 @@
 //! PerfIso, worked by hand: eight CPUs, B = 2, judged every ms.
 
 use sidelane_policy::Policy;
-use sidelane_policy::cpus::{Action, Reason};
+use sidelane_policy::cpus::{CpuAction, CpuReason};
 use sidelane_policy::perfiso::{PerfIso, PerfIsoConfig};
 
 use crate::scene::{MS, Scene, confine, mask, pause};
@@ -30,7 +30,7 @@ fn batch_has_all_but_the_buffer_while_services_are_idle() {
     let (mut perfiso, mut scene) = started();
     busy(&mut scene, &perfiso, 0.0);
     assert_eq!(scene.look(&mut perfiso, MS), []);
-    assert_eq!((perfiso.why(), perfiso.next_wakeup()), (Reason::Steady, Some(2 * MS)), "after the next window");
+    assert_eq!((perfiso.why(), perfiso.next_wakeup()), (CpuReason::Steady, Some(2 * MS)), "after the next window");
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn all_cpus_that_the_buffer_lacks_are_taken_at_once() {
     let (mut perfiso, mut scene) = started();
     busy(&mut scene, &perfiso, 1.6);
     assert_eq!(scene.look(&mut perfiso, MS), [confine(0, &[4, 5, 6, 7])]);
-    assert_eq!(perfiso.why(), Reason::TooFewIdle);
+    assert_eq!(perfiso.why(), CpuReason::TooFewIdle);
     busy(&mut scene, &perfiso, 1.6);
     assert_eq!(scene.look(&mut perfiso, MS), [], "2.4 CPUs are idle");
 }
@@ -51,7 +51,7 @@ fn cpus_that_the_buffer_does_not_need_come_back_one_by_one() {
     for cpus in [&[3, 4, 5, 6, 7][..], &[2, 3, 4, 5, 6, 7]] {
         busy(&mut scene, &perfiso, 0.0);
         assert_eq!(scene.look(&mut perfiso, MS), [confine(0, cpus)]);
-        assert_eq!(perfiso.why(), Reason::EnoughIdle);
+        assert_eq!(perfiso.why(), CpuReason::EnoughIdle);
     }
     busy(&mut scene, &perfiso, 0.0);
     assert_eq!(scene.look(&mut perfiso, MS), []);
@@ -86,7 +86,7 @@ fn cpus_that_go_offline_are_not_counted() {
     let (mut perfiso, mut scene) = started();
     scene.seen.cpus[7].online = false;
     assert_eq!(scene.look(&mut perfiso, 0), [confine(0, &[1, 2, 3, 4, 5, 6])]);
-    assert_eq!(perfiso.why(), Reason::CpusChanged);
+    assert_eq!(perfiso.why(), CpuReason::CpusChanged);
 }
 
 #[test]
@@ -129,6 +129,6 @@ fn unpausable_container_gets_the_highest_cpu() {
         told.extend(scene.look(&mut perfiso, MS));
     }
     assert!(told.contains(&pause(0)), "{told:?}");
-    let last = told.iter().rfind(|action| matches!(action, Action::Confine { container: 1, .. }));
+    let last = told.iter().rfind(|action| matches!(action, CpuAction::Confine { container: 1, .. }));
     assert_eq!(last, Some(&confine(1, &[7])), "{told:?}");
 }

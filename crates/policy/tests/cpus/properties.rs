@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use sidelane_policy::cpus::{Action, CpuMask, MAX_CONTAINERS, Observation};
+use sidelane_policy::cpus::{CpuAction, CpuMask, MAX_CONTAINERS, MachineObservation};
 use sidelane_policy::holmes::{Holmes, HolmesConfig};
 use sidelane_policy::perfiso::{PerfIso, PerfIsoConfig};
 use sidelane_policy::{Nanos, Policy};
@@ -30,23 +30,23 @@ fn perfiso(history: &History) -> PerfIso {
 }
 
 /// Checks which actions may be asked for, and their order.
-fn actions_are_sound(told: &Told, actions: &[Action], seen: &Observation) -> TestCaseResult {
+fn actions_are_sound(told: &Told, actions: &[CpuAction], seen: &MachineObservation) -> TestCaseResult {
     let online = seen.online();
     let mut stage = 0;
     for action in actions {
         let now = match *action {
-            Action::Confine { container, cpus } => {
+            CpuAction::Confine { container, cpus } => {
                 let of = seen.containers[container].expect("it is there");
                 prop_assert!(!cpus.is_empty() && cpus.is_subset(&of.allowed.and(&online)), "{action:?}");
                 prop_assert_ne!(told.containers[container], Some(cpus), "it has them already");
                 if told.containers[container].is_some_and(|before| before.is_subset(&cpus)) { 2 } else { 0 }
             }
-            Action::Pause { container } => {
+            CpuAction::Pause { container } => {
                 prop_assert!(seen.containers[container].is_some());
                 prop_assert_ne!(told.containers[container], Some(CpuMask::EMPTY), "it is paused already");
                 0
             }
-            Action::Place { service, cpus } => {
+            CpuAction::Place { service, cpus } => {
                 let of = seen.services[service].expect("it is there");
                 prop_assert!(of.may_be_placed && !cpus.is_empty() && cpus.is_subset(&of.allowed.and(&online)));
                 1
@@ -59,7 +59,7 @@ fn actions_are_sound(told: &Told, actions: &[Action], seen: &Observation) -> Tes
 }
 
 /// Checks that each container has an online CPU that its owner permits, or is paused.
-fn containers_have_a_cpu_or_are_paused(told: &Told, seen: &Observation) -> TestCaseResult {
+fn containers_have_a_cpu_or_are_paused(told: &Told, seen: &MachineObservation) -> TestCaseResult {
     for (told, of) in told.containers.iter().zip(&seen.containers) {
         prop_assert_eq!(told.is_some(), of.is_some(), "each was told something");
         if let (Some(cpus), Some(of)) = (told, of) {
@@ -69,7 +69,7 @@ fn containers_have_a_cpu_or_are_paused(told: &Told, seen: &Observation) -> TestC
     Ok(())
 }
 
-fn odd_containers_have_a_cpu(told: &Told, seen: &Observation) -> TestCaseResult {
+fn odd_containers_have_a_cpu(told: &Told, seen: &MachineObservation) -> TestCaseResult {
     for (told, of) in told.containers.iter().zip(&seen.containers).skip(1).step_by(2) {
         if let (Some(cpus), Some(of)) = (told, of) {
             prop_assert_eq!(cpus.is_empty(), of.allowed.and(&seen.online()).is_empty(), "{:?} of {:?}", cpus, of);
@@ -86,7 +86,7 @@ struct Onsets {
 }
 
 impl Onsets {
-    fn note(&mut self, siblings: &[CpuMask], seen: &Observation, before: &Observation, now: Nanos) {
+    fn note(&mut self, siblings: &[CpuMask], seen: &MachineObservation, before: &MachineObservation, now: Nanos) {
         self.at.resize(siblings.len(), None);
         self.now.resize(siblings.len(), false);
         let ended = seen.services.iter().zip(&before.services).any(|(now, before)| now.is_none() && before.is_some());
@@ -168,7 +168,7 @@ proptest! {
         history.floor = 0;
         let siblings = history.machine.siblings();
         let (mut holmes, mut told, mut result) = (holmes(&history), Told::default(), Ok(()));
-        let (mut onsets, mut before) = (Onsets::default(), Box::<Observation>::default());
+        let (mut onsets, mut before) = (Onsets::default(), Box::<MachineObservation>::default());
         history.play(|scene, later_ns| {
             told.forget(&scene.seen);
             let had = told.clone();
@@ -241,7 +241,7 @@ proptest! {
     }
 }
 
-fn roles_are_apart(holmes: &Holmes, told: &Told, seen: &Observation, history: &History) -> TestCaseResult {
+fn roles_are_apart(holmes: &Holmes, told: &Told, seen: &MachineObservation, history: &History) -> TestCaseResult {
     let (reserved, taken, batch) = (holmes.reserved(), holmes.taken(), holmes.batch());
     let online = seen.online();
     prop_assert!(history.reserved().is_subset(&reserved));

@@ -1,7 +1,8 @@
 //! Observations of a small machine, written briefly.
 
 use sidelane_policy::cpus::{
-    Action, Actions, ContainerSeen, Cores, CpuMask, CpuSeen, MAX_CONTAINERS, Observation, ServiceSeen,
+    ContainerObservation, CoreTopology, CpuAction, CpuActions, CpuMask, CpuObservation, MAX_CONTAINERS,
+    MachineObservation, ServiceObservation,
 };
 use sidelane_policy::{Nanos, Policy};
 
@@ -12,34 +13,34 @@ pub fn mask(cpus: &[usize]) -> CpuMask {
 }
 
 /// Four cores of two CPUs, as Linux numbers them: 0 and 4 are siblings, 1 and 5, and so on.
-pub fn four_cores() -> Cores {
-    Cores::of((0..4).map(|core| mask(&[core, core + 4])))
+pub fn four_cores() -> CoreTopology {
+    CoreTopology::of((0..4).map(|core| mask(&[core, core + 4])))
 }
 
 /// Observations of one machine, one after another.
 pub struct Scene {
     pub now: Nanos,
-    pub seen: Box<Observation>,
+    pub seen: Box<MachineObservation>,
 }
 
 impl Scene {
     /// Creates a machine with `cpus` CPUs, all idle.
     pub fn of(cpus: usize) -> Self {
-        let mut seen = Box::<Observation>::default();
-        seen.cpus[..cpus].fill(CpuSeen { online: true, ..CpuSeen::default() });
+        let mut seen = Box::<MachineObservation>::default();
+        seen.cpus[..cpus].fill(CpuObservation { online: true, ..CpuObservation::default() });
         Self { now: 0, seen }
     }
 
     /// Adds a service to this slot that runs on these CPUs, may run on all, and may be placed.
     pub fn service(&mut self, place: usize, ran_on: &[usize]) {
         let allowed = self.seen.online();
-        self.seen.services[place] = Some(ServiceSeen { allowed, ran_on: mask(ran_on), may_be_placed: true });
+        self.seen.services[place] = Some(ServiceObservation { allowed, ran_on: mask(ran_on), may_be_placed: true });
     }
 
     /// Adds a container to this slot that asks for `wanted` CPUs and may use all.
     pub fn container(&mut self, place: usize, wanted: u32) {
         let allowed = self.seen.online();
-        let container = ContainerSeen { allowed, as_found: true, can_pause: true, wanted, priority: 0 };
+        let container = ContainerObservation { allowed, as_found: true, can_pause: true, wanted, priority: 0 };
         self.seen.containers[place] = Some(container);
     }
 
@@ -56,11 +57,11 @@ impl Scene {
     /// Returns the actions of the policy after `later_ns`.
     pub fn look(
         &mut self,
-        policy: &mut impl Policy<Observation = Observation, Actions = Actions>,
+        policy: &mut impl Policy<Observation = MachineObservation, Actions = CpuActions>,
         later_ns: Nanos,
-    ) -> Vec<Action> {
+    ) -> Vec<CpuAction> {
         self.now += later_ns;
-        let mut out = Actions::default();
+        let mut out = CpuActions::default();
         policy.observe(self.now, &self.seen, &mut out);
         out.iter().collect()
     }
@@ -80,18 +81,18 @@ impl Default for Told {
 }
 
 impl Told {
-    pub fn carry_out(&mut self, actions: &[Action]) {
+    pub fn carry_out(&mut self, actions: &[CpuAction]) {
         for action in actions {
             match *action {
-                Action::Confine { container, cpus } => self.containers[container] = Some(cpus),
-                Action::Pause { container } => self.containers[container] = Some(CpuMask::EMPTY),
-                Action::Place { .. } => {}
+                CpuAction::Confine { container, cpus } => self.containers[container] = Some(cpus),
+                CpuAction::Pause { container } => self.containers[container] = Some(CpuMask::EMPTY),
+                CpuAction::Place { .. } => {}
             }
         }
     }
 
     /// Forgets containers that have ended.
-    pub fn forget(&mut self, seen: &Observation) {
+    pub fn forget(&mut self, seen: &MachineObservation) {
         self.containers
             .iter_mut()
             .zip(&seen.containers)
@@ -105,14 +106,14 @@ impl Told {
     }
 }
 
-pub fn confine(container: usize, cpus: &[usize]) -> Action {
-    Action::Confine { container, cpus: mask(cpus) }
+pub fn confine(container: usize, cpus: &[usize]) -> CpuAction {
+    CpuAction::Confine { container, cpus: mask(cpus) }
 }
 
-pub fn pause(container: usize) -> Action {
-    Action::Pause { container }
+pub fn pause(container: usize) -> CpuAction {
+    CpuAction::Pause { container }
 }
 
-pub fn place(service: usize, cpus: &[usize]) -> Action {
-    Action::Place { service, cpus: mask(cpus) }
+pub fn place(service: usize, cpus: &[usize]) -> CpuAction {
+    CpuAction::Place { service, cpus: mask(cpus) }
 }

@@ -1,7 +1,7 @@
 //! Unmanaged batch, worked by hand: eight CPUs, from some of which containers are sent away.
 
 use sidelane_policy::Policy;
-use sidelane_policy::cpus::Reason;
+use sidelane_policy::cpus::CpuReason;
 use sidelane_policy::unmanaged::Unmanaged;
 
 use crate::scene::{MS, Scene, confine, mask, pause};
@@ -26,7 +26,7 @@ fn batch_is_left_alone_while_it_may_have_its_lanes() {
     scene.seen.cpus.iter_mut().for_each(|cpu| cpu.busy = 1.0);
     scene.interference(0, 100.0);
     assert_eq!(scene.look(&mut unmanaged, MS), []);
-    assert_eq!((unmanaged.why(), unmanaged.next_wakeup()), (Reason::Steady, None));
+    assert_eq!((unmanaged.why(), unmanaged.next_wakeup()), (CpuReason::Steady, None));
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn batch_has_its_other_cpus_or_is_paused_until_it_may_come_back() {
     allow(&mut scene, 0, &[1, 2, 3, 5, 6, 7], false);
     allow(&mut scene, 1, &[], false);
     assert_eq!(scene.look(&mut unmanaged, MS), [confine(0, &[1, 2, 3, 5, 6, 7]), pause(1)]);
-    assert_eq!(unmanaged.why(), Reason::Launched);
+    assert_eq!(unmanaged.why(), CpuReason::Launched);
     assert_eq!(scene.look(&mut unmanaged, MS), []);
     allow(&mut scene, 0, &[0, 1, 2, 3, 4, 5, 6, 7], true);
     allow(&mut scene, 1, &[4], true);
@@ -58,8 +58,8 @@ fn offline_cpus_matter_only_to_confined_containers() {
     assert_eq!(scene.look(&mut unmanaged, MS), []);
     allow(&mut scene, 0, &[0, 1, 2, 4, 5, 6], false);
     assert_eq!(scene.look(&mut unmanaged, MS), [confine(0, &[0, 1, 2, 5, 6])]);
-    assert_eq!(unmanaged.why(), Reason::Launched);
+    assert_eq!(unmanaged.why(), CpuReason::Launched);
     scene.seen.cpus[4].online = true;
     assert_eq!(scene.look(&mut unmanaged, MS), [confine(0, &[0, 1, 2, 4, 5, 6])]);
-    assert_eq!(unmanaged.why(), Reason::CpusChanged);
+    assert_eq!(unmanaged.why(), CpuReason::CpusChanged);
 }

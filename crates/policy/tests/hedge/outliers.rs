@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use sidelane_policy::Policy;
 use sidelane_policy::hedge::{
-    Action, Actions, Attempt, Fault, Hazard, Hazards, IN_A_ROW, Mode, Reason, Roles, RolesConfig, Seen, Server,
+    Attempt, Fault, Hazard, Hazards, HedgeAction, HedgeActions, HedgeEvent, HedgeReason, IN_A_ROW, Mode, Roles,
+    RolesConfig, Server,
 };
 
 use Server::{First, Second};
@@ -11,31 +12,31 @@ use Server::{First, Second};
 const SECOND: u64 = 1_000_000_000;
 const FAILING: Hazard = Hazard::Failing;
 
-fn tried(server: Server, sent_ns: u64, has_failed: bool) -> Seen {
-    Seen::Tried(server, Attempt { sent_ns, has_failed })
+fn tried(server: Server, sent_ns: u64, has_failed: bool) -> HedgeEvent {
+    HedgeEvent::Tried(server, Attempt { sent_ns, has_failed })
 }
 
 /// Tells it an event, and returns the actions.
-fn tell(roles: &mut Roles, now: u64, seen: Seen) -> Vec<Action> {
-    let mut out = Actions::default();
+fn tell(roles: &mut Roles, now: u64, seen: HedgeEvent) -> Vec<HedgeAction> {
+    let mut out = HedgeActions::default();
     roles.observe(now, &seen, &mut out);
     out.iter().collect()
 }
 
 /// Makes the server fail as many requests as an ejection takes; only the last one has an effect.
-fn fail(roles: &mut Roles, now: u64, server: Server) -> Vec<Action> {
+fn fail(roles: &mut Roles, now: u64, server: Server) -> Vec<HedgeAction> {
     for _ in 1..IN_A_ROW {
         assert_eq!(tell(roles, now, tried(server, now, true)), []);
     }
     tell(roles, now, tried(server, now, true))
 }
 
-fn swap(to: Server) -> Action {
-    Action::Swap { to, because: FAILING }
+fn swap(to: Server) -> HedgeAction {
+    HedgeAction::Swap { to, because: FAILING }
 }
 
-fn resend(from: Server) -> Action {
-    Action::Resend { from, because: FAILING }
+fn resend(from: Server) -> HedgeAction {
+    HedgeAction::Resend { from, because: FAILING }
 }
 
 #[test]
@@ -46,9 +47,9 @@ fn failing_server_is_ejected_warmed_up_and_returned() {
     assert_eq!((ejection.until_ns, ejection.fault), (31 * SECOND, Fault::InARow(5)));
     assert_eq!((roles.next_wakeup(), roles.may_help(First), roles.can_ask(First)), (Some(31 * SECOND), false, true));
     assert_eq!(tell(&mut roles, 2 * SECOND, tried(First, SECOND, true)), [], "it is out already");
-    assert_eq!(tell(&mut roles, 31 * SECOND, Seen::Nothing), [Action::WarmUp(First)]);
-    assert_eq!(tell(&mut roles, 32 * SECOND, Seen::Warmed(First)), [Action::Return { to: First }]);
-    assert_eq!((roles.active(), roles.why()), (First, Reason::Returned(FAILING)));
+    assert_eq!(tell(&mut roles, 31 * SECOND, HedgeEvent::Nothing), [HedgeAction::WarmUp(First)]);
+    assert_eq!(tell(&mut roles, 32 * SECOND, HedgeEvent::Warmed(First)), [HedgeAction::Return { to: First }]);
+    assert_eq!((roles.active(), roles.why()), (First, HedgeReason::Returned(FAILING)));
     // On trial one failure is enough, but not that of a request sent before.
     assert_eq!(tell(&mut roles, 33 * SECOND, tried(First, SECOND, true)), []);
     assert_eq!(tell(&mut roles, 33 * SECOND, tried(First, 32 * SECOND, true)), [swap(Second), resend(First)]);
@@ -60,9 +61,9 @@ fn failing_server_is_ejected_warmed_up_and_returned() {
 fn failed_warm_up_request_ejects_the_server_again() {
     let mut roles = Roles::new(RolesConfig::default());
     fail(&mut roles, 0, First);
-    assert_eq!(tell(&mut roles, 30 * SECOND, Seen::Nothing), [Action::WarmUp(First)]);
+    assert_eq!(tell(&mut roles, 30 * SECOND, HedgeEvent::Nothing), [HedgeAction::WarmUp(First)]);
     assert!(roles.is_warming_up(First));
-    assert_eq!(tell(&mut roles, 30 * SECOND + 1, Seen::StillCold(First)), [resend(First)]);
+    assert_eq!(tell(&mut roles, 30 * SECOND + 1, HedgeEvent::StillCold(First)), [resend(First)]);
     assert!(!roles.is_warming_up(First));
     assert_eq!(roles.ejection(First).unwrap().until_ns, 90 * SECOND + 1);
 }
@@ -75,10 +76,10 @@ fn the_last_good_server_stays() {
     assert_eq!((roles.ejection(Second), roles.active()), (None, Second));
     // A server that is away is no good server either; a failing one may still answer.
     assert_eq!(
-        tell(&mut roles, 2, Seen::Unreachable(Second)),
+        tell(&mut roles, 2, HedgeEvent::Unreachable(Second)),
         [
-            Action::Swap { to: First, because: Hazard::Unreachable },
-            Action::Resend { from: Second, because: Hazard::Unreachable }
+            HedgeAction::Swap { to: First, because: Hazard::Unreachable },
+            HedgeAction::Resend { from: Second, because: Hazard::Unreachable }
         ]
     );
     let mut alone = Roles::new(RolesConfig { has_backup: false, ..RolesConfig::default() });
@@ -91,11 +92,11 @@ fn the_last_good_server_stays() {
 fn restart_ends_an_ejection() {
     let mut roles = Roles::new(RolesConfig::default());
     fail(&mut roles, 0, First);
-    tell(&mut roles, SECOND, Seen::Watched(First, [Hazard::Restart].into_iter().collect()));
+    tell(&mut roles, SECOND, HedgeEvent::Watched(First, [Hazard::Restart].into_iter().collect()));
     assert!(roles.ejection(First).is_some(), "not before it is there again");
-    assert_eq!(tell(&mut roles, 2 * SECOND, Seen::Watched(First, Hazards::NONE)), [Action::WarmUp(First)]);
+    assert_eq!(tell(&mut roles, 2 * SECOND, HedgeEvent::Watched(First, Hazards::NONE)), [HedgeAction::WarmUp(First)]);
     assert_eq!(roles.ejection(First), None);
-    assert_eq!(tell(&mut roles, 3 * SECOND, Seen::StillCold(First)), [], "it loads what it needs");
+    assert_eq!(tell(&mut roles, 3 * SECOND, HedgeEvent::StillCold(First)), [], "it loads what it needs");
 }
 
 #[test]
@@ -103,8 +104,8 @@ fn a_server_that_comes_and_goes_fails_once_each_time() {
     let mut roles = Roles::new(RolesConfig::default());
     for turn in 0..u64::from(IN_A_ROW) {
         assert_eq!(roles.ejection(First), None);
-        (0..10).for_each(|_| drop(tell(&mut roles, turn, Seen::Unreachable(First))));
-        tell(&mut roles, turn, Seen::Reached(First));
+        (0..10).for_each(|_| drop(tell(&mut roles, turn, HedgeEvent::Unreachable(First))));
+        tell(&mut roles, turn, HedgeEvent::Reached(First));
     }
     assert!(roles.ejection(First).is_some());
 }
@@ -120,24 +121,24 @@ fn server() -> impl Strategy<Value = Server> {
 }
 
 /// Returns events, and how long before each a request was sent.
-fn seen() -> impl Strategy<Value = (Seen, u64)> {
+fn seen() -> impl Strategy<Value = (HedgeEvent, u64)> {
     let ago = prop_oneof![Just(0_u64), 0..60 * SECOND];
     prop_oneof![
         8 => (server(), any::<bool>(), ago.clone()).prop_map(|(server, failed, ago)| (tried(server, 0, failed), ago)),
         8 => (server(), ago).prop_map(|(server, ago)| (tried(server, 0, true), ago)),
         1 => (server(), prop_oneof![Just(0_u32), 0_u32..128])
-            .prop_map(|(server, bits)| (Seen::Watched(server, Hazards::from_bits(bits)), 0)),
-        1 => server().prop_map(|server| (Seen::Unreachable(server), 0)),
-        1 => server().prop_map(|server| (Seen::Reached(server), 0)),
-        1 => server().prop_map(|server| (Seen::Warmed(server), 0)),
-        1 => server().prop_map(|server| (Seen::StillCold(server), 0)),
-        1 => Just((Seen::Nothing, 0)),
+            .prop_map(|(server, bits)| (HedgeEvent::Watched(server, Hazards::from_bits(bits)), 0)),
+        1 => server().prop_map(|server| (HedgeEvent::Unreachable(server), 0)),
+        1 => server().prop_map(|server| (HedgeEvent::Reached(server), 0)),
+        1 => server().prop_map(|server| (HedgeEvent::Warmed(server), 0)),
+        1 => server().prop_map(|server| (HedgeEvent::StillCold(server), 0)),
+        1 => Just((HedgeEvent::Nothing, 0)),
     ]
 }
 
-fn at(now: u64, seen: Seen, ago: u64) -> Seen {
+fn at(now: u64, seen: HedgeEvent, ago: u64) -> HedgeEvent {
     match seen {
-        Seen::Tried(server, attempt) => tried(server, now.saturating_sub(ago), attempt.has_failed),
+        HedgeEvent::Tried(server, attempt) => tried(server, now.saturating_sub(ago), attempt.has_failed),
         seen => seen,
     }
 }

@@ -3,26 +3,27 @@
 use proptest::prelude::*;
 use sidelane_policy::Policy;
 use sidelane_policy::hedge::{
-    Action, Actions, Budget, BudgetConfig, Hazard, Hazards, Mode, Roles, RolesConfig, Seen, Server,
+    Hazard, Hazards, HedgeAction, HedgeActions, HedgeBudget, HedgeBudgetConfig, HedgeEvent, Mode, Roles, RolesConfig,
+    Server,
 };
 
 fn server() -> impl Strategy<Value = Server> {
     prop_oneof![Just(Server::First), Just(Server::Second)]
 }
 
-fn seen() -> impl Strategy<Value = Seen> {
+fn seen() -> impl Strategy<Value = HedgeEvent> {
     prop_oneof![
-        (server(), 0_u32..32).prop_map(|(server, bits)| Seen::Watched(server, Hazards::from_bits(bits))),
-        (server(), Just(0_u32)).prop_map(|(server, bits)| Seen::Watched(server, Hazards::from_bits(bits))),
-        server().prop_map(Seen::Unreachable),
-        server().prop_map(Seen::Reached),
-        server().prop_map(Seen::Warmed),
-        server().prop_map(Seen::StillCold),
-        Just(Seen::Nothing),
+        (server(), 0_u32..32).prop_map(|(server, bits)| HedgeEvent::Watched(server, Hazards::from_bits(bits))),
+        (server(), Just(0_u32)).prop_map(|(server, bits)| HedgeEvent::Watched(server, Hazards::from_bits(bits))),
+        server().prop_map(HedgeEvent::Unreachable),
+        server().prop_map(HedgeEvent::Reached),
+        server().prop_map(HedgeEvent::Warmed),
+        server().prop_map(HedgeEvent::StillCold),
+        Just(HedgeEvent::Nothing),
     ]
 }
 
-fn history() -> impl Strategy<Value = Vec<(u64, Seen)>> {
+fn history() -> impl Strategy<Value = Vec<(u64, HedgeEvent)>> {
     proptest::collection::vec((1_u64..200, seen()), 0..60)
 }
 
@@ -45,23 +46,23 @@ struct Known {
 }
 
 impl Known {
-    fn note(&mut self, now: u64, seen: Seen, out: &Actions) {
+    fn note(&mut self, now: u64, seen: HedgeEvent, out: &HedgeActions) {
         match seen {
-            Seen::Watched(server, hazards) => {
+            HedgeEvent::Watched(server, hazards) => {
                 self.hazards[server.index()] = hazards;
                 let since = &mut self.passing_since[server.index()];
                 *since = hazards.iter().any(Hazard::passes).then(|| since.unwrap_or(now));
             }
-            Seen::Unreachable(server) => self.unreachable[server.index()] = true,
-            Seen::Reached(server) => self.unreachable[server.index()] = false,
-            Seen::Warmed(server) => self.warm_at[server.index()] = now,
-            Seen::StillCold(server) if now < self.warm_at[server.index()] => {
+            HedgeEvent::Unreachable(server) => self.unreachable[server.index()] = true,
+            HedgeEvent::Reached(server) => self.unreachable[server.index()] = false,
+            HedgeEvent::Warmed(server) => self.warm_at[server.index()] = now,
+            HedgeEvent::StillCold(server) if now < self.warm_at[server.index()] => {
                 self.warm_at[server.index()] = now + WARM_UP_NS;
             }
-            Seen::StillCold(_) | Seen::Tried(..) | Seen::Nothing => {}
+            HedgeEvent::StillCold(_) | HedgeEvent::Tried(..) | HedgeEvent::Nothing => {}
         }
         for action in out.iter() {
-            if let Action::WarmUp(server) = action {
+            if let HedgeAction::WarmUp(server) = action {
                 self.warm_at[server.index()] = now + WARM_UP_NS;
             }
         }
@@ -87,7 +88,7 @@ proptest! {
         let (mut roles, mut known, mut now) = (Roles::new(config(true)), Known::default(), 0);
         for (after, seen) in history {
             now += after;
-            let mut out = Actions::default();
+            let mut out = HedgeActions::default();
             roles.observe(now, &seen, &mut out);
             known.note(now, seen, &out);
             let (active, backup) = (roles.active(), roles.active().other());
@@ -102,21 +103,21 @@ proptest! {
         let mut known = Known::default();
         for (after, seen) in history {
             now += after;
-            let mut out = Actions::default();
+            let mut out = HedgeActions::default();
             roles.observe(now, &seen, &mut out);
             known.note(now, seen, &out);
             for action in out.iter() {
                 match action {
-                    Action::Swap { to, .. } => {
+                    HedgeAction::Swap { to, .. } => {
                         prop_assert_eq!(to, active.other());
                         active = to;
                     }
-                    Action::Return { to } => {
+                    HedgeAction::Return { to } => {
                         prop_assert!(to == active.other() && known.is_well(to));
                         active = to;
                     }
-                    Action::Resend { from, .. } => prop_assert_eq!(from, active.other()),
-                    Action::WarmUp(_) | Action::Probe(_) => {}
+                    HedgeAction::Resend { from, .. } => prop_assert_eq!(from, active.other()),
+                    HedgeAction::WarmUp(_) | HedgeAction::Probe(_) => {}
                 }
             }
             prop_assert_eq!(active, roles.active());
@@ -129,9 +130,9 @@ proptest! {
         let (mut roles, mut now) = (Roles::new(config(false)), 0);
         for (after, seen) in history {
             now += after;
-            let mut out = Actions::default();
+            let mut out = HedgeActions::default();
             roles.observe(now, &seen, &mut out);
-            prop_assert!(out.iter().all(|action| matches!(action, Action::Probe(_))));
+            prop_assert!(out.iter().all(|action| matches!(action, HedgeAction::Probe(_))));
             prop_assert_eq!(roles.active(), Server::First);
         }
     }
@@ -142,7 +143,7 @@ proptest! {
         burst in 0_u64..20,
         history in proptest::collection::vec(any::<bool>(), 0..500),
     ) {
-        let mut budget = Budget::new(BudgetConfig { per_success_milli, burst });
+        let mut budget = HedgeBudget::new(HedgeBudgetConfig { per_success_milli, burst });
         let (mut successes, mut hedges) = (0, 0);
         for is_success in history {
             if is_success {

@@ -1,39 +1,41 @@
 //! Vectors: Figure 4.9, and cases beyond it.
 
 use sidelane_policy::Policy;
-use sidelane_policy::hedge::{Action, Actions, Hazard, Hazards, Mode, Reason, Roles, RolesConfig, Seen, Server};
+use sidelane_policy::hedge::{
+    Hazard, Hazards, HedgeAction, HedgeActions, HedgeEvent, HedgeReason, Mode, Roles, RolesConfig, Server,
+};
 
 use Server::{First, Second};
 
 /// Plays events, each with its time and the expected actions.
-fn play<const N: usize>(config: RolesConfig, steps: [(u64, Seen, &[Action]); N]) -> Roles {
+fn play<const N: usize>(config: RolesConfig, steps: [(u64, HedgeEvent, &[HedgeAction]); N]) -> Roles {
     let mut roles = Roles::new(config);
     for (now, seen, wanted) in steps {
-        let mut out = Actions::default();
+        let mut out = HedgeActions::default();
         roles.observe(now, &seen, &mut out);
         assert_eq!(out.iter().collect::<Vec<_>>(), wanted, "at {now}: {seen:?}");
     }
     roles
 }
 
-fn on(server: Server, hazard: Hazard) -> Seen {
-    Seen::Watched(server, [hazard].into_iter().collect())
+fn on(server: Server, hazard: Hazard) -> HedgeEvent {
+    HedgeEvent::Watched(server, [hazard].into_iter().collect())
 }
 
-fn off(server: Server) -> Seen {
-    Seen::Watched(server, Hazards::NONE)
+fn off(server: Server) -> HedgeEvent {
+    HedgeEvent::Watched(server, Hazards::NONE)
 }
 
-fn swap(to: Server, because: Hazard) -> Action {
-    Action::Swap { to, because }
+fn swap(to: Server, because: Hazard) -> HedgeAction {
+    HedgeAction::Swap { to, because }
 }
 
-fn resend(from: Server, because: Hazard) -> Action {
-    Action::Resend { from, because }
+fn resend(from: Server, because: Hazard) -> HedgeAction {
+    HedgeAction::Resend { from, because }
 }
 
-fn back(to: Server) -> Action {
-    Action::Return { to }
+fn back(to: Server) -> HedgeAction {
+    HedgeAction::Return { to }
 }
 
 fn config() -> RolesConfig {
@@ -52,7 +54,7 @@ fn gc_swaps_and_resends_and_requests_return_after_it() {
             (30, on(Second, gc), &[resend(Second, gc)]),
         ],
     );
-    assert_eq!((roles.active(), roles.why()), (First, Reason::Returned(gc)));
+    assert_eq!((roles.active(), roles.why()), (First, HedgeReason::Returned(gc)));
 }
 
 #[test]
@@ -77,8 +79,8 @@ fn requests_return_to_a_server_only_when_it_is_warm() {
         [
             (10, on(First, gc), &[swap(Second, gc), resend(First, gc)]),
             (20, on(First, restart), &[resend(First, restart)]),
-            (30, off(First), &[Action::WarmUp(First)]),
-            (40, Seen::Warmed(First), &[back(First)]),
+            (30, off(First), &[HedgeAction::WarmUp(First)]),
+            (40, HedgeEvent::Warmed(First), &[back(First)]),
         ],
     );
 }
@@ -90,13 +92,13 @@ fn restarted_server_counts_as_cold_until_warmed_up() {
         config(),
         [
             (10, on(First, restart), &[swap(Second, restart), resend(First, restart)]),
-            (50, off(First), &[Action::WarmUp(First)]),
+            (50, off(First), &[HedgeAction::WarmUp(First)]),
             // Cold is better than slow, and not as good as a pause, or as well.
             (60, on(Second, gc), &[]),
-            (89, Seen::Nothing, &[]),
-            (90, Seen::Nothing, &[swap(First, gc), resend(Second, gc)]),
+            (89, HedgeEvent::Nothing, &[]),
+            (90, HedgeEvent::Nothing, &[swap(First, gc), resend(Second, gc)]),
             (100, off(Second), &[swap(Second, restart)]),
-            (110, Seen::Warmed(First), &[]),
+            (110, HedgeEvent::Warmed(First), &[]),
             (120, on(Second, gc), &[swap(First, gc), resend(Second, gc)]),
         ],
     );
@@ -109,12 +111,12 @@ fn a_pause_is_over_before_a_cold_server_is_asked() {
         config(),
         [
             (10, on(First, restart), &[swap(Second, restart), resend(First, restart)]),
-            (50, off(First), &[Action::WarmUp(First)]),
+            (50, off(First), &[HedgeAction::WarmUp(First)]),
             (60, on(Second, gc), &[]),
         ],
     );
-    assert_eq!((roles.why(), roles.next_wakeup()), (Reason::NoBetter(gc), Some(90)));
-    let mut out = Actions::default();
+    assert_eq!((roles.why(), roles.next_wakeup()), (HedgeReason::NoBetter(gc), Some(90)));
+    let mut out = HedgeActions::default();
     roles.observe(80, &off(Second), &mut out);
     assert_eq!((out.iter().count(), roles.active(), roles.next_wakeup()), (0, Second, Some(1050)));
     // A server that cannot be reached is not waited for.
@@ -131,8 +133,8 @@ fn server_that_pauses_later_is_no_better() {
         [
             (10, on(First, gc), &[swap(Second, gc), resend(First, gc)]),
             (35, on(Second, gc), &[]),
-            (40, Seen::Nothing, &[]),
-            (65, Seen::Nothing, &[]),
+            (40, HedgeEvent::Nothing, &[]),
+            (65, HedgeEvent::Nothing, &[]),
             (70, off(Second), &[resend(First, gc)]),
             (80, off(First), &[back(First)]),
         ],
@@ -159,18 +161,18 @@ fn a_server_that_cannot_be_reached_is_looked_for_until_it_can() {
     let mut roles = play(
         config(),
         [
-            (10, Seen::Unreachable(First), &[swap(Second, away), resend(First, away)]),
-            (15, Seen::Unreachable(First), &[]),
-            (109, Seen::Nothing, &[]),
-            (110, Seen::Nothing, &[Action::Probe(First)]),
-            (111, Seen::Unreachable(First), &[]),
-            (215, Seen::Nothing, &[Action::Probe(First)]),
-            (220, Seen::Reached(First), &[Action::WarmUp(First)]),
+            (10, HedgeEvent::Unreachable(First), &[swap(Second, away), resend(First, away)]),
+            (15, HedgeEvent::Unreachable(First), &[]),
+            (109, HedgeEvent::Nothing, &[]),
+            (110, HedgeEvent::Nothing, &[HedgeAction::Probe(First)]),
+            (111, HedgeEvent::Unreachable(First), &[]),
+            (215, HedgeEvent::Nothing, &[HedgeAction::Probe(First)]),
+            (220, HedgeEvent::Reached(First), &[HedgeAction::WarmUp(First)]),
         ],
     );
     assert_eq!(roles.next_wakeup(), Some(1220), "the end of warming up");
-    let mut out = Actions::default();
-    roles.observe(1220, &Seen::Nothing, &mut out);
+    let mut out = HedgeActions::default();
+    roles.observe(1220, &HedgeEvent::Nothing, &mut out);
     assert_eq!((out.iter().count(), roles.next_wakeup()), (0, None));
 }
 
@@ -183,7 +185,7 @@ fn single_server_is_only_observed() {
             (10, on(First, Hazard::JvmGc), &[]),
             (20, on(First, Hazard::Restart), &[]),
             (30, off(First), &[]),
-            (40, Seen::Unreachable(First), &[]),
+            (40, HedgeEvent::Unreachable(First), &[]),
         ],
     );
 }
@@ -192,7 +194,7 @@ fn single_server_is_only_observed() {
 fn under_a_timer_only_a_server_that_cannot_be_reached_is_left() {
     let timer = RolesConfig { mode: Mode::Timer { after_ns: 5 }, ..config() };
     let away = Hazard::Unreachable;
-    play(timer, [(10, on(First, Hazard::JvmGc), &[]), (20, Seen::Unreachable(First), &[swap(Second, away)])]);
+    play(timer, [(10, on(First, Hazard::JvmGc), &[]), (20, HedgeEvent::Unreachable(First), &[swap(Second, away)])]);
 }
 
 #[test]
@@ -211,13 +213,13 @@ fn a_server_that_is_still_cold_is_warmed_up_for_longer() {
         config(),
         [
             (10, on(First, restart), &[swap(Second, restart), resend(First, restart)]),
-            (50, off(First), &[Action::WarmUp(First)]),
-            (1049, Seen::StillCold(First), &[]),
-            (2048, Seen::Nothing, &[]),
+            (50, off(First), &[HedgeAction::WarmUp(First)]),
+            (1049, HedgeEvent::StillCold(First), &[]),
+            (2048, HedgeEvent::Nothing, &[]),
         ],
     );
     assert_eq!((roles.is_warming_up(First), roles.next_wakeup()), (true, Some(2049)));
     let mut roles = roles;
-    roles.observe(2049, &Seen::StillCold(First), &mut Actions::default());
+    roles.observe(2049, &HedgeEvent::StillCold(First), &mut HedgeActions::default());
     assert_eq!((roles.is_warming_up(First), roles.next_wakeup()), (false, None), "its time was over");
 }

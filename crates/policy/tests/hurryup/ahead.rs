@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use sidelane_policy::Policy;
 use sidelane_policy::cpus::CpuMask;
 use sidelane_policy::hurryup::{
-    Action, Actions, Config, Cores, HurryUp, Looks, Options, Reason, Seen, Thread, Threshold,
+    BigLittleCores, Config, HurryAction, HurryActions, HurryEvent, HurryReason, HurryUp, Options, ScanTimes, Thread,
+    Threshold,
 };
 
 use crate::paper::map;
@@ -18,7 +19,7 @@ fn mask(cpus: &[usize]) -> CpuMask {
 /// Returns a configuration in which requests move as they start.
 fn config() -> Config {
     let options = Options { rest_ns: 0, ..Options::default() };
-    Config { looks: Looks::Events, threshold: Threshold::Given(0), options, ..Config::PAPER }
+    Config { scan_times: ScanTimes::Events, threshold: Threshold::Given(0), options, ..Config::PAPER }
 }
 
 /// A service whose threads have a core each, big ones first, and the work of each thread.
@@ -36,7 +37,7 @@ struct Service {
 impl Service {
     fn new(config: Config, big: usize, little: usize) -> Self {
         let all: Vec<usize> = (0..big + little).collect();
-        let cores = Cores { big: mask(&all[..big]), little: mask(&all[big..]) };
+        let cores = BigLittleCores { big: mask(&all[..big]), little: mask(&all[big..]) };
         let mut service = Self {
             hurryup: HurryUp::new(config),
             big,
@@ -45,38 +46,38 @@ impl Service {
             busy: Vec::new(),
             core: BTreeMap::new(),
         };
-        service.tell(Seen::Cores(cores));
+        service.tell(HurryEvent::Cores(cores));
         for thread in 0..all.len() as Thread {
-            service.tell(Seen::Joined { thread, allowed: mask(&all) });
+            service.tell(HurryEvent::Joined { thread, allowed: mask(&all) });
             service.idle.insert(thread, u64::from(thread) + 2);
         }
         service
     }
 
     /// Tells it an event, and carries out its actions.
-    fn tell(&mut self, seen: Seen) -> Vec<Action> {
-        let mut out = Actions::default();
+    fn tell(&mut self, seen: HurryEvent) -> Vec<HurryAction> {
+        let mut out = HurryActions::default();
         self.now += 10;
         self.hurryup.observe(self.now, &seen, &mut out);
-        let told: Vec<Action> = out.iter().collect();
+        let told: Vec<HurryAction> = out.iter().collect();
         for action in &told {
-            if let Action::Map { thread, cpu } = *action {
+            if let HurryAction::Map { thread, cpu } = *action {
                 self.core.insert(thread, cpu);
             }
         }
         told
     }
 
-    fn begin(&mut self, thread: Thread) -> Vec<Action> {
+    fn begin(&mut self, thread: Thread) -> Vec<HurryAction> {
         assert!(self.idle.remove(&thread).is_some());
         self.busy.push(thread);
         let since = self.now + 10;
-        self.tell(Seen::Began { thread, request: thread.into(), since })
+        self.tell(HurryEvent::Began { thread, request: thread.into(), since })
     }
 
-    fn end(&mut self, thread: Thread) -> Vec<Action> {
+    fn end(&mut self, thread: Thread) -> Vec<HurryAction> {
         self.busy.retain(|other| *other != thread);
-        let told = self.tell(Seen::Ended { request: thread.into() });
+        let told = self.tell(HurryEvent::Ended { request: thread.into() });
         self.idle.insert(thread, self.now);
         told
     }
@@ -112,7 +113,7 @@ fn next_thread_in_line_waits_on_the_big_core() {
     // The second thread waits on the little core, since the big one works; when it is free, it is the next.
     let other = service.line()[0];
     assert_eq!(service.end(next), [map(other, 0), map(next, 1)]);
-    assert_eq!(service.hurryup.why(), Reason::Ahead);
+    assert_eq!(service.hurryup.why(), HurryReason::Ahead);
     assert!(service.hurryup.sends_ahead());
 }
 
@@ -137,7 +138,7 @@ fn unpredictable_order_places_no_thread_ahead() {
         service.serve(4, |_, line| line[0]);
         service.serve(80, choose);
         assert!(!service.hurryup.sends_ahead());
-        assert_ne!(service.hurryup.why(), Reason::Ahead);
+        assert_ne!(service.hurryup.why(), HurryReason::Ahead);
     }
 }
 
@@ -161,7 +162,7 @@ fn refused_placement_ahead_does_not_change_the_move_count() {
     service.begin(next);
     let moved = service.hurryup.moved();
     assert_eq!(service.end(next), [map(other, 0), map(next, 1)]);
-    service.hurryup.book(service.now, &Seen::Refused { thread: other, cpu: 0 }, &mut Actions::default());
+    service.hurryup.book(service.now, &HurryEvent::Refused { thread: other, cpu: 0 }, &mut HurryActions::default());
     assert_eq!([other, next].map(|thread| service.hurryup.core_of(thread)), [Some(1), Some(0)]);
     assert_eq!(service.hurryup.moved(), moved);
 }
@@ -186,7 +187,7 @@ proptest! {
             };
             let works = |thread: &Thread| service.busy.contains(thread);
             let comes_to_big = told.iter().filter_map(|action| match *action {
-                Action::Map { thread, cpu } if cpu < big && before[&thread] >= big => Some((thread, cpu)),
+                HurryAction::Map { thread, cpu } if cpu < big && before[&thread] >= big => Some((thread, cpu)),
                 _ => None,
             });
             for (thread, cpu) in comes_to_big.filter(|(thread, _)| !works(thread)) {

@@ -4,7 +4,8 @@
 //! big cores at first, 78, 79 and 80 on little ones. Times are the last five digits of the paper's, in milliseconds.
 
 use sidelane_policy::hurryup::{
-    Action, Actions, Config, Cores, HurryUp, Looks, Options, Reason, Request, Seen, Thread,
+    BigLittleCores, Config, HurryAction, HurryActions, HurryEvent, HurryReason, HurryUp, Options, Request, ScanTimes,
+    Thread,
 };
 use sidelane_policy::{Nanos, Policy};
 
@@ -15,17 +16,17 @@ const CORES: [usize; 6] = [0, 1, 2, 3, 4, 5];
 pub const STREAM: [(Thread, Request, Nanos); 6] =
     [(75, 0x75, 27539), (77, 0x77, 27953), (78, 0x78, 27954), (79, 0x79, 28003), (80, 0x80, 28014), (77, 0x77, 28023)];
 
-pub fn juno() -> Cores {
-    Cores { big: CORES[..2].iter().copied().collect(), little: CORES[2..].iter().copied().collect() }
+pub fn juno() -> BigLittleCores {
+    BigLittleCores { big: CORES[..2].iter().copied().collect(), little: CORES[2..].iter().copied().collect() }
 }
 
-pub fn map(thread: Thread, cpu: usize) -> Action {
-    Action::Map { thread, cpu }
+pub fn map(thread: Thread, cpu: usize) -> HurryAction {
+    HurryAction::Map { thread, cpu }
 }
 
 /// Tells it an event at a time in milliseconds.
-pub fn tell(hurryup: &mut HurryUp, at_ms: Nanos, seen: Seen) -> Vec<Action> {
-    let mut out = Actions::default();
+pub fn tell(hurryup: &mut HurryUp, at_ms: Nanos, seen: HurryEvent) -> Vec<HurryAction> {
+    let mut out = HurryActions::default();
     hurryup.observe(at_ms * MS, &seen, &mut out);
     out.iter().collect()
 }
@@ -33,21 +34,21 @@ pub fn tell(hurryup: &mut HurryUp, at_ms: Nanos, seen: Seen) -> Vec<Action> {
 /// Creates a pool of the paper's threads on the paper's cores.
 pub fn pool(config: Config) -> HurryUp {
     let mut hurryup = HurryUp::new(config);
-    assert_eq!(tell(&mut hurryup, 27_500, Seen::Cores(juno())), []);
+    assert_eq!(tell(&mut hurryup, 27_500, HurryEvent::Cores(juno())), []);
     for (thread, cpu) in [75, 77, 78, 79, 80].into_iter().zip(CORES) {
         let allowed = CORES.into_iter().collect();
-        assert_eq!(tell(&mut hurryup, 27_500, Seen::Joined { thread, allowed }), [map(thread, cpu)]);
+        assert_eq!(tell(&mut hurryup, 27_500, HurryEvent::Joined { thread, allowed }), [map(thread, cpu)]);
     }
     hurryup
 }
 
-pub fn noted((thread, request, at): (Thread, Request, Nanos)) -> Seen {
-    Seen::Noted { thread, request, at: at * MS }
+pub fn noted((thread, request, at): (Thread, Request, Nanos)) -> HurryEvent {
+    HurryEvent::Noted { thread, request, at: at * MS }
 }
 
 /// Returns the configuration as printed, with this sampling time.
 fn printed(sampling_ms: Nanos) -> Config {
-    Config { looks: Looks::Sampling(sampling_ms * MS), ..Config::PAPER }
+    Config { scan_times: ScanTimes::Sampling(sampling_ms * MS), ..Config::PAPER }
 }
 
 #[test]
@@ -66,10 +67,10 @@ fn first_look_moves_the_two_longest_on_little_cores() {
     // The window is over 600 ms after its begin. 75 is older than all, but on a big core. 78 has been here for 146 ms, 79
     // for 97, 80 for 86: the first two take big cores 0 and 1, from 75, which is in the middle of its request, and
     // from 77, which has none.
-    assert_eq!(tell(&mut hurryup, 28_099, Seen::Nothing), []);
-    let moved = tell(&mut hurryup, 28_100, Seen::Nothing);
+    assert_eq!(tell(&mut hurryup, 28_099, HurryEvent::Nothing), []);
+    let moved = tell(&mut hurryup, 28_100, HurryEvent::Nothing);
     assert_eq!(moved, [map(78, 0), map(75, 2), map(79, 1), map(77, 3)]);
-    assert_eq!(hurryup.why(), Reason::NoBigCore, "80 is left");
+    assert_eq!(hurryup.why(), HurryReason::NoBigCore, "80 is left");
     assert_eq!(hurryup.next_wakeup(), Some(28_700 * MS), "line 27: a new window");
 }
 
@@ -77,9 +78,9 @@ fn first_look_moves_the_two_longest_on_little_cores() {
 fn as_printed_long_requests_change_places_again_and_again() {
     let mut hurryup = pool(printed(600));
     STREAM.into_iter().for_each(|line| assert_eq!(tell(&mut hurryup, line.2, noted(line)), []));
-    tell(&mut hurryup, 28_100, Seen::Nothing);
+    tell(&mut hurryup, 28_100, HurryEvent::Nothing);
     // 75, the longest of all, comes back, and sends away 78, which is next.
-    assert_eq!(tell(&mut hurryup, 28_700, Seen::Nothing), [map(75, 0), map(78, 2), map(80, 1), map(79, 4)]);
+    assert_eq!(tell(&mut hurryup, 28_700, HurryEvent::Nothing), [map(75, 0), map(78, 2), map(80, 1), map(79, 4)]);
 }
 
 #[test]
@@ -87,21 +88,21 @@ fn longest_keeps_its_core_and_idle_threads_leave_first() {
     let options = Options { rest_ns: 0, ..Options::default() };
     let mut hurryup = pool(Config { options, ..printed(600) });
     STREAM.into_iter().for_each(|line| assert_eq!(tell(&mut hurryup, line.2, noted(line)), []));
-    assert_eq!(tell(&mut hurryup, 28_100, Seen::Nothing), [map(78, 1), map(77, 2)]);
-    assert_eq!(hurryup.why(), Reason::NoBigCore, "79 and 80 are shorter than 75 and 78");
-    assert_eq!(tell(&mut hurryup, 28_700, Seen::Nothing), []);
+    assert_eq!(tell(&mut hurryup, 28_100, HurryEvent::Nothing), [map(78, 1), map(77, 2)]);
+    assert_eq!(hurryup.why(), HurryReason::NoBigCore, "79 and 80 are shorter than 75 and 78");
+    assert_eq!(tell(&mut hurryup, 28_700, HurryEvent::Nothing), []);
 }
 
 #[test]
 fn with_events_a_due_request_moves_if_a_big_core_is_free() {
-    let config = Config { looks: Looks::Events, options: Options::default(), ..Config::PAPER };
+    let config = Config { scan_times: ScanTimes::Events, options: Options::default(), ..Config::PAPER };
     let mut hurryup = pool(config);
     let mut told = Vec::new();
     for line in STREAM {
         // The wake-ups that it asks for come before the next line.
         while let Some(at) = hurryup.next_wakeup().filter(|at| *at < line.2 * MS) {
-            let mut out = Actions::default();
-            hurryup.observe(at, &Seen::Nothing, &mut out);
+            let mut out = HurryActions::default();
+            hurryup.observe(at, &HurryEvent::Nothing, &mut out);
             told.extend(out.iter().map(|action| (at / MS, action)));
         }
         told.extend(tell(&mut hurryup, line.2, noted(line)).into_iter().map(|action| (line.2, action)));

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use sidelane_policy::Policy;
 use sidelane_policy::cpus::CpuMask;
 use sidelane_policy::hurryup::{
-    Action, Actions, Config, Cores, HurryUp, Learning, Looks, Mapping, Options, Request, Seen, Thread, Threshold,
+    BigLittleCores, Config, HurryAction, HurryActions, HurryEvent, HurryUp, Learning, Mapping, Options, Request,
+    ScanTimes, Thread, Threshold,
 };
 
 const CPUS: usize = 6;
@@ -55,7 +56,7 @@ fn config() -> impl Strategy<Value = Config> {
     let options = (flag(), flag(), flag(), 0_u64..30, flag(), flag());
     (options, flag(), flag(), 0_u64..40).prop_map(|(options, events, learns, threshold_ns)| Config {
         mapping: Mapping::HurryUp,
-        looks: if events { Looks::Events } else { Looks::Sampling(25) },
+        scan_times: if events { ScanTimes::Events } else { ScanTimes::Sampling(25) },
         threshold: match learns {
             true => Threshold::Learnt(Learning { first_ns: threshold_ns, ..Learning::default() }),
             false => Threshold::Given(threshold_ns),
@@ -75,7 +76,7 @@ fn config() -> impl Strategy<Value = Config> {
 
 /// State that is known without the policy.
 struct World {
-    cores: Cores,
+    cores: BigLittleCores,
     /// The CPUs that each thread had.
     had: BTreeMap<Thread, CpuMask>,
     /// The CPUs to which each thread could not be sent.
@@ -102,22 +103,22 @@ impl World {
         self.had[&thread].without(&refused).and(&self.online())
     }
 
-    fn refuse(&mut self, (thread, cpu, before): Moved) -> Option<Seen> {
+    fn refuse(&mut self, (thread, cpu, before): Moved) -> Option<HurryEvent> {
         self.had.get(&thread)?;
         self.refused.entry(thread).or_insert(CpuMask::EMPTY).insert(cpu);
         self.has.insert(thread, before);
-        Some(Seen::Refused { thread, cpu })
+        Some(HurryEvent::Refused { thread, cpu })
     }
 
     /// Returns the event as the policy gets it, if it can happen.
-    fn note(&mut self, now: u64, event: Event) -> Option<Seen> {
+    fn note(&mut self, now: u64, event: Event) -> Option<HurryEvent> {
         Some(match event {
             Event::Cores(bits) => {
                 let before = self.online();
-                self.cores = Cores { big: mask(bits & 0b11), little: mask(bits & !0b11) };
+                self.cores = BigLittleCores { big: mask(bits & 0b11), little: mask(bits & !0b11) };
                 let new = self.online().without(&before);
                 self.refused.values_mut().for_each(|refused| *refused = refused.without(&new));
-                Seen::Cores(self.cores)
+                HurryEvent::Cores(self.cores)
             }
             Event::Join(thread, cpus) => {
                 let allowed = mask(cpus);
@@ -127,19 +128,19 @@ impl World {
                 self.has.insert(thread, allowed);
                 self.refused.remove(&thread);
                 (self.last, self.exchange) = (None, None);
-                Seen::Joined { thread, allowed }
+                HurryEvent::Joined { thread, allowed }
             }
             Event::Leave(thread) => {
                 self.had.remove(&thread)?;
                 self.has.remove(&thread);
                 self.works.remove(&thread);
                 (self.last, self.exchange) = (None, None);
-                Seen::Left { thread }
+                HurryEvent::Left { thread }
             }
             Event::Begin(thread, request, ago) => self.begin(now, thread, request, ago),
             Event::End(request) => {
                 self.works.retain(|_, (other, _)| *other != request);
-                Seen::Ended { request }
+                HurryEvent::Ended { request }
             }
             Event::Note(thread, request, ago) => {
                 let before = self.works.len();
@@ -147,7 +148,7 @@ impl World {
                 if self.works.len() == before {
                     self.begin(now, thread, request, ago);
                 }
-                Seen::Noted { thread, request, at: now.saturating_sub(ago) }
+                HurryEvent::Noted { thread, request, at: now.saturating_sub(ago) }
             }
             Event::Refuse => {
                 self.exchange = None;
@@ -162,26 +163,26 @@ impl World {
             }
             Event::Reconsider => {
                 self.refused.clear();
-                Seen::Reconsider
+                HurryEvent::Reconsider
             }
-            Event::Pass => Seen::Nothing,
+            Event::Pass => HurryEvent::Nothing,
         })
     }
 
-    fn begin(&mut self, now: u64, thread: Thread, request: Request, ago: u64) -> Seen {
+    fn begin(&mut self, now: u64, thread: Thread, request: Request, ago: u64) -> HurryEvent {
         self.works.retain(|_, (other, _)| *other != request);
         let since = now.saturating_sub(ago);
         self.works.insert(thread, (request, since));
-        Seen::Began { thread, request, since }
+        HurryEvent::Began { thread, request, since }
     }
 
     /// Returns the number of actions on threads that get a first core, or another one since theirs went offline. They
     /// come before the round.
-    fn places(&self, hurryup: &HurryUp, seen: &Seen) -> usize {
+    fn places(&self, hurryup: &HurryUp, seen: &HurryEvent) -> usize {
         let online = self.online();
         match seen {
-            Seen::Joined { thread, .. } => usize::from(!self.usable(*thread).is_empty()),
-            Seen::Cores(_) | Seen::Reconsider => {
+            HurryEvent::Joined { thread, .. } => usize::from(!self.usable(*thread).is_empty()),
+            HurryEvent::Cores(_) | HurryEvent::Reconsider => {
                 let core = |thread: &Thread| hurryup.core_of(*thread);
                 let is_homeless = |thread: &&Thread| core(thread).is_none_or(|cpu| !online.contains(cpu));
                 let is_told = |thread: &&Thread| core(thread).is_some() || !self.usable(**thread).is_empty();
@@ -191,22 +192,22 @@ impl World {
         }
     }
 
-    fn carry_out(&mut self, action: Action) {
+    fn carry_out(&mut self, action: HurryAction) {
         let (thread, cpus) = match action {
-            Action::Map { thread, cpu } => (thread, [cpu].into_iter().collect()),
-            Action::Restore { thread } => (thread, self.had[&thread]),
-            Action::Hurry { thread } => (thread, self.had[&thread].and(&self.cores.big)),
+            HurryAction::Map { thread, cpu } => (thread, [cpu].into_iter().collect()),
+            HurryAction::Restore { thread } => (thread, self.had[&thread]),
+            HurryAction::Hurry { thread } => (thread, self.had[&thread].and(&self.cores.big)),
         };
         let before = self.has.insert(thread, cpus).expect("only threads of the pool are told of");
         self.exchange = None;
         self.last = match action {
-            Action::Map { thread, cpu } => Some((thread, cpu, before)),
-            Action::Restore { .. } | Action::Hurry { .. } => None,
+            HurryAction::Map { thread, cpu } => Some((thread, cpu, before)),
+            HurryAction::Restore { .. } | HurryAction::Hurry { .. } => None,
         };
     }
 
     /// Carries out a round: a thread that comes to a big core comes first, then the one that leaves it.
-    fn carry_out_round(&mut self, round: &[Action]) {
+    fn carry_out_round(&mut self, round: &[HurryAction]) {
         for (number, action) in round.iter().enumerate() {
             let came = self.last.filter(|(_, cpu, _)| number > 0 && self.cores.big.contains(*cpu));
             self.carry_out(*action);
@@ -217,11 +218,11 @@ impl World {
 }
 
 /// Checks a round: the moves because of long requests, against the state before it.
-fn check_round(world: &World, round: &[Action], config: &Config, now: u64) -> Result<(), TestCaseError> {
+fn check_round(world: &World, round: &[HurryAction], config: &Config, now: u64) -> Result<(), TestCaseError> {
     let (mut taken, mut told) = (BTreeSet::new(), BTreeSet::new());
     let mut freed: Option<usize> = None;
     for action in round {
-        let Action::Map { thread, cpu } = *action else {
+        let HurryAction::Map { thread, cpu } = *action else {
             return Err(TestCaseError::fail("a round leaves nobody without a core"));
         };
         prop_assert!(told.insert(thread), "nobody changes places twice");
@@ -249,9 +250,9 @@ proptest! {
         history in proptest::collection::vec((0_u64..20, event()), 1..40),
     ) {
         let mut hurryup = HurryUp::new(config);
-        let (mut now, mut out) = (1_000, Actions::default());
+        let (mut now, mut out) = (1_000, HurryActions::default());
         let mut world = World {
-            cores: Cores::default(),
+            cores: BigLittleCores::default(),
             had: BTreeMap::new(),
             has: BTreeMap::new(),
             refused: BTreeMap::new(),
@@ -265,7 +266,7 @@ proptest! {
             let places = world.places(&hurryup, &seen);
             out.clear();
             hurryup.observe(now, &seen, &mut out);
-            let told: Vec<Action> = out.iter().collect();
+            let told: Vec<HurryAction> = out.iter().collect();
             told[..places].iter().for_each(|action| world.carry_out(*action));
             check_round(&world, &told[places..], &config, now)?;
             world.carry_out_round(&told[places..]);
@@ -285,50 +286,50 @@ proptest! {
         history in proptest::collection::vec((0_u64..20, event()), 1..60),
         threshold_ns in 0_u64..40,
     ) {
-        let config = Config { looks: Looks::Events, threshold: Threshold::Given(threshold_ns), ..Config::default() };
+        let config = Config { scan_times: ScanTimes::Events, threshold: Threshold::Given(threshold_ns), ..Config::default() };
         let mut hurryup = HurryUp::new(config);
-        let (mut now, mut out) = (1_000, Actions::default());
-        let (mut cores, mut has) = (Cores::default(), BTreeMap::<Thread, CpuMask>::new());
+        let (mut now, mut out) = (1_000, HurryActions::default());
+        let (mut cores, mut has) = (BigLittleCores::default(), BTreeMap::<Thread, CpuMask>::new());
         let mut works: BTreeMap<Thread, (Request, u64)> = BTreeMap::new();
         for (after, event) in history {
             now += after;
             let seen = match event {
                 Event::Cores(bits) => {
-                    cores = Cores { big: mask(bits & 0b11), little: mask(bits & !0b11) };
-                    Seen::Cores(cores)
+                    cores = BigLittleCores { big: mask(bits & 0b11), little: mask(bits & !0b11) };
+                    HurryEvent::Cores(cores)
                 }
                 Event::Join(thread, _) => {
                     has.insert(thread, mask(63));
                     works.remove(&thread);
-                    Seen::Joined { thread, allowed: mask(63) }
+                    HurryEvent::Joined { thread, allowed: mask(63) }
                 }
                 Event::Leave(thread) => {
                     has.remove(&thread);
                     works.remove(&thread);
-                    Seen::Left { thread }
+                    HurryEvent::Left { thread }
                 }
                 Event::Begin(thread, request, ago) if has.contains_key(&thread) => {
                     works.retain(|_, (other, _)| *other != request);
                     works.insert(thread, (request, now.saturating_sub(ago)));
-                    Seen::Began { thread, request, since: now.saturating_sub(ago) }
+                    HurryEvent::Began { thread, request, since: now.saturating_sub(ago) }
                 }
                 Event::End(request) => {
                     works.retain(|_, (other, _)| *other != request);
-                    Seen::Ended { request }
+                    HurryEvent::Ended { request }
                 }
-                _ => Seen::Nothing,
+                _ => HurryEvent::Nothing,
             };
             out.clear();
             hurryup.observe(now, &seen, &mut out);
             for action in out.iter() {
                 let (thread, cpus) = match action {
-                    Action::Map { thread, cpu } => (thread, [cpu].into_iter().collect()),
-                    Action::Hurry { thread } => {
+                    HurryAction::Map { thread, cpu } => (thread, [cpu].into_iter().collect()),
+                    HurryAction::Hurry { thread } => {
                         let (_, since) = works[&thread];
                         prop_assert!(now - since > threshold_ns, "{} is not long", thread);
                         (thread, cores.big)
                     }
-                    Action::Restore { thread } => (thread, mask(63)),
+                    HurryAction::Restore { thread } => (thread, mask(63)),
                 };
                 has.insert(thread, cpus);
             }
@@ -354,22 +355,22 @@ proptest! {
         rest_ns in 0_u64..20,
     ) {
         let options = Options { rest_ns, ..Options::default() };
-        let config = Config { looks: Looks::Events, threshold: Threshold::Given(10), options, ..Config::PAPER };
+        let config = Config { scan_times: ScanTimes::Events, threshold: Threshold::Given(10), options, ..Config::PAPER };
         let mut hurryup = HurryUp::new(config);
-        let (mut now, mut out) = (1_000, Actions::default());
-        hurryup.observe(now, &Seen::Cores(Cores { big: mask(0b11), little: mask(0b11_1100) }), &mut out);
-        (0..6).for_each(|thread| hurryup.observe(now, &Seen::Joined { thread, allowed: mask(63) }, &mut out));
+        let (mut now, mut out) = (1_000, HurryActions::default());
+        hurryup.observe(now, &HurryEvent::Cores(BigLittleCores { big: mask(0b11), little: mask(0b11_1100) }), &mut out);
+        (0..6).for_each(|thread| hurryup.observe(now, &HurryEvent::Joined { thread, allowed: mask(63) }, &mut out));
         let mut works: BTreeMap<Thread, u64> = BTreeMap::new();
         for (after, thread, begins) in history {
             now += after;
             let request = thread.into();
-            let seen = if begins { Seen::Began { thread, request, since: now } } else { Seen::Ended { request } };
+            let seen = if begins { HurryEvent::Began { thread, request, since: now } } else { HurryEvent::Ended { request } };
             if begins { works.insert(thread, now); } else { works.remove(&thread); }
             out.clear();
             hurryup.observe(now, &seen, &mut out);
             let maps = out.iter().collect::<Vec<_>>();
             for pair in maps.chunks(2) {
-                let [Action::Map { thread: comes, .. }, Action::Map { thread: leaves, .. }] = pair else {
+                let [HurryAction::Map { thread: comes, .. }, HurryAction::Map { thread: leaves, .. }] = pair else {
                     return Err(TestCaseError::fail("six threads on six cores change places"));
                 };
                 prop_assert!(works.get(leaves).is_none_or(|since| *since > works[comes]));

@@ -3,8 +3,8 @@
 use sidelane_policy::Policy;
 use sidelane_policy::cpus::CpuMask;
 use sidelane_policy::hurryup::{
-    Action, Actions, Config, Cores, HurryUp, Looks, Lost, MAX_THREADS, Mapping, Options, Reason, Seen, Thread,
-    Threshold,
+    BigLittleCores, Config, HurryAction, HurryActions, HurryEvent, HurryReason, HurryUp, LostRequests, MAX_THREADS,
+    Mapping, Options, ScanTimes, Thread, Threshold,
 };
 
 use crate::paper::{juno, map, noted, pool, tell};
@@ -13,36 +13,36 @@ const MS: u64 = 1_000_000;
 
 fn by_events(rest_ms: u64) -> Config {
     let options = Options { rest_ns: rest_ms * MS, float_crowds: false, ..Options::default() };
-    Config { looks: Looks::Events, options, ..Config::PAPER }
+    Config { scan_times: ScanTimes::Events, options, ..Config::PAPER }
 }
 
 fn all() -> CpuMask {
     (0..6).collect()
 }
 
-fn joined(thread: Thread) -> Seen {
-    Seen::Joined { thread, allowed: all() }
+fn joined(thread: Thread) -> HurryEvent {
+    HurryEvent::Joined { thread, allowed: all() }
 }
 
 /// Puts threads 0, 1, ... on cores 0, 1, ...
 fn threads(config: Config, count: u32) -> HurryUp {
     let mut hurryup = HurryUp::new(config);
-    tell(&mut hurryup, 0, Seen::Cores(juno()));
+    tell(&mut hurryup, 0, HurryEvent::Cores(juno()));
     (0..count).for_each(|thread| assert_eq!(tell(&mut hurryup, 0, joined(thread)), [map(thread, thread as usize)]));
     hurryup
 }
 
-fn began(thread: Thread, at_ms: u64) -> Seen {
-    Seen::Began { thread, request: thread.into(), since: at_ms * MS }
+fn began(thread: Thread, at_ms: u64) -> HurryEvent {
+    HurryEvent::Began { thread, request: thread.into(), since: at_ms * MS }
 }
 
 #[test]
 fn empty_big_core_is_taken_before_one_with_an_idle_thread() {
     let mut hurryup = threads(by_events(0), 4);
-    tell(&mut hurryup, 1, Seen::Left { thread: 1 });
+    tell(&mut hurryup, 1, HurryEvent::Left { thread: 1 });
     tell(&mut hurryup, 10, began(2, 10));
     assert_eq!(hurryup.next_wakeup(), Some(60 * MS + 1));
-    tell(&mut hurryup, 61, Seen::Nothing);
+    tell(&mut hurryup, 61, HurryEvent::Nothing);
     assert_eq!((hurryup.core_of(2), hurryup.core_of(0)), (Some(1), Some(0)));
 }
 
@@ -52,7 +52,7 @@ fn shorter_request_that_began_last_leaves_its_big_core() {
     tell(&mut hurryup, 10, began(2, 10));
     tell(&mut hurryup, 20, began(1, 20));
     tell(&mut hurryup, 30, began(0, 30));
-    assert_eq!(tell(&mut hurryup, 61, Seen::Nothing), [map(2, 0), map(0, 2)]);
+    assert_eq!(tell(&mut hurryup, 61, HurryEvent::Nothing), [map(2, 0), map(0, 2)]);
 }
 
 #[test]
@@ -61,11 +61,11 @@ fn one_by_one_next_move_waits_for_the_new_core_sizes() {
     let mut hurryup = threads(Config { options: Options { one_by_one: true, ..config.options }, ..config }, 4);
     tell(&mut hurryup, 10, began(2, 10));
     tell(&mut hurryup, 10, began(3, 10));
-    assert_eq!(tell(&mut hurryup, 61, Seen::Nothing), [map(2, 0), map(0, 2)]);
-    assert_eq!(hurryup.why(), Reason::Moved);
+    assert_eq!(tell(&mut hurryup, 61, HurryEvent::Nothing), [map(2, 0), map(0, 2)]);
+    assert_eq!(hurryup.why(), HurryReason::Moved);
     // While 2 is on core 0, core 1 is little, and since it left, core 3 is big.
-    let sizes = Cores { big: [0, 3].into_iter().collect(), little: [1, 2, 4, 5].into_iter().collect() };
-    assert_eq!(tell(&mut hurryup, 61, Seen::Cores(sizes)), []);
+    let sizes = BigLittleCores { big: [0, 3].into_iter().collect(), little: [1, 2, 4, 5].into_iter().collect() };
+    assert_eq!(tell(&mut hurryup, 61, HurryEvent::Cores(sizes)), []);
     assert_eq!(hurryup.next_wakeup(), None);
 }
 
@@ -76,65 +76,69 @@ fn a_request_that_moved_rests_and_then_goes_on() {
     tell(&mut hurryup, 20, began(0, 20));
     tell(&mut hurryup, 21, began(1, 21));
     // 1 began last; it goes to core 2 and is long there at 72.
-    assert_eq!(tell(&mut hurryup, 61, Seen::Nothing), [map(2, 1), map(1, 2)]);
-    assert_eq!(tell(&mut hurryup, 75, Seen::Nothing), []);
+    assert_eq!(tell(&mut hurryup, 61, HurryEvent::Nothing), [map(2, 1), map(1, 2)]);
+    assert_eq!(tell(&mut hurryup, 75, HurryEvent::Nothing), []);
     assert_eq!(hurryup.next_wakeup(), None, "both big cores have longer requests, however long anybody rests");
-    assert_eq!(tell(&mut hurryup, 80, Seen::Ended { request: 2 }), [], "1 has just moved");
+    assert_eq!(tell(&mut hurryup, 80, HurryEvent::Ended { request: 2 }), [], "1 has just moved");
     assert_eq!(hurryup.next_wakeup(), Some(101 * MS));
-    assert_eq!(tell(&mut hurryup, 101, Seen::Nothing), [map(1, 1), map(2, 2)]);
+    assert_eq!(tell(&mut hurryup, 101, HurryEvent::Nothing), [map(1, 1), map(2, 2)]);
 }
 
 #[test]
 fn no_move_or_exchange_against_allowed_cpus() {
     let mut hurryup = threads(by_events(0), 2);
-    let little_only = Seen::Joined { thread: 9, allowed: [3].into_iter().collect() };
+    let little_only = HurryEvent::Joined { thread: 9, allowed: [3].into_iter().collect() };
     assert_eq!(tell(&mut hurryup, 0, little_only), [map(9, 3)]);
     tell(&mut hurryup, 10, began(9, 10));
-    assert_eq!(tell(&mut hurryup, 100, Seen::Nothing), []);
+    assert_eq!(tell(&mut hurryup, 100, HurryEvent::Nothing), []);
     // 8 may be on any core, but the threads on the big ones may not come to its core.
     let mut hurryup = HurryUp::new(by_events(0));
-    tell(&mut hurryup, 0, Seen::Cores(Cores { big: [0].into_iter().collect(), little: [2].into_iter().collect() }));
-    tell(&mut hurryup, 0, Seen::Joined { thread: 1, allowed: [0].into_iter().collect() });
+    tell(
+        &mut hurryup,
+        0,
+        HurryEvent::Cores(BigLittleCores { big: [0].into_iter().collect(), little: [2].into_iter().collect() }),
+    );
+    tell(&mut hurryup, 0, HurryEvent::Joined { thread: 1, allowed: [0].into_iter().collect() });
     assert_eq!(tell(&mut hurryup, 0, joined(8)), [map(8, 2)]);
     tell(&mut hurryup, 10, began(8, 10));
-    assert_eq!(tell(&mut hurryup, 100, Seen::Nothing), []);
+    assert_eq!(tell(&mut hurryup, 100, HurryEvent::Nothing), []);
 }
 
 #[test]
 fn a_move_that_was_refused_is_not_tried_again() {
     let mut hurryup = threads(by_events(0), 3);
     tell(&mut hurryup, 10, began(2, 10));
-    assert_eq!(tell(&mut hurryup, 61, Seen::Nothing), [map(2, 0), map(0, 2)]);
-    assert_eq!(tell(&mut hurryup, 61, Seen::Refused { thread: 2, cpu: 0 }), [map(2, 1), map(1, 2)]);
-    assert_eq!(tell(&mut hurryup, 61, Seen::Refused { thread: 2, cpu: 1 }), []);
+    assert_eq!(tell(&mut hurryup, 61, HurryEvent::Nothing), [map(2, 0), map(0, 2)]);
+    assert_eq!(tell(&mut hurryup, 61, HurryEvent::Refused { thread: 2, cpu: 0 }), [map(2, 1), map(1, 2)]);
+    assert_eq!(tell(&mut hurryup, 61, HurryEvent::Refused { thread: 2, cpu: 1 }), []);
     assert_eq!((hurryup.core_of(2), hurryup.next_wakeup()), (Some(2), None));
 }
 
 #[test]
 fn refused_move_is_not_counted_and_other_thread_stays() {
     let mut hurryup = threads(by_events(0), 3);
-    let one = Cores { big: [0].into_iter().collect(), ..juno() };
-    tell(&mut hurryup, 1, Seen::Left { thread: 1 });
-    tell(&mut hurryup, 1, Seen::Cores(one));
+    let one = BigLittleCores { big: [0].into_iter().collect(), ..juno() };
+    tell(&mut hurryup, 1, HurryEvent::Left { thread: 1 });
+    tell(&mut hurryup, 1, HurryEvent::Cores(one));
     tell(&mut hurryup, 10, began(2, 10));
-    assert_eq!((tell(&mut hurryup, 61, Seen::Nothing), hurryup.moved()), (vec![map(2, 0), map(0, 2)], 1));
-    assert_eq!(tell(&mut hurryup, 61, Seen::Refused { thread: 2, cpu: 0 }), []);
+    assert_eq!((tell(&mut hurryup, 61, HurryEvent::Nothing), hurryup.moved()), (vec![map(2, 0), map(0, 2)], 1));
+    assert_eq!(tell(&mut hurryup, 61, HurryEvent::Refused { thread: 2, cpu: 0 }), []);
     assert_eq!([hurryup.core_of(2), hurryup.core_of(0)], [Some(2), Some(0)]);
     assert_eq!(hurryup.moved(), 0);
 }
 
 #[test]
 fn refused_core_is_used_again_once_back_or_reconsidered() {
-    let one = Cores { big: [0].into_iter().collect(), ..juno() };
-    let none = Cores { big: CpuMask::EMPTY, ..juno() };
-    for again in [&[Seen::Cores(none), Seen::Cores(one)][..], &[Seen::Reconsider]] {
+    let one = BigLittleCores { big: [0].into_iter().collect(), ..juno() };
+    let none = BigLittleCores { big: CpuMask::EMPTY, ..juno() };
+    for again in [&[HurryEvent::Cores(none), HurryEvent::Cores(one)][..], &[HurryEvent::Reconsider]] {
         let mut hurryup = HurryUp::new(by_events(0));
-        tell(&mut hurryup, 0, Seen::Cores(none));
+        tell(&mut hurryup, 0, HurryEvent::Cores(none));
         assert_eq!(tell(&mut hurryup, 0, joined(2)), [map(2, 2)]);
-        tell(&mut hurryup, 0, Seen::Cores(one));
+        tell(&mut hurryup, 0, HurryEvent::Cores(one));
         tell(&mut hurryup, 10, began(2, 10));
-        assert_eq!(tell(&mut hurryup, 61, Seen::Nothing), [map(2, 0)]);
-        assert_eq!(tell(&mut hurryup, 62, Seen::Refused { thread: 2, cpu: 0 }), []);
+        assert_eq!(tell(&mut hurryup, 61, HurryEvent::Nothing), [map(2, 0)]);
+        assert_eq!(tell(&mut hurryup, 62, HurryEvent::Refused { thread: 2, cpu: 0 }), []);
         let moves: Vec<_> = again.iter().flat_map(|seen| tell(&mut hurryup, 80, *seen)).collect();
         assert_eq!((moves, hurryup.core_of(2)), (vec![map(2, 0)], Some(0)), "{again:?}");
     }
@@ -143,12 +147,12 @@ fn refused_core_is_used_again_once_back_or_reconsidered() {
 #[test]
 fn thread_over_the_limit_gets_a_slot_when_one_leaves() {
     let mut hurryup = HurryUp::new(by_events(0));
-    tell(&mut hurryup, 0, Seen::Cores(juno()));
+    tell(&mut hurryup, 0, HurryEvent::Cores(juno()));
     let last = MAX_THREADS as u32;
     (0..last).for_each(|thread| assert_eq!(tell(&mut hurryup, 0, joined(thread)).len(), 1));
     assert_eq!(tell(&mut hurryup, 0, joined(last)), []);
     assert_eq!((hurryup.threads(), hurryup.has(last)), (MAX_THREADS, false));
-    tell(&mut hurryup, 1, Seen::Left { thread: 7 });
+    tell(&mut hurryup, 1, HurryEvent::Left { thread: 7 });
     assert_eq!(
         (hurryup.threads(), tell(&mut hurryup, 1, joined(last)).len(), hurryup.has(last)),
         (MAX_THREADS - 1, 1, true)
@@ -158,9 +162,9 @@ fn thread_over_the_limit_gets_a_slot_when_one_leaves() {
 #[test]
 fn when_a_big_core_goes_offline_its_threads_get_another_core() {
     let mut hurryup = threads(by_events(0), 6);
-    let cores = Cores { big: [1].into_iter().collect(), ..juno() };
-    assert_eq!(tell(&mut hurryup, 10, Seen::Cores(cores)), [map(0, 1)]);
-    assert_eq!(tell(&mut hurryup, 20, Seen::Cores(juno())), []);
+    let cores = BigLittleCores { big: [1].into_iter().collect(), ..juno() };
+    assert_eq!(tell(&mut hurryup, 10, HurryEvent::Cores(cores)), [map(0, 1)]);
+    assert_eq!(tell(&mut hurryup, 20, HurryEvent::Cores(juno())), []);
 }
 
 #[test]
@@ -168,7 +172,7 @@ fn in_a_crowd_the_oldest_requests_run_on_big_cores_only() {
     let by_events = by_events(0);
     let config = Config { options: Options { float_crowds: true, ..by_events.options }, ..by_events };
     let mut hurryup = threads(config, 6);
-    let freed: Vec<Action> = (0..7).map(|thread| Action::Restore { thread }).collect();
+    let freed: Vec<HurryAction> = (0..7).map(|thread| HurryAction::Restore { thread }).collect();
     let told = tell(&mut hurryup, 1, joined(6));
     assert_eq!(told[told.len() - 7..], freed, "a seventh thread on six cores: the kernel places them all");
     assert!((0..7).all(|thread| hurryup.core_of(thread).is_none()));
@@ -176,20 +180,23 @@ fn in_a_crowd_the_oldest_requests_run_on_big_cores_only() {
         assert_eq!(tell(&mut hurryup, at_ms, began(thread, at_ms)), []);
     }
     assert_eq!(hurryup.next_wakeup(), Some(60 * MS + 1));
-    let to_big = |thread| Action::Hurry { thread };
-    assert_eq!(tell(&mut hurryup, 63, Seen::Nothing), [to_big(3), to_big(4)]);
-    assert_eq!((hurryup.why(), hurryup.moved()), (Reason::NoBigCore, 2), "juno has two big cores");
-    let ended = Seen::Ended { request: 3 };
-    assert_eq!(tell(&mut hurryup, 70, ended), [Action::Restore { thread: 3 }, to_big(5)]);
+    let to_big = |thread| HurryAction::Hurry { thread };
+    assert_eq!(tell(&mut hurryup, 63, HurryEvent::Nothing), [to_big(3), to_big(4)]);
+    assert_eq!((hurryup.why(), hurryup.moved()), (HurryReason::NoBigCore, 2), "juno has two big cores");
+    let ended = HurryEvent::Ended { request: 3 };
+    assert_eq!(tell(&mut hurryup, 70, ended), [HurryAction::Restore { thread: 3 }, to_big(5)]);
     // The move of a request that its cpuset forbids did not happen.
-    assert_eq!(tell(&mut hurryup, 71, Seen::Refused { thread: 5, cpu: 0 }), [to_big(5)]);
-    assert_eq!((tell(&mut hurryup, 72, Seen::Refused { thread: 5, cpu: 0 }), hurryup.moved()), (vec![to_big(5)], 3));
-    hurryup.book(72, &Seen::Refused { thread: 5, cpu: 0 }, &mut Actions::default());
-    hurryup.book(72, &Seen::Refused { thread: 5, cpu: 1 }, &mut Actions::default());
-    assert_eq!((tell(&mut hurryup, 73, Seen::Nothing), hurryup.moved()), (vec![], 2));
-    tell(&mut hurryup, 80, Seen::Left { thread: 0 });
+    assert_eq!(tell(&mut hurryup, 71, HurryEvent::Refused { thread: 5, cpu: 0 }), [to_big(5)]);
+    assert_eq!(
+        (tell(&mut hurryup, 72, HurryEvent::Refused { thread: 5, cpu: 0 }), hurryup.moved()),
+        (vec![to_big(5)], 3)
+    );
+    hurryup.book(72, &HurryEvent::Refused { thread: 5, cpu: 0 }, &mut HurryActions::default());
+    hurryup.book(72, &HurryEvent::Refused { thread: 5, cpu: 1 }, &mut HurryActions::default());
+    assert_eq!((tell(&mut hurryup, 73, HurryEvent::Nothing), hurryup.moved()), (vec![], 2));
+    tell(&mut hurryup, 80, HurryEvent::Left { thread: 0 });
     assert!(hurryup.is_crowd(), "another thread may come");
-    tell(&mut hurryup, 81, Seen::Reconsider);
+    tell(&mut hurryup, 81, HurryEvent::Reconsider);
     assert!(!hurryup.is_crowd() && (1..7).all(|thread| hurryup.core_of(thread).is_some()));
 }
 
@@ -197,13 +204,13 @@ fn in_a_crowd_the_oldest_requests_run_on_big_cores_only() {
 fn baseline_mappings_never_move_a_thread() {
     for (mapping, cores) in [(Mapping::Static, 0..6), (Mapping::AllBig, 0..2), (Mapping::AllLittle, 2..6)] {
         let mut hurryup = HurryUp::new(Config { mapping, ..by_events(0) });
-        tell(&mut hurryup, 0, Seen::Cores(juno()));
+        tell(&mut hurryup, 0, HurryEvent::Cores(juno()));
         for thread in 0..6 {
             tell(&mut hurryup, 0, joined(thread));
             tell(&mut hurryup, 1, began(thread, 1));
             assert!(hurryup.core_of(thread).is_some_and(|cpu| cores.contains(&cpu)), "{mapping:?}");
         }
-        assert_eq!((tell(&mut hurryup, 500, Seen::Nothing), hurryup.next_wakeup()), (vec![], None));
+        assert_eq!((tell(&mut hurryup, 500, HurryEvent::Nothing), hurryup.next_wakeup()), (vec![], None));
     }
 }
 
@@ -213,9 +220,9 @@ fn begin_in_the_future_resets_only_the_age_of_the_request() {
     // The line says that it began an hour from now.
     tell(&mut hurryup, 28_000, noted((78, 1, 28_000 + 3_600_000)));
     assert_eq!(hurryup.next_wakeup(), Some(28_050 * MS + 1));
-    assert_eq!(tell(&mut hurryup, 28_051, Seen::Nothing), [map(78, 0), map(75, 2)]);
+    assert_eq!(tell(&mut hurryup, 28_051, HurryEvent::Nothing), [map(78, 0), map(75, 2)]);
     tell(&mut hurryup, 28_060, noted((78, 1, 0)));
-    assert_eq!((hurryup.under_way(), hurryup.lost()), (0, Lost::default()));
+    assert_eq!((hurryup.under_way(), hurryup.lost()), (0, LostRequests::default()));
 }
 
 #[test]
@@ -228,8 +235,8 @@ fn learned_threshold_falls_when_big_cores_have_spare_time() {
         // One in five takes 40 ms, the others 1 ms, one after the other on any core.
         let (thread, work_ms) = ((at % 6) as Thread, if at % 5 == 0 { 40 } else { 1 });
         let request = 1_000 + at;
-        tell(&mut hurryup, 200 * at, Seen::Began { thread, request, since: 200 * at * MS });
-        tell(&mut hurryup, 200 * at + work_ms, Seen::Ended { request });
+        tell(&mut hurryup, 200 * at, HurryEvent::Began { thread, request, since: 200 * at * MS });
+        tell(&mut hurryup, 200 * at + work_ms, HurryEvent::Ended { request });
     }
     assert!(hurryup.threshold_ns() < 10 * MS, "{}", hurryup.threshold_ns());
 }
@@ -237,35 +244,35 @@ fn learned_threshold_falls_when_big_cores_have_spare_time() {
 #[test]
 fn booked_events_move_no_thread_and_ended_requests_stay() {
     let mut hurryup = threads(by_events(0), 3);
-    let mut out = Actions::default();
+    let mut out = HurryActions::default();
     hurryup.book(10 * MS, &began(2, 10), &mut out);
     hurryup.book(10 * MS, &began(1, 10), &mut out);
     assert_eq!((hurryup.request_of(2), hurryup.since(2)), (Some((2, 10 * MS)), Some(10 * MS)));
-    hurryup.book(200 * MS, &Seen::Ended { request: 2 }, &mut out);
+    hurryup.book(200 * MS, &HurryEvent::Ended { request: 2 }, &mut out);
     assert_eq!((out.iter().count(), hurryup.request_of(2), hurryup.since(2)), (0, None, None));
-    assert_eq!(tell(&mut hurryup, 201, Seen::Nothing), [], "1 is on a big core, 2 has ended");
+    assert_eq!(tell(&mut hurryup, 201, HurryEvent::Nothing), [], "1 is on a big core, 2 has ended");
 }
 
 #[test]
 fn events_out_of_order_are_booked() {
-    let mut hurryup = HurryUp::new(Config { looks: Looks::Events, ..Config::default() });
-    tell(&mut hurryup, 0, Seen::Cores(juno()));
+    let mut hurryup = HurryUp::new(Config { scan_times: ScanTimes::Events, ..Config::default() });
+    tell(&mut hurryup, 0, HurryEvent::Cores(juno()));
     (0..2).for_each(|thread| drop(tell(&mut hurryup, 0, joined(thread))));
-    let mut out = Actions::default();
+    let mut out = HurryActions::default();
     hurryup.book(20 * MS, &began(0, 20), &mut out);
     hurryup.book(5 * MS, &began(1, 5), &mut out);
-    hurryup.book(10 * MS, &Seen::Ended { request: 1 }, &mut out);
-    hurryup.book(25 * MS, &Seen::Ended { request: 0 }, &mut out);
-    assert_eq!((hurryup.under_way(), hurryup.lost()), (0, Lost::default()));
+    hurryup.book(10 * MS, &HurryEvent::Ended { request: 1 }, &mut out);
+    hurryup.book(25 * MS, &HurryEvent::Ended { request: 0 }, &mut out);
+    assert_eq!((hurryup.under_way(), hurryup.lost()), (0, LostRequests::default()));
 }
 
 #[test]
 fn kernel_mapping_binds_no_thread() {
     let mut hurryup = HurryUp::new(Config { mapping: Mapping::Kernel, ..Config::PAPER });
-    tell(&mut hurryup, 0, Seen::Cores(juno()));
+    tell(&mut hurryup, 0, HurryEvent::Cores(juno()));
     assert_eq!(tell(&mut hurryup, 0, joined(1)), []);
     tell(&mut hurryup, 1, began(1, 1));
-    assert_eq!((tell(&mut hurryup, 999, Seen::Nothing), hurryup.core_of(1)), (vec![], None));
+    assert_eq!((tell(&mut hurryup, 999, HurryEvent::Nothing), hurryup.core_of(1)), (vec![], None));
 }
 
 #[test]
@@ -276,12 +283,12 @@ fn more_threads_than_cores_are_a_crowd_if_crowds_may_float() {
         (false, true, Mapping::HurryUp, six, 6),
         (false, false, Mapping::HurryUp, six, 7),
         (false, true, Mapping::Static, six, 7),
-        (false, true, Mapping::HurryUp, Cores::default(), 7),
+        (false, true, Mapping::HurryUp, BigLittleCores::default(), 7),
     ] {
         let by_events = by_events(0);
         let options = Options { float_crowds, ..by_events.options };
         let mut hurryup = HurryUp::new(Config { mapping, options, ..by_events });
-        tell(&mut hurryup, 0, Seen::Cores(cores));
+        tell(&mut hurryup, 0, HurryEvent::Cores(cores));
         (0..count).for_each(|thread| drop(tell(&mut hurryup, 0, joined(thread))));
         assert_eq!(hurryup.is_crowd(), is_crowd, "{float_crowds} {mapping:?} {cores:?} {count}");
     }
@@ -292,5 +299,5 @@ fn a_thread_between_requests_leaves_before_a_shorter_request() {
     let mut hurryup = threads(by_events(0), 3);
     tell(&mut hurryup, 10, began(2, 10));
     tell(&mut hurryup, 30, began(0, 30));
-    assert_eq!(tell(&mut hurryup, 61, Seen::Nothing), [map(2, 1), map(1, 2)]);
+    assert_eq!(tell(&mut hurryup, 61, HurryEvent::Nothing), [map(2, 1), map(1, 2)]);
 }

@@ -12,7 +12,7 @@ use crate::request_table::{End, Record, Why};
 /// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Outcome {
+pub enum RequestOutcome {
     /// The client got a server's answer.
     Answered,
     /// The client closed the connection before it got an answer.
@@ -31,7 +31,7 @@ pub enum Outcome {
     Tied,
 }
 
-impl Outcome {
+impl RequestOutcome {
     const ALL: [Self; 8] = [
         Self::Answered,
         Self::Abandoned,
@@ -58,7 +58,7 @@ impl Outcome {
     }
 }
 
-impl From<End> for Outcome {
+impl From<End> for RequestOutcome {
     fn from(end: End) -> Self {
         match end {
             End::Answered => Self::Answered,
@@ -73,7 +73,7 @@ impl From<End> for Outcome {
 
 /// Servers to which a request was sent, with the reason for a second copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
+pub enum Dispatch {
     /// The request was sent to no server.
     Never,
     /// The request was sent to one server.
@@ -100,7 +100,7 @@ pub enum Winner {
     Again,
 }
 
-impl Sent {
+impl Dispatch {
     /// Determines the servers to which the recorded request was sent.
     pub fn of(record: &Record) -> Self {
         let why = |server: Server| record.copies[server.index()].why;
@@ -159,7 +159,7 @@ impl Winner {
 
 /// Description of the request, by protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked<'a> {
+pub enum ClientRequest<'a> {
     /// HTTP request.
     Http {
         /// Request line of the HTTP request.
@@ -191,10 +191,10 @@ pub struct Entry<'a> {
     pub client: SocketAddr,
     /// Server that answered; `None` if none did.
     pub server: Option<Server>,
-    /// Outcome of the request.
-    pub outcome: Outcome,
+    /// RequestOutcome of the request.
+    pub outcome: RequestOutcome,
     /// Servers to which the request was sent.
-    pub sent: Sent,
+    pub sent: Dispatch,
     /// Copy that gave the answer.
     pub winner: Winner,
     /// HTTP status of the answer.
@@ -208,7 +208,7 @@ pub struct Entry<'a> {
     /// Number with which the client can later ask for details of the request.
     pub number: Option<Number>,
     /// Description of the request, by protocol.
-    pub asked: Asked<'a>,
+    pub asked: ClientRequest<'a>,
 }
 
 /// Number of 64-bit words in an encoded entry before its texts.
@@ -223,8 +223,8 @@ impl<'a> Entry<'a> {
     /// Returns the texts of the entry in the order of their encoding.
     pub(super) fn texts(&self) -> [Text<'a>; 3] {
         match self.asked {
-            Asked::Http { line, referer, agent } => [line, referer, agent],
-            Asked::Redis { name, .. } => [Text { bytes: name, omitted: 0 }, Text::default(), Text::default()],
+            ClientRequest::Http { line, referer, agent } => [line, referer, agent],
+            ClientRequest::Redis { name, .. } => [Text { bytes: name, omitted: 0 }, Text::default(), Text::default()],
         }
     }
 
@@ -235,8 +235,8 @@ impl<'a> Entry<'a> {
             IpAddr::V6(address) => (false, address.to_bits()),
         };
         let (is_redis, keys) = match self.asked {
-            Asked::Http { .. } => (false, NONE),
-            Asked::Redis { keys, .. } => (true, keys.map_or(NONE, u64::from)),
+            ClientRequest::Http { .. } => (false, NONE),
+            ClientRequest::Redis { keys, .. } => (true, keys.map_or(NONE, u64::from)),
         };
         let [line, referer, agent] = self.texts();
         let flags = [(is_redis, IS_REDIS), (is_v4, IS_V4), (self.number.is_some(), HAS_NUMBER)];
@@ -296,8 +296,8 @@ impl<'a> Entry<'a> {
         let (referer, others) = others.split_at(length(1).min(others.len()));
         let text = |bytes, omitted: u64| Text { bytes, omitted: omitted as u32 };
         let asked = match has(IS_REDIS) {
-            true => Asked::Redis { name: line, keys: u32::try_from(keys).ok() },
-            false => Asked::Http {
+            true => ClientRequest::Redis { name: line, keys: u32::try_from(keys).ok() },
+            false => ClientRequest::Http {
                 line: text(line, cut),
                 referer: text(referer, cut >> 32),
                 agent: text(&others[..length(2).min(others.len())], rest),
@@ -311,8 +311,8 @@ impl<'a> Entry<'a> {
             first_byte_ns: (first_byte != NONE).then_some(first_byte),
             client: SocketAddr::new(ip, (rest >> 32) as u16),
             server: of(server),
-            outcome: Outcome::ALL.get(usize::from(outcome)).copied().unwrap_or(Outcome::Cut),
-            sent: Sent::from_number(copies),
+            outcome: RequestOutcome::ALL.get(usize::from(outcome)).copied().unwrap_or(RequestOutcome::Cut),
+            sent: Dispatch::from_number(copies),
             winner: Winner::ALL.get(usize::from(winner)).copied().unwrap_or(Winner::None),
             status: (status > 0).then_some(status),
             received_bytes: received,

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use sidelane_policy::Nanos;
 
-use super::entry::{Asked, Entry, Sent};
+use super::entry::{ClientRequest, Dispatch, Entry};
 use super::text::Text;
 
 /// Format of the access log.
@@ -47,11 +47,11 @@ impl Context {
         out.extend_from_slice(b"] ");
         let (mut referer, mut agent) = (Text::default(), Text::default());
         match entry.asked {
-            Asked::Http { line, referer: of, agent: by } => {
+            ClientRequest::Http { line, referer: of, agent: by } => {
                 quote(line, out);
                 (referer, agent) = (of, by);
             }
-            Asked::Redis { name, keys } => {
+            ClientRequest::Redis { name, keys } => {
                 out.push(b'"');
                 escape_text(name, out);
                 keys.into_iter().for_each(|keys| print(out, format_args!(" keys={keys}")));
@@ -83,12 +83,12 @@ impl Context {
         Moment(self.epoch_ns + entry.arrived_ns).write_rfc3339(out);
         print(out, format_args!("\",\"client\":\"{}\"", entry.client));
         match entry.asked {
-            Asked::Http { line, referer, agent } => {
+            ClientRequest::Http { line, referer, agent } => {
                 for (name, text) in [("request", line), ("referer", referer), ("user_agent", agent)] {
                     write_json_text(name, text, out);
                 }
             }
-            Asked::Redis { name, keys } => {
+            ClientRequest::Redis { name, keys } => {
                 write_json_text("command", Text { bytes: name, omitted: 0 }, out);
                 keys.into_iter().for_each(|keys| print(out, format_args!(",\"keys\":{keys}")));
             }
@@ -118,7 +118,7 @@ impl Context {
     }
 }
 
-impl Display for Sent {
+impl Display for Dispatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Never => f.write_str("never"),
@@ -250,7 +250,7 @@ mod tests {
     use serde_json::{Value, json};
     use sidelane_policy::hedge::{Hazard, Server};
 
-    use super::super::entry::{Outcome, Winner};
+    use super::super::entry::{RequestOutcome, Winner};
     use super::super::text::{FIELD_MAX, REQUEST_MAX};
     use super::*;
     use crate::http::Number;
@@ -268,15 +268,15 @@ mod tests {
             first_byte_ns: Some(1_000),
             client: "192.0.2.1:4711".parse().unwrap(),
             server: Some(Server::Second),
-            outcome: Outcome::Answered,
-            sent: Sent::Hazard(Hazard::JvmGc),
+            outcome: RequestOutcome::Answered,
+            sent: Dispatch::Hazard(Hazard::JvmGc),
             winner: Winner::Hedge,
             status: Some(200),
             received_bytes: 78,
             sent_bytes: 310,
             body_bytes: 123,
             number: Some(Number { id: 17, mark: 0xfe }),
-            asked: Asked::Http { line: text(line), referer: text(b""), agent: text(agent) },
+            asked: ClientRequest::Http { line: text(line), referer: text(b""), agent: text(agent) },
         }
     }
 
@@ -303,8 +303,8 @@ mod tests {
         let refused = Entry {
             first_byte_ns: None,
             server: None,
-            outcome: Outcome::Refused,
-            sent: Sent::Never,
+            outcome: RequestOutcome::Refused,
+            sent: Dispatch::Never,
             winner: Winner::None,
             status: None,
             number: None,
@@ -329,11 +329,11 @@ mod tests {
 
     #[test]
     fn line_of_a_redis_command_has_its_name_and_number_of_keys() {
-        let command = Entry { asked: Asked::Redis { name: b"MGET", keys: Some(3) }, ..entry(b"", b"") };
+        let command = Entry { asked: ClientRequest::Redis { name: b"MGET", keys: Some(3) }, ..entry(b"", b"") };
         assert!(written(&command, Format::Text).contains("] \"MGET keys=3\" 200 "));
         let value = read(&written(&command, Format::Json));
         assert_eq!((&value["command"], &value["keys"]), (&json!("MGET"), &json!(3)));
-        let unknown = Entry { asked: Asked::Redis { name: b"FT.SEARCH", keys: None }, ..entry(b"", b"") };
+        let unknown = Entry { asked: ClientRequest::Redis { name: b"FT.SEARCH", keys: None }, ..entry(b"", b"") };
         assert!(written(&unknown, Format::Text).contains("] \"FT.SEARCH\" 200 "));
         assert_eq!(read(&written(&unknown, Format::Json)).get("keys"), None);
     }
@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn long_target_is_cut_and_marked_as_cut() {
         let long = [&b"GET /"[..], &[b'a'; 3000], b" HTTP/1.1"].concat();
-        let asked = Asked::Http { line: Text::cut(&long, REQUEST_MAX), referer: text(b""), agent: text(b"") };
+        let asked = ClientRequest::Http { line: Text::cut(&long, REQUEST_MAX), referer: text(b""), agent: text(b"") };
         let entry = Entry { asked, ..entry(b"", b"") };
         let omitted = long.len() - REQUEST_MAX;
         assert!(written(&entry, Format::Text).contains(&format!("aaa...(+{omitted} bytes)\" 200")));
@@ -370,7 +370,7 @@ mod tests {
             referer in prop::collection::vec(any::<u8>(), 0..600),
             agent in "\\PC*",
         ) {
-            let asked = Asked::Http {
+            let asked = ClientRequest::Http {
                 line: Text::cut(&line, REQUEST_MAX),
                 referer: Text::cut(&referer, FIELD_MAX),
                 agent: Text::cut(agent.as_bytes(), FIELD_MAX),

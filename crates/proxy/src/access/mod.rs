@@ -9,7 +9,7 @@ mod line;
 mod ring;
 mod text;
 
-pub use entry::{Asked, Entry, Outcome, Sent, Winner};
+pub use entry::{ClientRequest, Dispatch, Entry, RequestOutcome, Winner};
 pub use line::{Context, Format};
 pub use ring::{Receiver, Sender, Waker, channel};
 pub use text::{FIELD_MAX, REQUEST_MAX, Text};

@@ -193,7 +193,7 @@ impl Receiver {
 mod tests {
     use sidelane_policy::hedge::{Hazard, Server};
 
-    use super::super::entry::{Asked, Outcome, Sent, Winner};
+    use super::super::entry::{ClientRequest, Dispatch, RequestOutcome, Winner};
     use super::super::text::{FIELD_MAX, REQUEST_MAX, Text};
     use super::*;
     use crate::http::Number;
@@ -207,8 +207,8 @@ mod tests {
             first_byte_ns: odd.then_some(3),
             client: if odd { "192.0.2.1:4711" } else { "[2001:db8::1]:80" }.parse().unwrap(),
             server: odd.then_some(Server::Second),
-            outcome: Outcome::TimedOut,
-            sent: Sent::Hazard(Hazard::ALL[number as usize % Hazard::ALL.len()]),
+            outcome: RequestOutcome::TimedOut,
+            sent: Dispatch::Hazard(Hazard::ALL[number as usize % Hazard::ALL.len()]),
             winner: Winner::Hedge,
             status: odd.then_some(504),
             received_bytes: 5,
@@ -216,8 +216,8 @@ mod tests {
             body_bytes: u64::MAX,
             number: odd.then_some(Number { id: number, mark: 8 }),
             asked: match odd {
-                true => Asked::Http { line: text(line), referer: text(b"r"), agent: text(b"") },
-                false => Asked::Redis { name: line, keys: Some(9) },
+                true => ClientRequest::Http { line: text(line), referer: text(b"r"), agent: text(b"") },
+                false => ClientRequest::Redis { name: line, keys: Some(9) },
             },
         }
     }
@@ -294,7 +294,7 @@ mod tests {
     fn the_longest_texts_fit_into_their_lengths() {
         let long = vec![b'x'; 1 << 20];
         let (line, field) = (Text::cut(&long, REQUEST_MAX), Text::cut(&long, FIELD_MAX));
-        let entry = Entry { asked: Asked::Http { line, referer: field, agent: field }, ..entry(1, b"") };
+        let entry = Entry { asked: ClientRequest::Http { line, referer: field, agent: field }, ..entry(1, b"") };
         let (mut sender, mut receiver) = channel(1 << 14);
         sender.send(&entry);
         assert_eq!(receiver.receive(|got| got == entry), Some(true));

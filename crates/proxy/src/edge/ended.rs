@@ -7,19 +7,19 @@ use sidelane_policy::Nanos;
 use sidelane_policy::hedge::Server;
 
 use super::shared::{Shared, now};
-use crate::access::{Asked, Entry, Outcome, Sender, Sent, Winner};
+use crate::access::{ClientRequest, Dispatch, Entry, RequestOutcome, Sender, Winner};
 use crate::http::Number;
 use crate::request_table::{End, Label, Record, RequestId};
 
 /// Data from the request table about a request at its end.
 #[derive(Clone, Copy)]
-pub(super) struct Ended {
+pub(super) struct EndedRequest {
     arrived_ns: Nanos,
     duration_ns: Nanos,
     first_byte_ns: Option<Nanos>,
     server: Option<Server>,
-    outcome: Outcome,
-    sent: Sent,
+    outcome: RequestOutcome,
+    sent: Dispatch,
     winner: Winner,
     label: Label,
 }
@@ -32,10 +32,10 @@ pub(super) struct Facts<'a> {
     pub(super) sent_bytes: u64,
     pub(super) body_bytes: u64,
     pub(super) number: Option<Number>,
-    pub(super) asked: Asked<'a>,
+    pub(super) asked: ClientRequest<'a>,
 }
 
-impl Ended {
+impl EndedRequest {
     fn of(record: &Record, end: End, at_ns: Nanos) -> Self {
         let since_arrival = |at_ns: Nanos| at_ns.saturating_sub(record.arrived_ns);
         Self {
@@ -44,15 +44,15 @@ impl Ended {
             first_byte_ns: record.answered.map(|(_, at_ns)| since_arrival(at_ns)),
             server: record.answered.map(|(by, _)| by),
             outcome: end.into(),
-            sent: Sent::of(record),
+            sent: Dispatch::of(record),
             winner: Winner::of(record),
             label: record.label,
         }
     }
 
     /// Creates the data of a request that reached no server, or that the request table does not count.
-    pub(super) fn apart(outcome: Outcome, arrived_ns: Nanos, server: Option<Server>) -> Self {
-        let sent = if server.is_some() { Sent::Once } else { Sent::Never };
+    pub(super) fn apart(outcome: RequestOutcome, arrived_ns: Nanos, server: Option<Server>) -> Self {
+        let sent = if server.is_some() { Dispatch::Once } else { Dispatch::Never };
         Self {
             arrived_ns,
             duration_ns: now().saturating_sub(arrived_ns),
@@ -79,26 +79,26 @@ impl Shared {
 
     /// Ends a request in the table. Returns its data for the access log; `None` without a log, or if the request had
     /// ended before.
-    pub(super) fn finish(&self, request_id: RequestId, end: End) -> Option<Ended> {
+    pub(super) fn finish(&self, request_id: RequestId, end: End) -> Option<EndedRequest> {
         let (at_ns, mut table) = (now(), self.table.borrow_mut());
         let record = table.record(request_id).filter(|_| self.has_log());
-        let ended = record.map(|record| Ended::of(record, end, at_ns));
+        let ended = record.map(|record| EndedRequest::of(record, end, at_ns));
         table.finished(at_ns, request_id, end);
         ended
     }
 
     /// Returns the log data of a request that is cut off by the end of the proxy.
-    pub(super) fn cut_off(&self, request_id: RequestId) -> Option<Ended> {
+    pub(super) fn cut_off(&self, request_id: RequestId) -> Option<EndedRequest> {
         // A panic may have left the table borrowed.
         let table = self.table.try_borrow().ok()?;
-        Some(Ended::of(table.record(request_id)?, End::Cut, now()))
+        Some(EndedRequest::of(table.record(request_id)?, End::Cut, now()))
     }
 
     /// Sends the entry of a request to the access log.
-    pub(super) fn log(&self, ended: &Ended, facts: Facts<'_>) {
+    pub(super) fn log(&self, ended: &EndedRequest, facts: Facts<'_>) {
         let Some(log) = &self.log else { return };
         let Facts { client, status, received_bytes, sent_bytes, body_bytes, number, asked } = facts;
-        let Ended { arrived_ns, duration_ns, first_byte_ns, server, outcome, sent, winner, .. } = *ended;
+        let EndedRequest { arrived_ns, duration_ns, first_byte_ns, server, outcome, sent, winner, .. } = *ended;
         log.borrow_mut().send(&Entry {
             arrived_ns,
             duration_ns,

@@ -9,7 +9,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use sidelane_policy::Nanos;
-use sidelane_policy::hedge::{Attempt, Mode, Seen, Server};
+use sidelane_policy::hedge::{Attempt, HedgeEvent, Mode, Server};
 use tokio::sync::Notify;
 use tokio::task::spawn_local;
 use tokio::time::Instant;
@@ -23,7 +23,7 @@ use crate::access::Sender;
 use crate::config::{Config, TraceLookup};
 use crate::hazard_board::HazardBoard;
 use crate::http::Number;
-use crate::request_table::{Class, Effect, Loss, Next, Outcome, RequestId, RequestTable, ServerError, Verdict};
+use crate::request_table::{Class, Effect, Loss, Next, RequestId, RequestTable, ServerError, ServerOutcome, Verdict};
 
 /// Functions that carry out orders of the request table. They depend on [`Shared`], and are passed in to avoid a cycle.
 #[derive(Clone, Copy)]
@@ -128,13 +128,13 @@ impl Shared {
     }
 
     /// Passes an observation of a server to the request table, and carries out its orders.
-    pub(super) fn observe(self: &Rc<Self>, seen: Seen) {
+    pub(super) fn observe(self: &Rc<Self>, seen: HedgeEvent) {
         self.table.borrow_mut().observe(now(), seen);
         self.carry_out();
     }
 
     /// Passes the begin of a server's answer to the request table, which decides between the copies.
-    pub(super) fn answered(self: &Rc<Self>, request_id: RequestId, by: Server, outcome: Outcome) -> Verdict {
+    pub(super) fn answered(self: &Rc<Self>, request_id: RequestId, by: Server, outcome: ServerOutcome) -> Verdict {
         let (verdict, acts) = {
             let (at, mut table) = (now(), self.table.borrow_mut());
             let sent_ns = table.sent_ns(request_id, by);
@@ -152,18 +152,18 @@ impl Shared {
         let sent_ns = self.sent_ns(request_id, at);
         let next = self.table.borrow_mut().lost(now(), request_id, at, loss);
         if let Some(error) = loss.error() {
-            self.tried(at, sent_ns, Outcome::Error(error));
+            self.tried(at, sent_ns, ServerOutcome::Error(error));
         }
         next
     }
 
     /// Records that a server has not answered in time.
     pub(super) fn late(self: &Rc<Self>, request_id: RequestId, at: Server) {
-        self.tried(at, self.sent_ns(request_id, at), Outcome::Error(ServerError::Timeout));
+        self.tried(at, self.sent_ns(request_id, at), ServerOutcome::Error(ServerError::Timeout));
     }
 
     /// Passes the outcome of a request that was sent to a server at `sent_ns` to the request table.
-    pub(super) fn tried(self: &Rc<Self>, server: Server, sent_ns: Nanos, outcome: Outcome) {
+    pub(super) fn tried(self: &Rc<Self>, server: Server, sent_ns: Nanos, outcome: ServerOutcome) {
         let acts = self.table.borrow_mut().tried(now(), server, sent_ns, outcome);
         if acts {
             self.carry_out();
@@ -261,7 +261,7 @@ impl Shared {
         let (began, sent_ns, within) = (Instant::now(), now(), self.config.limits.connect_time);
         match ServerConnection::open(self.address(server), within).await {
             Ok(connection) => {
-                self.observe(Seen::Reached(server));
+                self.observe(HedgeEvent::Reached(server));
                 self.offer(server, connection);
             }
             Err(error) if is_local_error(&error) => {
@@ -273,11 +273,11 @@ impl Shared {
                 self.table.borrow_mut().not_connected(server);
                 match failed {
                     Failed::Unreachable => {
-                        self.observe(Seen::Unreachable(server));
+                        self.observe(HedgeEvent::Unreachable(server));
                         self.connect_queue(server).turn_away(Duration::ZERO);
                     }
                     Failed::Silent => {
-                        self.observe(Seen::Tried(server, Attempt { sent_ns, has_failed: true }));
+                        self.observe(HedgeEvent::Tried(server, Attempt { sent_ns, has_failed: true }));
                         self.connect_queue(server).turn_away(within);
                     }
                     // Keep the waiting requests in the queue: the server is alive.

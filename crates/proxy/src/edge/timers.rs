@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use sidelane_policy::Nanos;
-use sidelane_policy::hedge::{Hazards, Seen, Server};
+use sidelane_policy::hedge::{Hazards, HedgeEvent, Server};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, sleep_until};
@@ -28,7 +28,7 @@ pub(super) async fn watch_hazards(shared: Rc<Shared>) -> std::io::Result<()> {
         for server in Server::BOTH {
             let hazards = shared.board.hazards(server);
             if std::mem::replace(&mut told[server.index()], hazards) != hazards {
-                shared.observe(Seen::Watched(server, hazards));
+                shared.observe(HedgeEvent::Watched(server, hazards));
             }
         }
     }
@@ -50,6 +50,6 @@ pub(super) async fn run_timers(shared: Rc<Shared>) {
             shared.sweep();
             swept = Instant::now();
         }
-        shared.observe(Seen::Nothing);
+        shared.observe(HedgeEvent::Nothing);
     }
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use sidelane_policy::hedge::{Seen, Server};
+use sidelane_policy::hedge::{HedgeEvent, Server};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -11,7 +11,7 @@ use super::connection::ServerConnection;
 use super::shared::{Helpers, Shared};
 use super::{http, resp};
 use crate::config::Protocol;
-use crate::request_table::{Outcome, Quality};
+use crate::request_table::{Quality, ServerOutcome};
 
 /// Pause after a failed warm-up request.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
@@ -50,21 +50,21 @@ async fn warm_up(shared: Rc<Shared>, server: Server) {
                 shared.table.borrow_mut().warmed_with_one();
             }
             Ok(_) => {
-                shared.observe(Seen::StillCold(server));
+                shared.observe(HedgeEvent::StillCold(server));
                 end = Instant::now() + time;
                 sleep(AFTER_FAILURE).await;
             }
             // Report the missing answer: a server on trial after failures is ejected for it.
             Err(_) => {
-                shared.observe(Seen::StillCold(server));
+                shared.observe(HedgeEvent::StillCold(server));
                 break;
             }
         }
     }
-    shared.observe(Seen::Warmed(server));
+    shared.observe(HedgeEvent::Warmed(server));
 }
 
-async fn ask_in_time(shared: &Rc<Shared>, server: Server, request: &[u8]) -> Option<Outcome> {
+async fn ask_in_time(shared: &Rc<Shared>, server: Server, request: &[u8]) -> Option<ServerOutcome> {
     timeout(shared.config.limits.answer_time, ask(shared, server, request)).await.ok().flatten()
 }
 
@@ -81,7 +81,7 @@ async fn sample(shared: &Rc<Shared>, number: usize) -> Vec<u8> {
 }
 
 /// Sends a request, and drops the answer. Returns the outcome; `None` if the connection failed.
-async fn ask(shared: &Rc<Shared>, server: Server, request: &[u8]) -> Option<Outcome> {
+async fn ask(shared: &Rc<Shared>, server: Server, request: &[u8]) -> Option<ServerOutcome> {
     let connection = match shared.idle_connection(server) {
         Some(connection) => connection,
         None => Rc::clone(shared).next_connection(server).await?,

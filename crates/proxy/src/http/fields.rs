@@ -2,7 +2,7 @@
 
 /// Content of the header fields about connection and framing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct ParsedFields {
     pub(super) content_length: Option<u64>,
     pub(super) is_chunked: bool,
     pub(super) closes: bool,
@@ -19,7 +19,7 @@ pub(super) struct Said {
 
 /// Error in the header fields about connection and framing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Wrong {
+pub(super) enum FieldsError {
     #[error("the length of the body is said twice")]
     TwoLengths,
     #[error("Content-Length is no number")]
@@ -64,8 +64,8 @@ fn field(name: &str) -> Field {
 }
 
 /// Evaluates all fields of a head.
-pub(super) fn take_in(fields: &[httparse::Header<'_>]) -> Result<Said, Wrong> {
-    let mut said = Said::default();
+pub(super) fn take_in(fields: &[httparse::Header<'_>]) -> Result<ParsedFields, FieldsError> {
+    let mut said = ParsedFields::default();
     for header in fields {
         match field(header.name) {
             Field::ContentLength => said.set_length(header.value)?,
@@ -74,7 +74,7 @@ pub(super) fn take_in(fields: &[httparse::Header<'_>]) -> Result<Said, Wrong> {
             Field::Upgrade => said.has_upgrade = true,
             Field::Host => said.hosts = said.hosts.saturating_add(1),
             Field::Expect if header.value.eq_ignore_ascii_case(b"100-continue") => said.expects_continue = true,
-            Field::Expect => return Err(Wrong::Expectation),
+            Field::Expect => return Err(FieldsError::Expectation),
             Field::KeepAlive => said.keep_alive_s = keep_alive_s(header.value),
             Field::HopByHop | Field::Other => {}
         }
@@ -82,21 +82,21 @@ pub(super) fn take_in(fields: &[httparse::Header<'_>]) -> Result<Said, Wrong> {
     Ok(said)
 }
 
-impl Said {
-    fn set_length(&mut self, value: &[u8]) -> Result<(), Wrong> {
+impl ParsedFields {
+    fn set_length(&mut self, value: &[u8]) -> Result<(), FieldsError> {
         if self.content_length.is_some() || self.is_chunked {
-            return Err(Wrong::TwoLengths);
+            return Err(FieldsError::TwoLengths);
         }
-        self.content_length = Some(number(value).ok_or(Wrong::NoNumber)?);
+        self.content_length = Some(number(value).ok_or(FieldsError::NoNumber)?);
         Ok(())
     }
 
-    fn set_encoding(&mut self, value: &[u8]) -> Result<(), Wrong> {
+    fn set_encoding(&mut self, value: &[u8]) -> Result<(), FieldsError> {
         if self.content_length.is_some() || self.is_chunked {
-            return Err(Wrong::TwoLengths);
+            return Err(FieldsError::TwoLengths);
         }
         if !value.eq_ignore_ascii_case(b"chunked") {
-            return Err(Wrong::Encoding);
+            return Err(FieldsError::Encoding);
         }
         self.is_chunked = true;
         Ok(())

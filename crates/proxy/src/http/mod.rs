@@ -16,7 +16,7 @@ pub use forwarded::{Forwarded, Peer};
 pub use number::Number;
 pub use request::{Refused, RequestHead, read_request};
 pub(crate) use response::client_goes_on;
-pub use response::{BadResponse, ResponseHead, Wanted, read_response, write_error};
+pub use response::{BadResponse, ResponseContext, ResponseHead, read_response, write_error};
 
 /// Maximum number of header fields in a head.
 const FIELDS_MAX: usize = 100;

@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 
 use super::FIELDS_MAX;
 use super::body::Body;
-use super::fields::{self, FieldList, Said, Wrong};
+use super::fields::{self, FieldList, FieldsError, ParsedFields};
 use super::forwarded::Peer;
 use super::target::Target;
 
@@ -56,13 +56,13 @@ impl Refused {
     }
 }
 
-impl From<Wrong> for Refused {
-    fn from(wrong: Wrong) -> Self {
+impl From<FieldsError> for Refused {
+    fn from(wrong: FieldsError) -> Self {
         match wrong {
-            Wrong::TwoLengths => Self::Malformed("the length of its body is said twice"),
-            Wrong::NoNumber => Self::Malformed("its Content-Length is no number"),
-            Wrong::Encoding => Self::NotDone("a Transfer-Encoding other than chunked"),
-            Wrong::Expectation => Self::NotDone("an Expect other than 100-continue"),
+            FieldsError::TwoLengths => Self::Malformed("the length of its body is said twice"),
+            FieldsError::NoNumber => Self::Malformed("its Content-Length is no number"),
+            FieldsError::Encoding => Self::NotDone("a Transfer-Encoding other than chunked"),
+            FieldsError::Expectation => Self::NotDone("an Expect other than 100-continue"),
         }
     }
 }
@@ -117,7 +117,7 @@ pub fn read_request(
     }))
 }
 
-fn check(method: &str, is_old: bool, said: &Said) -> Result<(), Refused> {
+fn check(method: &str, is_old: bool, said: &ParsedFields) -> Result<(), Refused> {
     match () {
         () if method == "CONNECT" => Err(Refused::NotDone("CONNECT")),
         () if said.hosts > 1 || (said.hosts == 0 && !is_old) => Err(Refused::Malformed("it has not one Host")),
@@ -126,7 +126,7 @@ fn check(method: &str, is_old: bool, said: &Said) -> Result<(), Refused> {
     }
 }
 
-fn body(said: &Said) -> Body {
+fn body(said: &ParsedFields) -> Body {
     if said.is_chunked { Body::CHUNKED } else { Body::Length(said.content_length.unwrap_or(0)) }
 }
 

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use super::FIELDS_MAX;
 use super::body::Body;
-use super::fields::{self, FieldList, Said};
+use super::fields::{self, FieldList, ParsedFields};
 use super::forwarded::write_via;
 use super::number::Number;
 
@@ -46,7 +46,7 @@ impl ResponseHead {
 
 /// Properties of a request that determine the form of its answer.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
+pub struct ResponseContext {
     /// Number of the request.
     pub number: Number,
     /// Whether the answer has only a head, without a body.
@@ -69,7 +69,7 @@ pub struct BadResponse;
 pub fn read_response(
     bytes: &[u8],
     limit: usize,
-    wanted: Wanted,
+    wanted: ResponseContext,
     out: &mut Vec<u8>,
 ) -> Result<Option<ResponseHead>, BadResponse> {
     let mut fields = [const { MaybeUninit::uninit() }; FIELDS_MAX];
@@ -98,11 +98,11 @@ pub fn read_response(
 }
 
 /// Returns whether the client's connection stays open after this answer.
-pub(crate) fn client_goes_on(head: &ResponseHead, wanted: Wanted) -> bool {
+pub(crate) fn client_goes_on(head: &ResponseHead, wanted: ResponseContext) -> bool {
     wanted.keeps_alive && head.body != Body::UntilClose
 }
 
-fn body(status: u16, is_head: bool, said: &Said) -> Body {
+fn body(status: u16, is_head: bool, said: &ParsedFields) -> Body {
     match status {
         _ if is_head => Body::EMPTY,
         100..=199 | 204 | 304 => Body::EMPTY,
@@ -121,7 +121,7 @@ fn write_status(status: u16, reason: &str, is_old: bool, out: &mut Vec<u8>) {
 }
 
 /// Writes the last fields of the head, which the proxy adds, and the empty line.
-fn finish(head: &ResponseHead, wanted: Wanted, out: &mut Vec<u8>) {
+fn finish(head: &ResponseHead, wanted: ResponseContext, out: &mut Vec<u8>) {
     if !head.is_interim() {
         out.extend_from_slice(NUMBER);
         wanted.number.write(out);
@@ -167,7 +167,7 @@ pub fn write_error(status: u16, why: &str, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    const WANTED: Wanted = Wanted {
+    const WANTED: ResponseContext = ResponseContext {
         number: Number { id: 17, mark: 0xfe },
         is_head: false,
         is_old: false,
@@ -175,7 +175,7 @@ mod tests {
         has_via: false,
     };
 
-    fn read(text: &str, wanted: Wanted) -> Result<Option<(ResponseHead, String)>, BadResponse> {
+    fn read(text: &str, wanted: ResponseContext) -> Result<Option<(ResponseHead, String)>, BadResponse> {
         let mut out = Vec::new();
         let head = read_response(text.as_bytes(), 200, wanted, &mut out)?;
         Ok(head.map(|head| (head, String::from_utf8(out).unwrap())))
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn answer_has_a_via_field() {
-        let wanted = Wanted { has_via: true, ..WANTED };
+        let wanted = ResponseContext { has_via: true, ..WANTED };
         let (_, out) = read("HTTP/1.0 200 OK\r\nVia: 1.1 other\r\nContent-Length: 0\r\n\r\n", wanted).unwrap().unwrap();
         assert!(out.contains("\r\nVia: 1.1 other\r\n") && out.contains("\r\nVia: 1.0 sidelane\r\n"), "{out}");
     }
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn some_answers_have_no_body_despite_their_fields() {
         let fields = "Content-Length: 5\r\n\r\n";
-        let head = Wanted { is_head: true, ..WANTED };
+        let head = ResponseContext { is_head: true, ..WANTED };
         assert_eq!(read(&format!("HTTP/1.1 200 OK\r\n{fields}"), head).unwrap().unwrap().0.body, Body::EMPTY);
         assert_eq!(read(&format!("HTTP/1.1 304 NM\r\n{fields}"), WANTED).unwrap().unwrap().0.body, Body::EMPTY);
         let (head, out) = read("HTTP/1.1 100 Continue\r\n\r\n", WANTED).unwrap().unwrap();

@@ -23,13 +23,14 @@ mod servers;
 mod slots;
 
 use sidelane_policy::hedge::{
-    Action, Actions, Attempt, Budget, BudgetConfig, Ejection, Hazard, Mode, Roles, RolesConfig, Seen, Server,
+    Attempt, Ejection, Hazard, HedgeAction, HedgeActions, HedgeBudget, HedgeBudgetConfig, HedgeEvent, Mode, Roles,
+    RolesConfig, Server,
 };
 use sidelane_policy::{Nanos, Policy};
 
 pub use count::Counts;
 pub use record::{Class, CopyState, End, Label, Loss, Quality, Record, Verdict, Why};
-pub use servers::{BOUNDS_NS, Durations, Outcome, Reply, ServerCounts, ServerError};
+pub use servers::{BOUNDS_NS, Durations, ReplyKind, ServerCounts, ServerError, ServerOutcome};
 pub use slots::RequestId;
 use slots::Slots;
 
@@ -73,7 +74,7 @@ pub struct TableConfig {
     /// Configuration of the roles: active server and backup.
     pub roles: RolesConfig,
     /// Configuration of the hedge budget.
-    pub budget: BudgetConfig,
+    pub budget: HedgeBudgetConfig,
     /// Number of finished requests that are remembered.
     pub last: usize,
     /// Whether requests that are not safe to repeat stay at the first server, even while the second one is active.
@@ -82,7 +83,7 @@ pub struct TableConfig {
 
 impl Default for TableConfig {
     fn default() -> Self {
-        Self { roles: RolesConfig::default(), budget: BudgetConfig::default(), last: 4096, unsafe_stay: false }
+        Self { roles: RolesConfig::default(), budget: HedgeBudgetConfig::default(), last: 4096, unsafe_stay: false }
     }
 }
 
@@ -90,7 +91,7 @@ impl Default for TableConfig {
 pub struct RequestTable<O> {
     config: TableConfig,
     roles: Roles,
-    budget: Budget,
+    budget: HedgeBudget,
     slots: Slots<O>,
     counts: Counts,
     servers: [ServerCounts; 2],
@@ -103,7 +104,7 @@ impl<O: Clone> RequestTable<O> {
         Self {
             config,
             roles: Roles::new(config.roles),
-            budget: Budget::new(config.budget),
+            budget: HedgeBudget::new(config.budget),
             slots: Slots::new(config.last),
             counts: Counts::default(),
             servers: Default::default(),
@@ -198,20 +199,20 @@ impl<O: Clone> RequestTable<O> {
     }
 
     /// Records the outcome of a request sent to a server at `sent_ns`. Returns whether there may be new orders.
-    pub fn tried(&mut self, now: Nanos, server: Server, sent_ns: Nanos, outcome: Outcome) -> bool {
+    pub fn tried(&mut self, now: Nanos, server: Server, sent_ns: Nanos, outcome: ServerOutcome) -> bool {
         let counts = &mut self.servers[server.index()];
         counts.note(outcome);
         if outcome.quality() == Quality::Success {
             counts.response_time.record(now.saturating_sub(sent_ns));
         }
         let attempt = Attempt { sent_ns, has_failed: outcome.is_fault() };
-        let has_acted = self.decide(now, Seen::Tried(server, attempt));
+        let has_acted = self.decide(now, HedgeEvent::Tried(server, attempt));
         has_acted || attempt.has_failed
     }
 
     /// Counts a failed connect to a server.
     pub fn not_connected(&mut self, server: Server) {
-        self.servers[server.index()].note(Outcome::Error(ServerError::Connect));
+        self.servers[server.index()].note(ServerOutcome::Error(ServerError::Connect));
     }
 
     /// Returns the time at which the last copy was sent to this server; 0 if the request is forgotten.
@@ -220,15 +221,15 @@ impl<O: Clone> RequestTable<O> {
     }
 
     /// Takes in an observation of a server, or the passage of time.
-    pub fn observe(&mut self, now: Nanos, seen: Seen) {
+    pub fn observe(&mut self, now: Nanos, seen: HedgeEvent) {
         self.decide(now, seen);
         self.timers(now);
     }
 
     /// Lets the policy decide on an observation. Returns whether it took an action.
-    fn decide(&mut self, now: Nanos, seen: Seen) -> bool {
+    fn decide(&mut self, now: Nanos, seen: HedgeEvent) -> bool {
         let before = Server::BOTH.map(|server| self.roles.ejection(server).is_some());
-        let mut actions = Actions::default();
+        let mut actions = HedgeActions::default();
         self.roles.observe(now, &seen, &mut actions);
         for server in Server::BOTH.into_iter().filter(|server| !before[server.index()]) {
             self.servers[server.index()].ejections += u64::from(self.roles.ejection(server).is_some());
@@ -236,14 +237,14 @@ impl<O: Clone> RequestTable<O> {
         let has_acted = actions.iter().next().is_some();
         for action in actions.iter() {
             match action {
-                Action::Swap { because, .. } => self.counts.swaps[because as usize] += 1,
-                Action::Return { .. } => {}
-                Action::Resend { from, because } => self.resend(now, from, because),
-                Action::WarmUp(server) => {
+                HedgeAction::Swap { because, .. } => self.counts.swaps[because as usize] += 1,
+                HedgeAction::Return { .. } => {}
+                HedgeAction::Resend { from, because } => self.resend(now, from, because),
+                HedgeAction::WarmUp(server) => {
                     self.counts.warm_ups += 1;
                     self.effects.push(Effect::WarmUp(server));
                 }
-                Action::Probe(server) => self.effects.push(Effect::Probe(server)),
+                HedgeAction::Probe(server) => self.effects.push(Effect::Probe(server)),
             }
         }
         has_acted
@@ -354,7 +355,7 @@ impl<O: Clone> RequestTable<O> {
     }
 
     /// Returns the reason for which the active server is active.
-    pub fn why(&self) -> sidelane_policy::hedge::Reason {
+    pub fn why(&self) -> sidelane_policy::hedge::HedgeReason {
         self.roles.why()
     }
 

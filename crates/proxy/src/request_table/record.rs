@@ -161,7 +161,7 @@ pub enum End {
 
 /// State of the copy of a request at one server.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sent {
+pub struct CopyRecord {
     /// Present state of the copy.
     pub state: CopyState,
     /// Time at which the copy was last sent.
@@ -183,7 +183,7 @@ pub struct Record {
     /// Whether the request may be sent twice.
     pub is_repeatable: bool,
     /// Copies of the request, by server.
-    pub copies: [Sent; 2],
+    pub copies: [CopyRecord; 2],
     /// Server that answered first, and the begin of its answer; `None` before that.
     pub answered: Option<(Server, Nanos)>,
     /// Whether the forwarded answer is a failure.
@@ -201,7 +201,7 @@ pub struct Record {
 impl Record {
     pub(super) fn new(now: Nanos, class: Class, to: Server) -> Self {
         let Class { is_repeatable, label, .. } = class;
-        let copies = [Sent::default(); 2];
+        let copies = [CopyRecord::default(); 2];
         let mut record = Self {
             arrived_ns: now,
             label,
@@ -261,7 +261,7 @@ impl Record {
 
     pub(super) fn send(&mut self, now: Nanos, to: Server, why: Why) {
         let copy = &mut self.copies[to.index()];
-        *copy = Sent { state: CopyState::Out, at_ns: now, why: Some(why), port: None, tries: copy.tries + 1 };
+        *copy = CopyRecord { state: CopyState::Out, at_ns: now, why: Some(why), port: None, tries: copy.tries + 1 };
         if matches!(why, Why::Hazard(_) | Why::Timer) {
             self.hedge = Some(to);
         }
@@ -314,7 +314,7 @@ impl Record {
     /// Ends the hedge if only one server got any byte of the request. Returns whether there was such a hedge.
     pub(super) fn take_unsent_hedge(&mut self) -> bool {
         let was_never_sent =
-            |copy: &Sent| matches!(copy.state, CopyState::NotSent | CopyState::Unread) && copy.tries == 1;
+            |copy: &CopyRecord| matches!(copy.state, CopyState::NotSent | CopyState::Unread) && copy.tries == 1;
         let is_none = self.hedge.is_some() && self.copies.iter().any(was_never_sent);
         if is_none {
             self.hedge = None;

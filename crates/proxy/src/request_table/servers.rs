@@ -7,19 +7,19 @@ use super::record::Quality;
 
 /// Outcome of a request at a server: an answer, or an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ServerOutcome {
     /// HTTP response with this status.
     Status(u16),
     /// Redis reply.
-    Reply(Reply),
+    Reply(ReplyKind),
     /// No usable answer, for this reason.
     Error(ServerError),
 }
 
 /// Kind of a Redis reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reply {
-    /// Reply without an error.
+pub enum ReplyKind {
+    /// ReplyKind without an error.
     Value,
     /// Error that the command itself causes.
     Error,
@@ -57,13 +57,13 @@ impl ServerError {
     }
 }
 
-impl Outcome {
+impl ServerOutcome {
     /// Returns the quality of the answer. Another server might do better for HTTP statuses of 500 and above, and for
     /// 429.
     pub fn quality(self) -> Quality {
         match self {
             Self::Status(status) if status >= 500 || status == 429 => Quality::Failure,
-            Self::Reply(Reply::Refusal | Reply::Failing) | Self::Error(_) => Quality::Failure,
+            Self::Reply(ReplyKind::Refusal | ReplyKind::Failing) | Self::Error(_) => Quality::Failure,
             Self::Status(_) | Self::Reply(_) => Quality::Success,
         }
     }
@@ -73,7 +73,7 @@ impl Outcome {
     pub fn is_fault(self) -> bool {
         match self {
             Self::Status(status) => status >= 500 && status != 501,
-            Self::Reply(reply) => reply == Reply::Failing,
+            Self::Reply(reply) => reply == ReplyKind::Failing,
             Self::Error(_) => true,
         }
     }
@@ -140,7 +140,7 @@ pub struct ServerCounts {
     pub ejections: u64,
     /// Last outcome for which the server was at fault.
     #[serde(skip)]
-    pub last_fault: Option<Outcome>,
+    pub last_fault: Option<ServerOutcome>,
     /// Histogram of the times from the sending of a request to the begin of its answer, without failures.
     pub response_time: Durations,
 }
@@ -156,14 +156,14 @@ impl ServerCounts {
         self.response_time.add(response_time);
     }
 
-    pub(super) fn note(&mut self, outcome: Outcome) {
+    pub(super) fn note(&mut self, outcome: ServerOutcome) {
         match outcome {
-            Outcome::Status(status) => {
+            ServerOutcome::Status(status) => {
                 let class = usize::from(status / 100).clamp(1, self.responses.len());
                 self.responses[class - 1] += 1;
             }
-            Outcome::Reply(reply) => self.replies[usize::from(reply != Reply::Value)] += 1,
-            Outcome::Error(error) => self.errors[error as usize] += 1,
+            ServerOutcome::Reply(reply) => self.replies[usize::from(reply != ReplyKind::Value)] += 1,
+            ServerOutcome::Error(error) => self.errors[error as usize] += 1,
         }
         if outcome.is_fault() {
             self.last_fault = Some(outcome);
@@ -171,11 +171,11 @@ impl ServerCounts {
     }
 }
 
-impl std::fmt::Display for Outcome {
+impl std::fmt::Display for ServerOutcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Status(status) => write!(f, "status {status}"),
-            Self::Reply(Reply::Value) => f.write_str("a value"),
+            Self::Reply(ReplyKind::Value) => f.write_str("a value"),
             Self::Reply(_) => f.write_str("an error such as LOADING"),
             Self::Error(ServerError::Connect) => f.write_str("no connection"),
             Self::Error(ServerError::Timeout) => f.write_str("no answer in time"),
@@ -191,12 +191,12 @@ mod tests {
 
     #[test]
     fn faults_of_the_server_are_told_from_those_of_the_request() {
-        assert!([500, 502, 503, 504, 599].map(Outcome::Status).into_iter().all(Outcome::is_fault));
-        assert!(![101, 200, 302, 404, 429, 501].map(Outcome::Status).into_iter().any(Outcome::is_fault));
-        assert!(ServerError::ALL.map(Outcome::Error).into_iter().all(Outcome::is_fault));
-        let replies = [Reply::Value, Reply::Error, Reply::Refusal, Reply::Failing];
-        assert_eq!(replies.map(|reply| Outcome::Reply(reply).is_fault()), [false, false, false, true]);
-        assert_eq!(Outcome::Status(501).quality(), Quality::Failure, "the other server may know the method");
+        assert!([500, 502, 503, 504, 599].map(ServerOutcome::Status).into_iter().all(ServerOutcome::is_fault));
+        assert!(![101, 200, 302, 404, 429, 501].map(ServerOutcome::Status).into_iter().any(ServerOutcome::is_fault));
+        assert!(ServerError::ALL.map(ServerOutcome::Error).into_iter().all(ServerOutcome::is_fault));
+        let replies = [ReplyKind::Value, ReplyKind::Error, ReplyKind::Refusal, ReplyKind::Failing];
+        assert_eq!(replies.map(|reply| ServerOutcome::Reply(reply).is_fault()), [false, false, false, true]);
+        assert_eq!(ServerOutcome::Status(501).quality(), Quality::Failure, "the other server may know the method");
     }
 
     #[test]

@@ -13,4 +13,4 @@ pub use command::{
 pub use frame::{BadFrame, Scanner};
 pub use keys::count_keys;
 pub use reader::{Command, CommandReader};
-pub use reply_queue::{Reply, ReplyQueue};
+pub use reply_queue::{ClientReply, ReplyQueue};

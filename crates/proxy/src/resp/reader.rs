@@ -84,7 +84,7 @@ fn count_line(bytes: &[u8]) -> Option<(usize, &[u8])> {
 
 /// Kind of the next bytes from a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ParseState {
     /// Begin of a command.
     Command,
     /// Length of an argument.
@@ -100,7 +100,7 @@ enum Stage {
 #[derive(Debug)]
 pub struct CommandReader {
     limit: usize,
-    stage: Stage,
+    stage: ParseState,
     /// Number of arguments of the present array that are not written yet.
     arguments: u64,
     /// Number of bytes of an incomplete line that were searched for its end.
@@ -112,7 +112,7 @@ pub struct CommandReader {
 impl CommandReader {
     /// Creates a reader of commands with up to `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        Self { limit, stage: Stage::Command, arguments: 0, searched: 0, written: Vec::new() }
+        Self { limit, stage: ParseState::Command, arguments: 0, searched: 0, written: Vec::new() }
     }
 
     /// Returns the number of used bytes, and the command that ends there. If there is no command, the next call must
@@ -125,7 +125,7 @@ impl CommandReader {
             if self.written.len() > self.limit {
                 return Err(BadFrame::TooLong);
             }
-            if self.stage == Stage::Command && !self.written.is_empty() {
+            if self.stage == ParseState::Command && !self.written.is_empty() {
                 return Ok((used, Some(Command(std::mem::take(&mut self.written)))));
             }
         }
@@ -138,30 +138,30 @@ impl CommandReader {
 
     /// Returns whether the used bytes end between two commands.
     pub fn is_between_commands(&self) -> bool {
-        self.stage == Stage::Command
+        self.stage == ParseState::Command
     }
 
     /// Reads one part of a command. Returns its length, or `None` if more bytes must come first.
     fn read_part(&mut self, bytes: &[u8]) -> Result<Option<usize>, BadFrame> {
         match self.stage {
             _ if bytes.is_empty() => Ok(None),
-            Stage::Command if bytes[0] == b'*' => self.read_array(bytes),
-            Stage::Command => self.read_inline(bytes),
-            Stage::Length => self.read_length(bytes),
-            Stage::Text(left) => {
+            ParseState::Command if bytes[0] == b'*' => self.read_array(bytes),
+            ParseState::Command => self.read_inline(bytes),
+            ParseState::Length => self.read_length(bytes),
+            ParseState::Text(left) => {
                 let count = left.min(bytes.len());
                 self.written.extend_from_slice(&bytes[..count]);
-                self.stage = if count == left { Stage::TextEnd(TEXT_END) } else { Stage::Text(left - count) };
+                self.stage = if count == left { ParseState::TextEnd(TEXT_END) } else { ParseState::Text(left - count) };
                 Ok(Some(count))
             }
-            Stage::TextEnd(left) => {
+            ParseState::TextEnd(left) => {
                 let count = left.min(bytes.len());
                 if count < left {
-                    self.stage = Stage::TextEnd(left - count);
+                    self.stage = ParseState::TextEnd(left - count);
                 } else {
                     self.written.extend_from_slice(b"\r\n");
                     self.arguments -= 1;
-                    self.stage = if self.arguments == 0 { Stage::Command } else { Stage::Length };
+                    self.stage = if self.arguments == 0 { ParseState::Command } else { ParseState::Length };
                 }
                 Ok(Some(count))
             }
@@ -177,7 +177,7 @@ impl CommandReader {
                 return Err(BadFrame::TooLong);
             }
             write_count(&mut self.written, b'*', count);
-            (self.arguments, self.stage) = (count, Stage::Length);
+            (self.arguments, self.stage) = (count, ParseState::Length);
         }
         Ok(Some(line.len() + TEXT_END))
     }
@@ -193,7 +193,7 @@ impl CommandReader {
             return Err(BadFrame::TooLong);
         }
         write_count(&mut self.written, b'$', length as u64);
-        self.stage = if length == 0 { Stage::TextEnd(TEXT_END) } else { Stage::Text(length) };
+        self.stage = if length == 0 { ParseState::TextEnd(TEXT_END) } else { ParseState::Text(length) };
         Ok(Some(line.len() + TEXT_END))
     }
 

@@ -9,19 +9,19 @@ use crate::request_table::RequestId;
 
 /// Command of a client that has no reply yet.
 #[derive(Debug)]
-struct Asked {
+struct PendingCommand {
     request_id: RequestId,
     is_repeatable: bool,
     /// Bytes of the whole command, kept for another copy.
     command: Vec<u8>,
-    reply: Option<Reply>,
+    reply: Option<ClientReply>,
     /// Failure reply of one server, kept while the other server may still answer.
     failure: Vec<u8>,
 }
 
 /// Reply for the client.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Reply {
+pub struct ClientReply {
     /// Id of the command that the reply belongs to.
     pub request_id: RequestId,
     /// Bytes of the reply.
@@ -35,7 +35,7 @@ pub struct Reply {
 /// Queue of one client's commands that are not answered yet, in order.
 #[derive(Debug, Default)]
 pub struct ReplyQueue {
-    asked: VecDeque<Asked>,
+    asked: VecDeque<PendingCommand>,
     /// Commands that each server got and has not answered, in order, by server.
     sent: [VecDeque<RequestId>; 2],
     /// Number of commands at the front of `asked` that [`ReplyQueue::pin`] has returned already.
@@ -50,7 +50,7 @@ impl ReplyQueue {
     /// Adds a command of the client. It counts as sent to the server `to`.
     pub fn ask(&mut self, request_id: RequestId, to: Server, command: Vec<u8>, is_repeatable: bool) {
         self.command_bytes += command.len();
-        self.asked.push_back(Asked { request_id, is_repeatable, command, reply: None, failure: Vec::new() });
+        self.asked.push_back(PendingCommand { request_id, is_repeatable, command, reply: None, failure: Vec::new() });
         self.sent[to.index()].push_back(request_id);
     }
 
@@ -76,7 +76,7 @@ impl ReplyQueue {
         let waiting = self.asked.iter_mut().find(|asked| asked.request_id == request_id);
         if let Some(asked) = waiting.filter(|asked| asked.reply.is_none()) {
             self.kept_bytes += bytes.len();
-            asked.reply = Some(Reply { request_id, bytes, is_servers, is_repeatable: asked.is_repeatable });
+            asked.reply = Some(ClientReply { request_id, bytes, is_servers, is_repeatable: asked.is_repeatable });
         }
     }
 
@@ -97,7 +97,7 @@ impl ReplyQueue {
     }
 
     /// Removes and returns the client's next reply; `None` if it has not come.
-    pub fn next_reply(&mut self) -> Option<Reply> {
+    pub fn next_reply(&mut self) -> Option<ClientReply> {
         let reply = self.asked.front_mut()?.reply.take()?;
         self.kept_bytes -= reply.bytes.len();
         self.pop();

@@ -18,7 +18,7 @@ const REPLY_CLASSES: [&str; 2] = ["value", "error"];
 type Labels = Vec<(&'static str, String)>;
 
 /// Proxy whose metrics are published.
-pub struct Counted<'a> {
+pub struct ProxyMetrics<'a> {
     /// Address as a label; `None` if there is only one proxy.
     pub listen: Option<SocketAddr>,
     /// Options of the proxy.
@@ -29,7 +29,7 @@ pub struct Counted<'a> {
     pub draining: usize,
 }
 
-impl Counted<'_> {
+impl ProxyMetrics<'_> {
     fn labels(&self) -> Labels {
         self.listen.into_iter().map(|address| ("listen", address.to_string())).collect()
     }
@@ -59,7 +59,7 @@ impl Counted<'_> {
 }
 
 /// Returns all metrics of the given proxies.
-pub fn families(proxies: &[Counted<'_>]) -> Vec<Family> {
+pub fn families(proxies: &[ProxyMetrics<'_>]) -> Vec<Family> {
     let mut all = of_requests(proxies);
     all.extend(of_servers(proxies));
     all.extend(of_connections(proxies));
@@ -68,16 +68,16 @@ pub fn families(proxies: &[Counted<'_>]) -> Vec<Family> {
 
 /// Returns a metric with one value for each proxy.
 fn one(
-    proxies: &[Counted<'_>],
+    proxies: &[ProxyMetrics<'_>],
     about: (&'static str, Option<Unit>, Kind, &'static str),
     value: fn(&State) -> f64,
 ) -> Family {
     Family::of(about, proxies.iter().map(|proxy| (proxy.labels(), Some(value(proxy.state)))))
 }
 
-fn of_requests(proxies: &[Counted<'_>]) -> Vec<Family> {
+fn of_requests(proxies: &[ProxyMetrics<'_>]) -> Vec<Family> {
     let one = |name, unit, help, value| one(proxies, (name, unit, Kind::Counter, help), value);
-    let each = |name, help, label: &'static str, values: fn(&Counted<'_>) -> Vec<(String, f64)>| {
+    let each = |name, help, label: &'static str, values: fn(&ProxyMetrics<'_>) -> Vec<(String, f64)>| {
         let of =
             |proxy| values(proxy).into_iter().map(|(name, value)| (with(proxy.labels(), label, name), Some(value)));
         Family::of((name, None, Kind::Counter, help), proxies.iter().flat_map(of))
@@ -105,9 +105,9 @@ fn of_requests(proxies: &[Counted<'_>]) -> Vec<Family> {
     ]
 }
 
-fn of_servers(proxies: &[Counted<'_>]) -> Vec<Family> {
+fn of_servers(proxies: &[ProxyMetrics<'_>]) -> Vec<Family> {
     let servers = || proxies.iter().flat_map(|proxy| proxy.state.by_server.iter().map(move |server| (proxy, server)));
-    let one = |name, kind, help, value: fn(&Counted<'_>, &ServerState) -> f64| {
+    let one = |name, kind, help, value: fn(&ProxyMetrics<'_>, &ServerState) -> f64| {
         let values = servers().map(|(proxy, server)| (proxy.labels_of(server), Some(value(proxy, server))));
         Family::of((name, None, kind, help), values)
     };
@@ -147,7 +147,7 @@ fn of_servers(proxies: &[Counted<'_>]) -> Vec<Family> {
     ]
 }
 
-fn of_connections(proxies: &[Counted<'_>]) -> Vec<Family> {
+fn of_connections(proxies: &[ProxyMetrics<'_>]) -> Vec<Family> {
     let (counter, gauge) = (Kind::Counter, Kind::Gauge);
     let one = |name, kind, help, value| one(proxies, (name, None, kind, help), value);
     let draining = proxies.iter().map(|proxy| (proxy.labels(), Some(proxy.draining as f64)));

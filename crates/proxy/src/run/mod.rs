@@ -19,14 +19,14 @@ use std::{io, mem, slice};
 
 use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use sidelane_host::posix_signals::{Caught, PosixSignals, wait_for_any};
+use sidelane_host::posix_signals::{CaughtSignal, PosixSignals, wait_for_any};
 use sidelane_metrics::{Exposition, Listener};
 use sidelane_report::terminal::eprint_fitted;
 
 use crate::edge::State;
 pub use access_log::STDOUT;
 pub use ejections::out_of_service;
-pub use metrics::{Counted, families};
+pub use metrics::{ProxyMetrics, families};
 use options::{OptionError, ProxyOptions};
 pub use running::{ReadyProxy, RunningProxy};
 pub use summary::Summary;
@@ -36,7 +36,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
 /// Options of `sidelane proxy`.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct ProxyRun {
     /// Options of the proxy.
     pub proxy: ProxyOptions,
     /// Address at which Prometheus reads metrics; `None` for no metrics.
@@ -46,7 +46,7 @@ pub struct Wanted {
 }
 
 /// Runs the proxy until a POSIX signal, the time limit, or an error ends it.
-pub fn run(wanted: Wanted) -> Result<Summary> {
+pub fn run(wanted: ProxyRun) -> Result<Summary> {
     wanted.proxy.twice().map_or(Ok(()), |twice| Err(OptionError::Twice(twice)))?;
     ensure!(!wanted.proxy.traces_in_vain(), OptionError::UntoldTrace);
     let signals = PosixSignals::listen().context("cannot wait for POSIX signals")?;
@@ -88,7 +88,7 @@ fn wait(
     metrics: Option<&Listener>,
     proxy: &RunningProxy,
     at_most: Duration,
-) -> io::Result<Option<Caught>> {
+) -> io::Result<Option<CaughtSignal>> {
     let files = [Some(signals.as_fd()), Some(proxy.eventfd()), metrics.map(Listener::as_fd)];
     let mut files: Vec<PollFd> =
         files.into_iter().flatten().map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN)).collect();
@@ -111,7 +111,7 @@ fn say_what_goes_on(proxy: &RunningProxy) {
 fn exposition(proxy: &RunningProxy) -> Exposition {
     let counted = proxy.state().map(|state| {
         let draining = usize::from(state.drains);
-        Counted { listen: None, options: proxy.options(), state, draining }
+        ProxyMetrics { listen: None, options: proxy.options(), state, draining }
     });
     Exposition(families(counted.as_slice()))
 }
@@ -147,7 +147,7 @@ pub fn drain(
 
 /// Returns whether a signal asks the proxies to end. SIGHUP does so only if no proxy has an access log file; otherwise
 /// the files are reopened.
-pub fn asks_to_end(caught: Caught, proxies: &[RunningProxy]) -> bool {
+pub fn asks_to_end(caught: CaughtSignal, proxies: &[RunningProxy]) -> bool {
     let is_for_logs =
         caught.signal == libc::SIGHUP && proxies.iter().filter(|proxy| proxy.open_log_again()).count() > 0;
     !is_for_logs && caught.asks_to_end()

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use sidelane_host::units::parse_time;
-use sidelane_policy::hedge::{BudgetConfig, Hazard, Hazards, Mode, RolesConfig};
+use sidelane_policy::hedge::{Hazard, Hazards, HedgeBudgetConfig, Mode, RolesConfig};
 use thiserror::Error;
 
 use crate::access::Format;
@@ -34,7 +34,7 @@ pub enum OptionError {
     Hazard(String),
     /// Two options have the same address.
     #[error("{} is given as --{} and as --{}: a proxy needs another address for each", .0.address, .0.first, .0.second)]
-    Twice(Twice),
+    Twice(DuplicateAddress),
     /// The option `--trace` has no effect with this protocol.
     #[error("--trace is for --protocol http: what became of a command of Redis cannot be asked for")]
     UntoldTrace,
@@ -45,7 +45,7 @@ pub enum OptionError {
 
 /// Address that two options have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Twice {
+pub struct DuplicateAddress {
     /// Common address.
     pub address: SocketAddr,
     /// Name of the first option with this address.
@@ -70,14 +70,14 @@ pub fn parse_server(text: &str) -> Result<SocketAddr, OptionError> {
 
 /// Selection of the hazards to watch for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Watched {
+pub enum WatchedHazards {
     /// All hazards that can be seen. A note names those that the server may have although they cannot be seen.
     All,
     /// A given set of hazards. If one of them cannot be seen, the proxy does not start.
     These(Hazards),
 }
 
-impl Watched {
+impl WatchedHazards {
     /// Returns whether no hazard is watched for.
     pub fn is_none(&self) -> bool {
         *self == Self::These(Hazards::NONE)
@@ -92,7 +92,7 @@ impl Watched {
     }
 }
 
-impl FromStr for Watched {
+impl FromStr for WatchedHazards {
     type Err = OptionError;
 
     fn from_str(text: &str) -> Result<Self, OptionError> {
@@ -131,7 +131,7 @@ impl FromStr for Hedge {
     }
 }
 
-impl fmt::Display for Watched {
+impl fmt::Display for WatchedHazards {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::All => f.write_str("all"),
@@ -178,7 +178,7 @@ pub struct ProxyOptions {
     /// Protocol that clients and servers use.
     pub protocol: Protocol,
     /// Hazards to watch for.
-    pub hazards: Watched,
+    pub hazards: WatchedHazards,
     /// Condition for sending a request to both servers.
     pub hedge: Hedge,
     /// HTTP methods or Redis commands that are safe to repeat. An empty list stands for the default.
@@ -215,7 +215,7 @@ impl ProxyOptions {
             active,
             backup: None,
             protocol: Protocol::Http,
-            hazards: Watched::All,
+            hazards: WatchedHazards::All,
             hedge: Hedge(Mode::Hazard),
             repeat: Vec::new(),
             unsafe_stay: false,
@@ -233,12 +233,12 @@ impl ProxyOptions {
     }
 
     /// Returns the first address that two options have in common; `None` if all differ.
-    pub fn twice(&self) -> Option<Twice> {
+    pub fn twice(&self) -> Option<DuplicateAddress> {
         let all = [("listen", Some(self.listen)), ("active", Some(self.active)), ("backup", self.backup)];
         let given: Vec<(&str, SocketAddr)> = all.into_iter().filter_map(|(name, at)| Some((name, at?))).collect();
         given.iter().enumerate().find_map(|(i, (second, address))| {
             let (first, _) = given[..i].iter().find(|(_, earlier)| earlier == address)?;
-            Some(Twice { address: *address, first, second })
+            Some(DuplicateAddress { address: *address, first, second })
         })
     }
 
@@ -258,7 +258,7 @@ impl ProxyOptions {
             ..usual
         };
         let per_success_milli = (self.budget_percent * 10.0) as u64;
-        let budget = BudgetConfig { per_success_milli, burst: self.burst };
+        let budget = HedgeBudgetConfig { per_success_milli, burst: self.burst };
         Config {
             active: self.active,
             backup: self.backup,
@@ -298,13 +298,16 @@ mod tests {
     #[test]
     fn hazards_are_named_or_all_or_none() {
         let these: Hazards = [Hazard::JvmGc, Hazard::Restart].into_iter().collect();
-        assert_eq!("restart,jvm-gc".parse(), Ok(Watched::These(these)));
+        assert_eq!("restart,jvm-gc".parse(), Ok(WatchedHazards::These(these)));
         for text in ["all", "none", "jvm-gc,restart"] {
-            assert_eq!(text.parse::<Watched>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<WatchedHazards>().unwrap().to_string(), text);
         }
-        assert_eq!(("all".parse(), "none".parse::<Watched>().unwrap().is_none()), (Ok(Watched::All), true));
+        assert_eq!(
+            ("all".parse(), "none".parse::<WatchedHazards>().unwrap().is_none()),
+            (Ok(WatchedHazards::All), true)
+        );
         for wrong in ["", "gc", "jvm-gc,", "unreachable", "failing"] {
-            assert!(wrong.parse::<Watched>().unwrap_err().to_string().contains("safepoint"), "{wrong}");
+            assert!(wrong.parse::<WatchedHazards>().unwrap_err().to_string().contains("safepoint"), "{wrong}");
         }
     }
 

@@ -4,13 +4,13 @@
 use std::cmp::Reverse;
 
 use sidelane_timeline::cause::Cause;
-use sidelane_timeline::diagnosis::{Bar, CannotTell, CauseTime, Finding};
+use sidelane_timeline::diagnosis::{Bar, CauseTime, Finding, UndetectableCause};
 
 use crate::chart::ScaleKind;
 use crate::drawing::axis::{Axis, label};
 use crate::drawing::svg::{rule, text};
 use crate::markup::{escape, section};
-use crate::trace::{CauseWords, TimelineView, TraceSection};
+use crate::trace::{CauseText, TimelineView, TraceSection};
 use crate::unit::Unit;
 
 /// The whole of it.
@@ -40,7 +40,7 @@ fn swatch(cause: Cause) -> String {
 
 /// The names of all causes, with what they mean.
 fn legend(trace: &TraceSection) -> String {
-    let item = |words: &CauseWords| {
+    let item = |words: &CauseText| {
         let (name, meaning) = (escape(&words.name), escape(&words.meaning));
         format!("<li title=\"{meaning}\">{}{name}</li>\n", swatch(words.cause))
     };
@@ -132,7 +132,7 @@ fn button(number: u64) -> String {
 }
 
 fn cannot_tell(trace: &TraceSection) -> String {
-    let item = |missing: &CannotTell| {
+    let item = |missing: &UndetectableCause| {
         format!("<li><strong>{}</strong>: {}</li>\n", escape(missing.cause.words()), escape(&missing.why))
     };
     fold("What could not be told here, and why", &trace.cannot_tell.iter().map(item).collect::<String>())

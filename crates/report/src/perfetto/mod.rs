@@ -19,7 +19,7 @@ use crate::whole_file::{WriteError, write_whole};
 
 /// `BuiltinClock::MONOTONIC`
 const CLOCK_MONOTONIC: u32 = 3;
-/// `Trace::packet`
+/// `TraceBuilder::packet`
 const PACKET: u32 = 1;
 /// Any number except 0: there is one writer.
 const SEQUENCE: u32 = 1;
@@ -31,7 +31,7 @@ const FIRST_TRACK: u64 = u64::from_be_bytes(*b"sidelane");
 
 /// A trace under construction. It is stored as the bytes of its file, which take much less memory
 /// than messages.
-pub struct Trace {
+pub struct TraceBuilder {
     bytes: Vec<u8>,
     root: Track,
     tracks: u64,
@@ -41,7 +41,7 @@ pub struct Trace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Track(u64);
 
-impl Trace {
+impl TraceBuilder {
     /// An empty trace that begins at `start_ns`; its tracks are below `title`.
     pub fn new(title: &str, start_ns: u64) -> Self {
         let mut trace = Self { bytes: Vec::new(), root: Track(FIRST_TRACK), tracks: 1 };
@@ -150,21 +150,21 @@ pub mod read {
 
     /// Track names with the events on each: the time, and the value or the name that begins; `None`
     /// at an end.
-    pub type Read = BTreeMap<String, Vec<(u64, Option<Happened>)>>;
+    pub type Read = BTreeMap<String, Vec<(u64, Option<TrackValue>)>>;
 
     /// An event.
     #[derive(Clone, Debug, PartialEq)]
-    pub enum Happened {
+    pub enum TrackValue {
         Number(f64),
         Began(String),
     }
 
-    pub(super) fn packets(trace: &Trace) -> Vec<TracePacket> {
+    pub(super) fn packets(trace: &TraceBuilder) -> Vec<TracePacket> {
         messages::Trace::decode(&trace.bytes[..]).unwrap().packet
     }
 
     /// The arrows: the number of each, and the names of its moments in the order of time.
-    pub fn arrows(trace: &Trace) -> BTreeMap<u64, Vec<(u64, String)>> {
+    pub fn arrows(trace: &TraceBuilder) -> BTreeMap<u64, Vec<(u64, String)>> {
         let mut arrows = BTreeMap::<u64, Vec<(u64, String)>>::new();
         for packet in packets(trace) {
             let Some(Data::TrackEvent(event)) = packet.data else { continue };
@@ -177,7 +177,7 @@ pub mod read {
         arrows
     }
 
-    pub fn tracks(trace: &Trace) -> Read {
+    pub fn tracks(trace: &TraceBuilder) -> Read {
         let (mut names, mut read) = (BTreeMap::new(), Read::new());
         for packet in packets(trace) {
             match packet.data.unwrap() {
@@ -186,8 +186,8 @@ pub mod read {
                     names.insert(track.uuid.unwrap(), track.name.unwrap());
                 }
                 Data::TrackEvent(event) => {
-                    let number = event.double_counter_value.map(Happened::Number);
-                    let happened = number.or_else(|| event.name.clone().map(Happened::Began));
+                    let number = event.double_counter_value.map(TrackValue::Number);
+                    let happened = number.or_else(|| event.name.clone().map(TrackValue::Began));
                     assert_eq!(packet.timestamp_clock_id, Some(CLOCK_MONOTONIC));
                     let name = &names[&event.track_uuid.unwrap()];
                     read.get_mut(name).unwrap().push((packet.timestamp.unwrap(), happened));
@@ -201,11 +201,11 @@ pub mod read {
 
 #[cfg(test)]
 mod tests {
-    use super::read::Happened;
+    use super::read::TrackValue;
     use super::*;
 
-    fn sample() -> Trace {
-        let mut trace = Trace::new("a target", 1_000);
+    fn sample() -> TraceBuilder {
+        let mut trace = TraceBuilder::new("a target", 1_000);
         let (rate, phase) = (trace.counter("rate"), trace.slices("phase"));
         trace.value(rate, 1_500, 2.5);
         trace.slice(phase, (1_200, 1_900), "read");
@@ -216,8 +216,8 @@ mod tests {
     fn written_trace_is_read_back() {
         let read = read::tracks(&sample());
         assert_eq!(read.keys().collect::<Vec<_>>(), ["a target", "phase", "rate"]);
-        assert_eq!(read["rate"], [(1_500, Some(Happened::Number(2.5)))]);
-        assert_eq!(read["phase"], [(1_200, Some(Happened::Began("read".into()))), (1_900, None)]);
+        assert_eq!(read["rate"], [(1_500, Some(TrackValue::Number(2.5)))]);
+        assert_eq!(read["phase"], [(1_200, Some(TrackValue::Began("read".into()))), (1_900, None)]);
     }
 
     #[test]
@@ -246,19 +246,19 @@ mod tests {
 
     #[test]
     fn arrows_join_moments_and_slices_of_tracks_below_others() {
-        let mut trace = Trace::new("a target", 1_000);
+        let mut trace = TraceBuilder::new("a target", 1_000);
         let lanes = trace.slices("lanes");
         let (one, other) = (trace.slices_below(lanes, "lane 0"), trace.slices_below(lanes, "lane 1"));
         trace.joined_slice(other, (1_300, 1_400), "works", &[7]);
         trace.moment(one, 1_200, "wakes", &[7]);
         assert_eq!(read::arrows(&trace)[&7], [(1_200, "wakes".to_owned()), (1_300, "works".to_owned())]);
-        assert_eq!(read::tracks(&trace)["lane 0"], [(1_200, Some(Happened::Began("wakes".into())))]);
+        assert_eq!(read::tracks(&trace)["lane 0"], [(1_200, Some(TrackValue::Began("wakes".into())))]);
     }
 
     /// The exact bytes: the numbers of fields are the format.
     #[test]
     fn the_wire_format_is_perfettos() {
-        let mut trace = Trace { bytes: Vec::new(), root: Track(1), tracks: 1 };
+        let mut trace = TraceBuilder { bytes: Vec::new(), root: Track(1), tracks: 1 };
         trace.push_at(5, named(Track(2), EventType::SliceBegin, "a"));
         let event = [0x48, 1, 0x58, 2, 0xba, 1, 1, b'a'];
         let head = [0x40, 5, 0xd0, 3, 3, 0x50, 1, 0x5a, event.len() as u8];

@@ -7,7 +7,7 @@
 //!
 //! A lane holder updates the ledger: nothing here allocates, except when a process is added.
 
-use sidelane_formats::{EMIT_THREADS, EmitKind, Emitted, RunningRequest};
+use sidelane_formats::{EMIT_THREADS, EmitKind, EmittedEvent, RunningRequest};
 
 use super::emit_file::Head;
 use super::recent::Recent;
@@ -42,7 +42,7 @@ impl Worker {
 #[derive(Clone, Copy, Debug, Default)]
 struct Lane {
     /// Ring of the thread whose request the lane shows.
-    shows: Option<Place>,
+    shows: Option<RingIndex>,
     /// Time of the last finished request on this lane, and the count of finished requests below.
     finished_ns: u64,
     finished: u32,
@@ -64,7 +64,7 @@ pub(super) struct Shown {
 }
 
 /// Address of a ring: index of the process, and index of the ring in its file.
-pub(super) type Place = (usize, usize);
+pub(super) type RingIndex = (usize, usize);
 
 #[derive(Debug)]
 struct Process {
@@ -101,7 +101,7 @@ impl Ledger {
     }
 
     /// Takes in an event from a ring.
-    pub(super) fn event(&mut self, place: Place, event: Emitted, now_ns: u64) {
+    pub(super) fn event(&mut self, place: RingIndex, event: EmittedEvent, now_ns: u64) {
         let (pid, at_ns) = (self.processes[place.0].pid, event.at_ns.min(now_ns));
         match event.kind {
             EmitKind::Received => self.received.put(pid, event.id, at_ns),
@@ -125,7 +125,7 @@ impl Ledger {
     }
 
     /// Takes in the current request of a thread. The caller passes the rings in ascending order.
-    pub(super) fn head(&mut self, place: Place, head: Head, now_ns: u64) {
+    pub(super) fn head(&mut self, place: RingIndex, head: Head, now_ns: u64) {
         let workers = &mut self.processes[place.0].workers;
         if workers.len() == place.1 {
             workers.push(Worker::default());
@@ -152,25 +152,25 @@ impl Ledger {
         Shown { running, finished_ns, finished }
     }
 
-    fn worker(&self, place: Place) -> &Worker {
+    fn worker(&self, place: RingIndex) -> &Worker {
         &self.processes[place.0].workers[place.1]
     }
 
     /// Returns the addresses of all rings.
-    fn places(&self) -> impl Iterator<Item = Place> {
+    fn places(&self) -> impl Iterator<Item = RingIndex> {
         let rings = |(process, one): (usize, &Process)| (0..one.workers.len()).map(move |ring| (process, ring));
         self.processes.iter().enumerate().flat_map(rings)
     }
 
     /// Finds the ring of a thread that runs on lane `number`, and records that lane for it.
-    fn find(&mut self, number: usize, tid: u32) -> Option<Place> {
-        let is_its = |place: &Place| self.worker(*place).head.owner == tid;
+    fn find(&mut self, number: usize, tid: u32) -> Option<RingIndex> {
+        let is_its = |place: &RingIndex| self.worker(*place).head.owner == tid;
         let place = self.lanes[number].shows.filter(is_its).or_else(|| self.places().find(is_its))?;
         self.processes[place.0].workers[place.1].lane = Some(number);
         Some(place)
     }
 
-    fn running(&mut self, lane: usize, place: Place, now_ns: u64) -> Option<RunningRequest> {
+    fn running(&mut self, lane: usize, place: RingIndex, now_ns: u64) -> Option<RunningRequest> {
         if !self.is_under_way(place) {
             return None;
         }
@@ -182,14 +182,14 @@ impl Ledger {
     }
 
     /// Returns whether the current request of a ring is unfinished. Another thread may have finished it.
-    fn is_under_way(&self, place: Place) -> bool {
+    fn is_under_way(&self, place: RingIndex) -> bool {
         let worker = self.worker(place);
         let finished_ns = self.finished.get(self.processes[place.0].pid, worker.head.id);
         worker.head.since_ns != 0 && finished_ns.is_none_or(|finished_ns| finished_ns < worker.started_ns)
     }
 
     /// Determines whether a request had to wait: it did if it arrived before an earlier request on its lane finished.
-    fn judge(&mut self, lane: usize, place: Place, now_ns: u64) {
+    fn judge(&mut self, lane: usize, place: RingIndex, now_ns: u64) {
         let worker = *self.worker(place);
         let received_ns = self.received.get(self.processes[place.0].pid, worker.head.id);
         let received_ns = received_ns.filter(|at_ns| *at_ns <= worker.started_ns);
@@ -202,7 +202,7 @@ impl Ledger {
     }
 
     /// Returns whether another thread of the lane has an unfinished request that it started earlier.
-    fn is_beside_another(&self, lane: usize, place: Place, now_ns: u64) -> bool {
+    fn is_beside_another(&self, lane: usize, place: RingIndex, now_ns: u64) -> bool {
         let started_ns = self.worker(place).started_ns;
         let earlier = |other: &Worker| {
             let is_fresh = now_ns.saturating_sub(other.started_ns) < UNDER_WAY_MAX_NS;

@@ -13,7 +13,7 @@ impl Play {
     }
 
     fn event(&mut self, kind: EmitKind, ring: usize, id: u64, at_ns: u64) -> &mut Self {
-        self.0.event((0, ring), Emitted { id, at_ns, kind, tid: 1 }, 1000);
+        self.0.event((0, ring), EmittedEvent { id, at_ns, kind, tid: 1 }, 1000);
         self
     }
 

@@ -142,7 +142,7 @@ impl Claimant {
 
 /// What is claimed.
 #[derive(Clone, Copy, Debug)]
-enum Subject {
+enum ClaimTarget {
     /// A batch lane.
     Lane(u32),
     /// A request lane.
@@ -156,18 +156,18 @@ enum Subject {
 /// What a claim is for, and its file.
 #[derive(Clone, Debug)]
 struct Title {
-    subject: Subject,
+    subject: ClaimTarget,
     path: PathBuf,
 }
 
 impl Title {
     fn lane(dir: &Path, cpu: u32) -> Self {
-        Self { subject: Subject::Lane(cpu), path: dir.join(format!("sidelane-lane-{cpu}.lock")) }
+        Self { subject: ClaimTarget::Lane(cpu), path: dir.join(format!("sidelane-lane-{cpu}.lock")) }
     }
 
     fn requests(dir: &Path, cpu: u32) -> Self {
         let path = dir.join(format!("{}{}.lock", Self::requests_of_any(cpu), std::process::id()));
-        Self { subject: Subject::Requests(cpu), path }
+        Self { subject: ClaimTarget::Requests(cpu), path }
     }
 
     /// What the names of all claims of a request lane begin with.
@@ -176,25 +176,25 @@ impl Title {
     }
 
     fn agent(dir: &Path) -> Self {
-        Self { subject: Subject::Agent, path: dir.join("sidelane-agent.lock") }
+        Self { subject: ClaimTarget::Agent, path: dir.join("sidelane-agent.lock") }
     }
 
     fn threads(dir: &Path, pid: u32) -> Self {
-        Self { subject: Subject::Threads(pid), path: dir.join(format!("sidelane-threads-{pid}.lock")) }
+        Self { subject: ClaimTarget::Threads(pid), path: dir.join(format!("sidelane-threads-{pid}.lock")) }
     }
 
     /// Another process has the claim; what its file says.
     fn refused(&self, words: &str) -> ClaimError {
         let owner = owner_in(words);
         match self.subject {
-            Subject::Agent => ClaimError::TwoAgents { owner },
-            Subject::Threads(pid) if words.ends_with(Claimant::AGENT) => ClaimError::Placed { pid, owner },
-            Subject::Threads(pid) => ClaimError::Moved { pid, owner },
-            Subject::Lane(cpu) | Subject::Requests(cpu) if words.ends_with(Claimant::AGENT) => {
+            ClaimTarget::Agent => ClaimError::TwoAgents { owner },
+            ClaimTarget::Threads(pid) if words.ends_with(Claimant::AGENT) => ClaimError::Placed { pid, owner },
+            ClaimTarget::Threads(pid) => ClaimError::Moved { pid, owner },
+            ClaimTarget::Lane(cpu) | ClaimTarget::Requests(cpu) if words.ends_with(Claimant::AGENT) => {
                 ClaimError::Agents { cpu, owner }
             }
-            Subject::Lane(cpu) => ClaimError::Taken { cpu, owner },
-            Subject::Requests(cpu) => ClaimError::Lent { cpu, owner },
+            ClaimTarget::Lane(cpu) => ClaimError::Taken { cpu, owner },
+            ClaimTarget::Requests(cpu) => ClaimError::Lent { cpu, owner },
         }
     }
 
@@ -202,24 +202,24 @@ impl Title {
     fn must_go_together(&self) -> Result<(), ClaimError> {
         let dir = self.path.parent().unwrap_or(Path::new(DIR));
         match self.subject {
-            Subject::Lane(cpu) => match owner_among(dir, &Self::requests_of_any(cpu)) {
+            ClaimTarget::Lane(cpu) => match owner_among(dir, &Self::requests_of_any(cpu)) {
                 Some(words) => Err(ClaimError::Serves { cpu, owner: owner_in(&words) }),
                 None => Ok(()),
             },
-            Subject::Requests(cpu) => {
+            ClaimTarget::Requests(cpu) => {
                 let lane = Self::lane(dir, cpu).path;
                 owner_of(&lane).map_or(Ok(()), |words| Err(self.refused(&words)))
             }
-            Subject::Threads(_) | Subject::Agent => Ok(()),
+            ClaimTarget::Threads(_) | ClaimTarget::Agent => Ok(()),
         }
     }
 
     fn failed(&self, source: io::Error) -> ClaimError {
         let what = match self.subject {
-            Subject::Agent => "to be the agent".to_owned(),
-            Subject::Threads(pid) => format!("the threads of process {pid}"),
-            Subject::Lane(cpu) => format!("batch lane {cpu}"),
-            Subject::Requests(cpu) => format!("request lane {cpu}"),
+            ClaimTarget::Agent => "to be the agent".to_owned(),
+            ClaimTarget::Threads(pid) => format!("the threads of process {pid}"),
+            ClaimTarget::Lane(cpu) => format!("batch lane {cpu}"),
+            ClaimTarget::Requests(cpu) => format!("request lane {cpu}"),
         };
         ClaimError::Io { what, path: self.path.clone(), source }
     }
@@ -426,7 +426,7 @@ mod tests {
         of_eleven.announce().unwrap();
         assert!(matches!(claim(dir.path(), 1, Claimant::Run), Err(ClaimError::Serves { cpu: 1, .. })));
         assert!(matches!(claim(dir.path(), 1, Claimant::Agent), Err(ClaimError::Serves { cpu: 1, .. })));
-        let other = Title { subject: Subject::Requests(1), path: dir.path().join("sidelane-request-1-other.lock") };
+        let other = Title { subject: ClaimTarget::Requests(1), path: dir.path().join("sidelane-request-1-other.lock") };
         Claim::prepare(other, Claimant::Run).and_then(|other| other.announce()).unwrap();
         drop(one);
         let lent = claim(dir.path(), 1, Claimant::Run).unwrap();

@@ -7,13 +7,13 @@ use std::os::fd::OwnedFd;
 use anyhow::{Context, Result};
 
 use super::{Claim, ClaimError, Claimant};
-use crate::Ticket;
+use crate::ChangeId;
 use crate::guardian::Guardian;
 
 /// What is claimed, each with what the guardian was told of it.
 pub struct ThreadClaims {
     claimant: Claimant,
-    taken: BTreeMap<u32, (Claim, Ticket)>,
+    taken: BTreeMap<u32, (Claim, ChangeId)>,
     /// Processes whose threads another process moves.
     refused: BTreeSet<u32>,
     /// Some were taken since the guardian was started: it does not hold their locks.

@@ -29,7 +29,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
 use super::change::Undo;
-use super::list::{Ticket, UndoList};
+use super::list::{ChangeId, UndoList};
 use crate::own_threads::has_child;
 pub use program::main;
 use sidelane_host::cgroup::{Hierarchy, Leaf};
@@ -40,9 +40,9 @@ pub const VERB: &str = "__guardian";
 
 /// What the guardian is told, one JSON object a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Told {
-    Add(Ticket, Undo),
-    Withdraw(Ticket),
+enum Message {
+    Add(ChangeId, Undo),
+    Withdraw(ChangeId),
     /// The agent looks after what it has read of up to this line.
     Heard(u64),
 }
@@ -56,7 +56,7 @@ pub struct Guardian {
     /// Lines that were read.
     lines: u64,
     /// Changes for which it has acted during a halt, and which the agent has not collected, by their tickets.
-    frozen: BTreeSet<Ticket>,
+    frozen: BTreeSet<ChangeId>,
     is_apart: bool,
     watch: HaltWatch,
     /// It was halted, and was killed.
@@ -112,7 +112,7 @@ impl Guardian {
     /// The changes for which it has acted since this was asked last, because this process was halted: it has frozen their
     /// groups, or given bound threads their CPUs back. The caller has to thaw these groups; [`Guardian::heard`] says
     /// that it will. Empty while any thread of this process is halted.
-    pub fn take_frozen(&mut self) -> BTreeSet<Ticket> {
+    pub fn take_frozen(&mut self) -> BTreeSet<ChangeId> {
         self.read_frozen();
         if !self.frozen.is_empty() && HaltWatch::new(std::process::id()).is_halted() {
             return BTreeSet::new();
@@ -129,40 +129,41 @@ impl Guardian {
         let whole: Vec<u8> = self.unread.drain(..end).collect();
         for line in String::from_utf8_lossy(&whole).lines() {
             self.lines += 1;
-            self.frozen.extend(line.parse().map(Ticket));
+            self.frozen.extend(line.parse().map(ChangeId));
         }
     }
 
     /// What was frozen is looked after here.
     pub fn heard(&mut self) -> io::Result<()> {
-        unless_gone(self.tell([Told::Heard(self.lines)]))
+        unless_gone(self.tell([Message::Heard(self.lines)]))
     }
 
     /// Tells of changes; call it before they are made. What it could not tell of is not on the list.
-    pub fn add(&mut self, changes: impl IntoIterator<Item = Undo>) -> Result<Vec<Ticket>> {
-        let added: Vec<(Ticket, Undo)> = changes.into_iter().map(|undo| (self.list.add(undo.clone()), undo)).collect();
-        let tickets: Vec<Ticket> = added.iter().map(|(ticket, _)| *ticket).collect();
-        let told = self.tell(added.into_iter().map(|(ticket, undo)| Told::Add(ticket, undo)));
+    pub fn add(&mut self, changes: impl IntoIterator<Item = Undo>) -> Result<Vec<ChangeId>> {
+        let added: Vec<(ChangeId, Undo)> =
+            changes.into_iter().map(|undo| (self.list.add(undo.clone()), undo)).collect();
+        let tickets: Vec<ChangeId> = added.iter().map(|(ticket, _)| *ticket).collect();
+        let told = self.tell(added.into_iter().map(|(ticket, undo)| Message::Add(ticket, undo)));
         let told = told.inspect_err(|_| tickets.iter().for_each(|ticket| self.list.withdraw(*ticket)));
         told.context("cannot tell the guardian what to undo")?;
         Ok(tickets)
     }
 
     /// Tells that it takes something else to undo a change. It stays where it is in the order of changes.
-    pub fn replace(&mut self, ticket: Ticket, undo: Undo) -> io::Result<()> {
+    pub fn replace(&mut self, ticket: ChangeId, undo: Undo) -> io::Result<()> {
         self.list.insert(ticket, undo.clone());
-        unless_ended(self.tell([Told::Add(ticket, undo)]))
+        unless_ended(self.tell([Message::Add(ticket, undo)]))
     }
 
     /// Tells that changes were undone.
-    pub fn withdraw(&mut self, tickets: impl IntoIterator<Item = Ticket>) -> io::Result<()> {
-        let tickets: Vec<Ticket> = tickets.into_iter().collect();
+    pub fn withdraw(&mut self, tickets: impl IntoIterator<Item = ChangeId>) -> io::Result<()> {
+        let tickets: Vec<ChangeId> = tickets.into_iter().collect();
         tickets.iter().for_each(|ticket| self.list.withdraw(*ticket));
-        unless_gone(self.tell(tickets.into_iter().map(Told::Withdraw)))
+        unless_gone(self.tell(tickets.into_iter().map(Message::Withdraw)))
     }
 
     /// Undoes these changes, last to first, and withdraws them.
-    pub fn undo_these(&mut self, wanted: &[Ticket]) -> io::Result<()> {
+    pub fn undo_these(&mut self, wanted: &[ChangeId]) -> io::Result<()> {
         let (undone, outcome) = self.list.carry_out(|ticket, _| wanted.contains(&ticket));
         self.withdraw(undone).and(outcome)
     }
@@ -174,13 +175,13 @@ impl Guardian {
 
     /// Tells all that another guardian was told.
     fn succeed(&mut self, list: &UndoList) -> io::Result<()> {
-        self.tell(list.iter().map(|(ticket, undo)| Told::Add(ticket, undo.clone())))?;
+        self.tell(list.iter().map(|(ticket, undo)| Message::Add(ticket, undo.clone())))?;
         self.list = list.clone();
         Ok(())
     }
 
     /// Ends a guardian that does not read: it may have read a part of this message, and the rest could not reach it.
-    fn tell(&mut self, all: impl IntoIterator<Item = Told>) -> io::Result<()> {
+    fn tell(&mut self, all: impl IntoIterator<Item = Message>) -> io::Result<()> {
         let mut lines = Vec::new();
         for told in all {
             serde_json::to_writer(&mut lines, &told)?;
@@ -199,7 +200,7 @@ impl Guardian {
     /// The guardian `new`, which was told nothing yet, takes over all that is to be undone, also from one that has ended.
     fn hand_over_to(&mut self, mut new: Self) -> io::Result<()> {
         new.succeed(&self.list)?;
-        let tickets: Vec<Ticket> = self.list.iter().map(|(ticket, _)| ticket).collect();
+        let tickets: Vec<ChangeId> = self.list.iter().map(|(ticket, _)| ticket).collect();
         std::mem::swap(self, &mut new);
         let mut old = new;
         // One that has ended hears nothing.
@@ -241,7 +242,7 @@ impl Guardian {
             return Ok(());
         }
         let ended = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty())?;
-        let has_ended = || poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&pipe::PATIENCE)) != Ok(0);
+        let has_ended = || poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&pipe::WRITE_TIMEOUT)) != Ok(0);
         while !has_ended() {
             // A halted one would never end. This process or its successor undoes all that it could undo. One that a v1
             // freezer halts dies when it is thawed, and undoes nothing then.
@@ -350,7 +351,7 @@ mod tests {
         while guardian.is_alive() {
             std::thread::yield_now();
         }
-        guardian.withdraw([Ticket(0)]).unwrap();
+        guardian.withdraw([ChangeId(0)]).unwrap();
         assert_eq!(guardian.list().iter().count(), told - 1);
         guardian.dismiss().unwrap();
     }
@@ -414,9 +415,9 @@ mod tests {
     fn lines_of_the_guardian_are_read_one_by_one() {
         let mut guardian = one_that_listens();
         guardian.unread = b"3\n5\n1".to_vec();
-        assert_eq!(guardian.take_frozen(), [Ticket(3), Ticket(5)].into());
+        assert_eq!(guardian.take_frozen(), [ChangeId(3), ChangeId(5)].into());
         guardian.unread.extend(b"7\n");
-        assert_eq!((guardian.take_frozen(), guardian.lines), ([Ticket(17)].into(), 3));
+        assert_eq!((guardian.take_frozen(), guardian.lines), ([ChangeId(17)].into(), 3));
     }
 
     #[test]
@@ -436,9 +437,9 @@ mod tests {
     fn fuzzed_lines_are_changes_or_refused() {
         sidelane_testing::fuzz("guardian-lines", |bytes| {
             for line in bytes.split(|byte| *byte == b'\n') {
-                if let Ok(told) = serde_json::from_slice::<Told>(line) {
+                if let Ok(told) = serde_json::from_slice::<Message>(line) {
                     let line = serde_json::to_vec(&told).unwrap();
-                    assert_eq!(serde_json::from_slice::<Told>(&line).unwrap(), told);
+                    assert_eq!(serde_json::from_slice::<Message>(&line).unwrap(), told);
                 }
             }
         });

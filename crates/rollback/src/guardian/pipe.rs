@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 /// A guardian that does not read for this time would not undo anything either. One that was just started on a busy machine
 /// reads sooner.
-pub(super) const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+pub(super) const WRITE_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 
 const STUCK: &str =
     "the guardian process took nothing in for half a second, as if somebody had stopped it, and was ended";
@@ -33,7 +33,7 @@ pub(super) fn write_all(pipe: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
 }
 
 fn wait_for_room(pipe: &impl AsFd) -> io::Result<()> {
-    match poll(&mut [PollFd::new(pipe, PollFlags::OUT)], Some(&PATIENCE)) {
+    match poll(&mut [PollFd::new(pipe, PollFlags::OUT)], Some(&WRITE_TIMEOUT)) {
         Ok(0) => Err(io::Error::new(io::ErrorKind::TimedOut, STUCK)),
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),

@@ -10,10 +10,10 @@ use rustix::process::setpriority_process;
 use sidelane_host::halt::HaltWatch;
 use sidelane_tracker::summons::SummonsRing;
 
-use super::Told;
+use super::Message;
 use crate::Undo;
 use crate::change::set_freezer;
-use crate::list::{Ticket, UndoList};
+use crate::list::{ChangeId, UndoList};
 
 /// Between two looks at the agent, where no halt bell rings.
 const LOOK_EVERY: Timespec = milliseconds(50);
@@ -106,7 +106,7 @@ impl Known {
             if lines.read_until(b'\n', &mut line)? == 0 || !line.ends_with(b"\n") {
                 return heard;
             }
-            heard = heard.and(self.hear(&line));
+            heard = heard.and(self.receive(&line));
         }
     }
 
@@ -120,11 +120,11 @@ impl Known {
         self.list.iter().any(acts).then_some(every)
     }
 
-    fn hear(&mut self, line: &[u8]) -> io::Result<()> {
+    fn receive(&mut self, line: &[u8]) -> io::Result<()> {
         match serde_json::from_slice(line)? {
-            Told::Add(ticket, undo) => self.list.insert(ticket, undo),
-            Told::Withdraw(ticket) => self.list.withdraw(ticket),
-            Told::Heard(up_to) => self.frozen.retain(|_, line| *line > up_to),
+            Message::Add(ticket, undo) => self.list.insert(ticket, undo),
+            Message::Withdraw(ticket) => self.list.withdraw(ticket),
+            Message::Heard(up_to) => self.frozen.retain(|_, line| *line > up_to),
         }
         Ok(())
     }
@@ -168,7 +168,7 @@ impl Known {
         self.say(ticket);
     }
 
-    fn say(&mut self, ticket: Ticket) {
+    fn say(&mut self, ticket: ChangeId) {
         self.lines += 1;
         let _ = rustix::io::write(io::stdout(), format!("{}\n", ticket.0).as_bytes());
     }
@@ -204,7 +204,7 @@ mod tests {
         known.freeze_all();
         assert!(is_frozen(0) && is_frozen(1));
         // Two lines a group.
-        known.hear(b"{\"Heard\":2}").unwrap();
+        known.receive(b"{\"Heard\":2}").unwrap();
         known.undo_all().unwrap();
         assert_eq!([is_frozen(0), is_frozen(1)], [true, false], "the agent looks after the first one");
         assert!(Freezer::of(owners.path()).unwrap().is_frozen().unwrap(), "its owner has frozen it");

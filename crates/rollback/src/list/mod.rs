@@ -10,43 +10,43 @@ use super::change::Undo;
 
 /// Names one change of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Ticket(pub(super) u64);
+pub struct ChangeId(pub(super) u64);
 
 /// The changes that were made, or are about to be, and not undone yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UndoList {
-    entries: BTreeMap<Ticket, Undo>,
+    entries: BTreeMap<ChangeId, Undo>,
     tickets: u64,
 }
 
 impl UndoList {
     /// Adds a change, the last one so far.
-    pub fn add(&mut self, undo: Undo) -> Ticket {
-        let ticket = Ticket(self.tickets);
+    pub fn add(&mut self, undo: Undo) -> ChangeId {
+        let ticket = ChangeId(self.tickets);
         self.insert(ticket, undo);
         ticket
     }
 
     /// Adds a change under the ticket that another list gave it, or puts it in the place of the one that has it.
-    pub fn insert(&mut self, ticket: Ticket, undo: Undo) {
+    pub fn insert(&mut self, ticket: ChangeId, undo: Undo) {
         self.entries.insert(ticket, undo);
         self.tickets = self.tickets.max(ticket.0 + 1);
     }
 
     /// Takes a change off the list: it is undone, or nothing is left of it.
-    pub fn withdraw(&mut self, ticket: Ticket) {
+    pub fn withdraw(&mut self, ticket: ChangeId) {
         self.entries.remove(&ticket);
     }
 
     /// The changes, first to last.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (Ticket, &Undo)> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (ChangeId, &Undo)> {
         self.entries.iter().map(|(ticket, undo)| (*ticket, undo))
     }
 
     /// Undoes all changes that `is_mine`, last to first, whatever fails, and returns those that succeeded and the
     /// first error. Processes that were started are ended before anything else: a group can be removed only when
     /// they are gone.
-    pub fn carry_out(&self, is_mine: impl Fn(Ticket, &Undo) -> bool) -> (Vec<Ticket>, io::Result<()>) {
+    pub fn carry_out(&self, is_mine: impl Fn(ChangeId, &Undo) -> bool) -> (Vec<ChangeId>, io::Result<()>) {
         let mine = || self.iter().rev().filter(|(ticket, undo)| is_mine(*ticket, undo));
         mine().for_each(|(_, undo)| undo.end_processes());
         let known = self.known();

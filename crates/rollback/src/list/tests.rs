@@ -42,13 +42,13 @@ proptest! {
     fn undoing_all_leaves_what_the_first_change_that_is_left_found(withdrawn in prop::collection::vec(any::<bool>(), 1..20)) {
         let dir = group();
         let mut list = UndoList::default();
-        let tickets: Vec<Ticket> = (0..withdrawn.len()).map(|before| list.add(said(dir.path(), before))).collect();
+        let tickets: Vec<ChangeId> = (0..withdrawn.len()).map(|before| list.add(said(dir.path(), before))).collect();
         tickets.iter().zip(&withdrawn).filter(|(_, gone)| **gone).for_each(|(ticket, _)| list.withdraw(*ticket));
         let (undone, outcome) = list.carry_out(|_, _| true);
         outcome.unwrap();
         let first = withdrawn.iter().position(|gone| !gone);
         prop_assert_eq!(says(dir.path()), first.map_or(AT_FIRST.to_owned(), |first| first.to_string()));
-        let left: Vec<Ticket> = list.iter().rev().map(|(ticket, _)| ticket).collect();
+        let left: Vec<ChangeId> = list.iter().rev().map(|(ticket, _)| ticket).collect();
         prop_assert_eq!(undone, left);
     }
 

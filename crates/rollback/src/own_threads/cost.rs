@@ -11,14 +11,14 @@ const WORTH_A_WORD_PERCENT: f64 = 0.1;
 
 /// What was counted so far.
 #[derive(Debug, Default)]
-pub(super) struct Cost {
+pub(super) struct SelfUsage {
     /// CPU time of each thread when it was last asked for, while threads are on CPUs of the services.
     threads: BTreeMap<u32, u64>,
     beside_ns: u64,
     since: Option<Instant>,
 }
 
-impl Cost {
+impl SelfUsage {
     /// Counts what was spent since the last call, in which threads were `apart` from the services or not. Those of `fixed`
     /// have a place of their own.
     pub(super) fn charge(&mut self, apart: bool, fixed: &BTreeSet<u32>) {

@@ -34,7 +34,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// It looks so much more rarely that it takes no more than this part of a CPU.
 const LOOK_PART: u32 = 200;
 /// Time after which bulk work that the user waits for goes on in the ordinary class.
-pub const PATIENCE: Duration = Duration::from_secs(1);
+pub const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Between the first two looks at a service that may run on all CPUs.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 
@@ -187,7 +187,7 @@ impl Drop for Patient {
 /// Does work in bulk for whose end the user waits.
 pub fn in_bulk<T>(work: impl FnOnce() -> T) -> T {
     let _bulk = Patient::in_bulk();
-    waited_for(PATIENCE, work)
+    waited_for(LOOK_INTERVAL, work)
 }
 
 /// The calling thread.
@@ -204,7 +204,7 @@ enum Looked {
 
 /// Looks where the services may run, and where they ran if they may run anywhere, and places this process's threads.
 fn look(times: &mut RunTimes, period: Duration) -> Looked {
-    let Some((pids, given)) = state().as_ref().map(|state| (state.pids(), state.given().clone())) else {
+    let Some((pids, given)) = state().as_ref().map(|state| (state.pids(), state.allowed().clone())) else {
         return Looked::AtAffinity;
     };
     let allowed = affinity_of_all(&pids);

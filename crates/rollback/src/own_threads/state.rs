@@ -12,7 +12,7 @@ use sidelane_policy::cpus::CpuMask;
 use sidelane_policy::own_cpus;
 
 use super::Manner;
-use super::cost::Cost;
+use super::cost::SelfUsage;
 use super::note::OwnThreadsNote;
 use crate::cpu_mask::{mask, set};
 
@@ -51,7 +51,7 @@ pub(super) struct State {
     /// Where threads are; none before a service is known.
     cpus: Option<CpuSet>,
     is_apart: bool,
-    cost: Cost,
+    cost: SelfUsage,
 }
 
 impl State {
@@ -72,7 +72,7 @@ impl State {
             is_watched: false,
             cpus: None,
             is_apart: true,
-            cost: Cost::default(),
+            cost: SelfUsage::default(),
         }
     }
 
@@ -89,7 +89,7 @@ impl State {
         self.services.values().flatten().copied().collect()
     }
 
-    pub(super) fn given(&self) -> &CpuSet {
+    pub(super) fn allowed(&self) -> &CpuSet {
         &self.given
     }
 

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use sidelane_report::Detail;
 
-use sidelane_stats::rounds::Patience;
+use sidelane_stats::rounds::RoundOptions;
 
 /// How far a measurement goes on by itself.
 #[derive(Clone, Copy, Debug, Args)]
-pub struct PatienceArgs {
+pub struct RoundArgs {
     /// Fewer and shorter rounds, for a first look: more may stay undecided
     #[arg(long)]
     pub quick: bool,
@@ -18,8 +18,8 @@ pub struct PatienceArgs {
     pub rounds: Option<u64>,
 }
 
-impl From<PatienceArgs> for Patience {
-    fn from(PatienceArgs { quick, rounds }: PatienceArgs) -> Self {
+impl From<RoundArgs> for RoundOptions {
+    fn from(RoundArgs { quick, rounds }: RoundArgs) -> Self {
         Self { quick, rounds }
     }
 }

@@ -10,7 +10,7 @@ use sidelane_host::units::parse_time;
 use sidelane_policy::hurryup::{Config, Mapping, Options};
 
 use super::common::{JsonFile, parse_percent};
-use sidelane_hurry::{Told, tuned};
+use sidelane_hurry::{SourceOption, tuned};
 
 /// Arguments of `sidelane hurry`.
 #[derive(Debug, Args)]
@@ -55,7 +55,7 @@ pub struct HurryArgs {
     pub paper: bool,
     /// The pipe to which the service writes what its threads work on, as in pipe:/run/hurry
     #[arg(long, value_name = "PIPE")]
-    pub stats: Option<Told>,
+    pub stats: Option<SourceOption>,
     /// For how long; Ctrl-C ends it sooner [default: until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
     pub length: Option<Duration>,

@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use clap::{Parser, Subcommand};
 
 pub use agent::{Agent, AgentArgs, AgentFile, ShowArgs, StatusArgs};
-pub use common::{EXIT_CODES, JsonFile, PatienceArgs, ResultFiles, TableArgs};
+pub use common::{EXIT_CODES, JsonFile, ResultFiles, RoundArgs, TableArgs};
 pub use compare::CompareArgs;
 pub use doctor::{CalibrateArgs, DoctorArgs};
 pub use hurry::HurryArgs;

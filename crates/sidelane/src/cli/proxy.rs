@@ -10,9 +10,9 @@ use sidelane_host::units::parse_time;
 use sidelane_proxy::config::Limits;
 
 use super::common::{JsonFile, parse_percent};
-use sidelane_proxy::run::Wanted;
+use sidelane_proxy::run::ProxyRun;
 use sidelane_proxy::run::options::{
-    FORWARDED, Hedge, LOG_FORMATS, ONCE_TO, PROTOCOLS, ProxyOptions, Watched, parse_listen, parse_server,
+    FORWARDED, Hedge, LOG_FORMATS, ONCE_TO, PROTOCOLS, ProxyOptions, WatchedHazards, parse_listen, parse_server,
 };
 
 /// Arguments of `sidelane proxy`.
@@ -49,7 +49,7 @@ pub struct ProxyArgs {
     /// Hazards to watch for: jvm-gc, safepoint, stopped, throttled, restart, with commas between; all that can be seen;
     /// none
     #[arg(long, value_name = "HAZARDS", default_value = "all")]
-    pub hazard: Watched,
+    pub hazard: WatchedHazards,
     /// When to send a request to both servers: hazard, timer:TIME (no answer within TIME), none
     #[arg(long, value_name = "WHEN", default_value = "hazard")]
     pub hedge: Hedge,
@@ -124,7 +124,7 @@ fn named<T: Copy>(name: &str, choices: &[(&str, T)]) -> T {
     choices.iter().find(|(known, _)| *known == name).expect("the parser knows the choices").1
 }
 
-impl From<ProxyArgs> for Wanted {
+impl From<ProxyArgs> for ProxyRun {
     fn from(args: ProxyArgs) -> Self {
         Self { metrics: args.metrics, length: args.length, proxy: args.into() }
     }

@@ -8,7 +8,7 @@ use super::show::{FirstError, check_json};
 use crate::cli::HurryArgs;
 use sidelane_host::cores::Cores;
 use sidelane_host::topology::{Topology, online_cpus};
-use sidelane_host::until::Until;
+use sidelane_host::until::Shutdown;
 use sidelane_hurry as hurry;
 use sidelane_hurry::Sizes;
 use sidelane_report::check_writable;
@@ -22,10 +22,10 @@ pub(super) fn hurry_up(args: HurryArgs) -> Result<u8> {
         config: args.config(little_speed_milli),
         service: args.service,
         sizes,
-        told: args.stats.unwrap_or_default(),
+        source: args.stats.unwrap_or_default(),
         log: args.log,
     };
-    let until = Until::signal()?;
+    let until = Shutdown::signal()?;
     let mut is_told = false;
     let summary = hurry::run(&settings, args.length, &until, |_| {
         if !std::mem::replace(&mut is_told, true) {

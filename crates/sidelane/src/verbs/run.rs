@@ -7,7 +7,7 @@ use super::show::show_tables;
 use crate::cli::{Cli, CompareArgs, RunArgs, WhenBlocked};
 use sidelane_compare::{COLUMNS, Comparison};
 use sidelane_host::service::Target;
-use sidelane_lanes::plan::{Asked, AskedBatch};
+use sidelane_lanes::plan::{RequestedBatch, RunRequest};
 use sidelane_lanes::run::{OnBlocked, ProgressOptions, Run, RunOptions};
 use sidelane_report::terminal::{eprint_fitted, print_fitted};
 
@@ -16,15 +16,15 @@ const EXIT_PROMISE_BROKEN: u8 = 99;
 
 pub(super) fn run_beside(args: RunArgs) -> Result<u8> {
     let lending = args.lend.lending().unwrap_or_else(|error| refuse(&error.to_string()));
-    let asked = Asked {
+    let asked = RunRequest {
         services: pair_lanes(args.services, args.lanes),
         pin_service: args.pin_service,
         gate: args.lend.gate,
         lending,
         max_slowdown: args.lend.max_slowdown,
         batch: match args.adopt {
-            Some(target) => AskedBatch::Adopted(target),
-            None => AskedBatch::Command(args.command),
+            Some(target) => RequestedBatch::Adopted(target),
+            None => RequestedBatch::Command(args.command),
         },
     };
     let run = Run::prepare(RunOptions {

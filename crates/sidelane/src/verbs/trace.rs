@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 
 use super::show::{FirstError, check_outputs, style, write_and_open};
 use crate::cli::{Outputs, ReportArgs, TraceArgs};
-use sidelane_host::until::Until;
+use sidelane_host::until::Shutdown;
 use sidelane_report::terminal::{eprint_fitted, print, print_fitted};
 use sidelane_report::{Detail, check_writable, table};
 use sidelane_rollback::own_threads::in_bulk;
@@ -50,7 +50,7 @@ fn record(options: &FlightOptions, length: Option<Duration>) -> Result<u8> {
         Event::Began(_) => eprint_fitted(&format!("sidelane: {event}; Ctrl-C ends it")),
         _ => eprint_fitted(&format!("sidelane: {event}")),
     };
-    flight::run(options, length, Until::signal()?, Arc::new(tell)).map(|()| 0)
+    flight::run(options, length, Shutdown::signal()?, Arc::new(tell)).map(|()| 0)
 }
 
 pub(super) fn report_trace(args: ReportArgs) -> Result<u8> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use sidelane_channels::signal::{Signal, Source};
-use sidelane_channels::{Channel, Gone, Reader, file, hsperf, memory};
+use sidelane_channels::{Channel, ChannelEnd, Reader, file, hsperf, memory};
 use tempfile::TempDir;
 
 /// A running program. Ended when dropped.
@@ -92,7 +92,7 @@ impl Drop for Program {
     }
 }
 
-pub fn read(channel: &mut Channel) -> Result<u64, Gone> {
+pub fn read(channel: &mut Channel) -> Result<u64, ChannelEnd> {
     match &mut channel.reader {
         Reader::Word(word) => Ok(word.read()),
         Reader::Call(call) => call.read(),

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use sidelane_channels::signal::{Kind, Signal, Source};
-use sidelane_channels::{Gone, Reader, memory};
+use sidelane_channels::{ChannelEnd, Reader, memory};
 
 use crate::program::{Program, compile, read, run};
 
@@ -152,8 +152,8 @@ fn end_of_the_program_is_an_error() {
     let mut faults = program.channel(&format!("counter:file:/proc/{}/stat#10", program.pid()));
     assert!(read(&mut counter).unwrap() == 40 && read(&mut faults).unwrap() > 0);
     program.end();
-    assert!(matches!(read(&mut counter), Err(Gone::Target)));
-    assert!(matches!(read(&mut faults), Err(Gone::Target)));
+    assert!(matches!(read(&mut counter), Err(ChannelEnd::Target)));
+    assert!(matches!(read(&mut faults), Err(ChannelEnd::Target)));
     assert!(program.refusal("global_counter").contains("there is no process"));
 }
 
@@ -164,7 +164,7 @@ fn unmapped_memory_is_an_error() {
     let mut word = program.channel(&format!("tag:mem:{}:{address}/u64", program.pid()));
     assert_eq!(read(&mut word).unwrap(), 99);
     program.ask("unmap");
-    let Err(Gone::Error(error)) = read(&mut word) else { panic!("the page is gone") };
+    let Err(ChannelEnd::Error(error)) = read(&mut word) else { panic!("the page is gone") };
     assert!(error.to_string().contains(&format!("has unmapped the memory at {address}")), "{error}");
 }
 

@@ -1,12 +1,12 @@
 //! A real Redis whose requests can be seen, under load from the lab.
 
-use sidelane_lab::bench::subject::{Place, Real, RealServer};
+use sidelane_lab::bench::subject::{Real, RealServer, ServiceCpus};
 use sidelane_lab::programs::Lab;
 
 use super::client::Client;
 use super::lanes::{Turn, lab, lanes_to_ourselves, requests_can_be_seen};
 
-pub const PLACE: Place = Place { server_cpu: 0, client_cpu: 1 };
+pub const PLACE: ServiceCpus = ServiceCpus { server_cpu: 0, client_cpu: 1 };
 pub const RATE_PER_S: f64 = 300.0;
 
 /// Returns the lanes, the lab and a server, if all of them exist.

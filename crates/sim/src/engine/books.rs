@@ -17,7 +17,7 @@ pub fn latencies() -> Histogram<u64> {
 
 /// Sums and counts.
 #[derive(Clone, Debug)]
-pub struct Books {
+pub struct Accounting {
     /// The start of the counted time.
     pub since: Nanos,
     /// Requests that arrived.
@@ -69,7 +69,7 @@ pub struct Books {
     pub events: u64,
 }
 
-impl Books {
+impl Accounting {
     /// Empty accounting from `since` on.
     pub fn new(since: Nanos) -> Self {
         Self { latency: Some(latencies()), ..Self::without_latencies(since) }

@@ -10,12 +10,12 @@
 //! Where batch checks its own lane (`Gate::batch_looks`, as in Elfen, and always under the oracle),
 //! batch on a lent lane sees each change of the requests too, and leaves only if it has to.
 
-use sidelane_policy::borrow::{LaneState, Observation, Watched};
+use sidelane_policy::borrow::{LaneObservation, LaneState, WakeState};
 
 use super::Engine;
 use super::watch::Watch;
 use crate::keeper::{Keeper, Presence};
-use crate::model::{Beside, Decider};
+use crate::model::{BatchMode, LendingDecider};
 use crate::time::{NEVER, Nanos};
 
 impl<W: Watch> Engine<W> {
@@ -27,11 +27,11 @@ impl<W: Watch> Engine<W> {
     }
 
     /// What the keeper of `lane` would see, napping there.
-    fn watched(&self, lane: usize) -> Watched {
+    fn watched(&self, lane: usize) -> WakeState {
         let batch = &self.lanes[lane];
         let core = &self.cores[batch.core];
         let spares_waited = batch.keeper.as_ref().is_none_or(|keeper| keeper.by.spares_waited());
-        Watched::of(core.busy(), Some(&core.requests(self.queues.len)), spares_waited)
+        WakeState::of(core.busy(), Some(&core.requests(self.queues.len)), spares_waited)
     }
 
     /// The request lane of a settled core has become busy or idle, or has another request.
@@ -182,14 +182,14 @@ impl<W: Watch> Engine<W> {
     }
 
     /// The observation of the keeper of `lane`.
-    fn see(&self, lane: usize) -> Observation {
+    fn see(&self, lane: usize) -> LaneObservation {
         let batch = &self.lanes[lane];
         let mut limits = self.limits.present();
-        if batch.keeper.as_ref().is_some_and(|keeper| keeper.by == Decider::Oracle) {
+        if batch.keeper.as_ref().is_some_and(|keeper| keeper.by == LendingDecider::Oracle) {
             limits.budget_ns = self.foreseen_ns(batch.core, limits.budget_ns);
         }
         let core = &self.cores[batch.core];
-        Observation {
+        LaneObservation {
             request_busy: core.busy(),
             request_since: core.flipped,
             service_on_batch_lane: false,
@@ -222,7 +222,7 @@ impl<W: Watch> Engine<W> {
     }
 
     fn begin_again(&mut self, lane: usize) {
-        let Beside::Lent(lending) = &self.model.setting.beside else { return };
+        let BatchMode::Lent(lending) = &self.model.setting.beside else { return };
         let fresh = Keeper::new(lending, &self.model.setting.gate);
         self.lanes[lane].keeper = Some(fresh);
         self.look(lane);

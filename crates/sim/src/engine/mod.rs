@@ -20,14 +20,14 @@ use sidelane_policy::borrow::{LendingLimits, lending_limits};
 
 use crate::arrivals::Client;
 use crate::keeper::Keeper;
-use crate::model::{Beside, Model, Until};
+use crate::model::{BatchMode, Model, RunEnd};
 use crate::queues::Queues;
 use crate::rng::{Rng, Stream, seed_of};
 use crate::slots::Slots;
 use crate::time::{NEVER, Nanos};
 
-use books::Books;
-use state::core::{Core, Queued, Request};
+use books::Accounting;
+use state::core::{Queued, Request, ServiceCore};
 use state::faults::{Faults, Incident};
 use state::lane::BatchLane;
 use state::lending_limits::LendingLimitsKeeper;
@@ -56,7 +56,7 @@ pub struct Engine<W> {
     now: Nanos,
     over: bool,
     slots: Slots,
-    cores: Vec<Core>,
+    cores: Vec<ServiceCore>,
     lanes: Vec<BatchLane>,
     queues: Queues<Queued>,
     client: Client,
@@ -67,7 +67,7 @@ pub struct Engine<W> {
     gate_latency: Rng,
     faults: Faults,
     limits: LendingLimitsKeeper,
-    books: Books,
+    books: Accounting,
 }
 
 impl<W: Watch> Engine<W> {
@@ -91,7 +91,7 @@ impl<W: Watch> Engine<W> {
             gate_latency: Rng::new(own_seed, Stream::Gate),
             faults: Faults::new(&model.faults, Rng::new(own_seed, Stream::Faults)),
             limits: LendingLimitsKeeper::new(&model),
-            books: Books::new(0),
+            books: Accounting::new(0),
             model,
             watch,
         };
@@ -108,8 +108,8 @@ impl<W: Watch> Engine<W> {
     fn begin(&mut self) {
         let first_ns = self.client.gap_ns(&mut self.arrivals);
         let end = match self.model.until {
-            Until::Time(ns) => self.model.warm_up_ns + ns,
-            Until::Requests(_) => NEVER,
+            RunEnd::Time(ns) => self.model.warm_up_ns + ns,
+            RunEnd::Requests(_) => NEVER,
         };
         self.slots.set(self.once(Once::Arrival), first_ns);
         self.slots
@@ -220,7 +220,7 @@ impl<W: Watch> Engine<W> {
     }
 
     /// The accounting.
-    pub fn books(&self) -> &Books {
+    pub fn accounting(&self) -> &Accounting {
         &self.books
     }
 
@@ -246,15 +246,15 @@ impl<W: Watch> Engine<W> {
     }
 }
 
-fn cores_and_lanes(model: &Model) -> (Vec<Core>, Vec<BatchLane>) {
-    let per_core = if model.setting.beside == Beside::Nothing { 0 } else { model.machine.lanes_per_core - 1 };
+fn cores_and_lanes(model: &Model) -> (Vec<ServiceCore>, Vec<BatchLane>) {
+    let per_core = if model.setting.beside == BatchMode::Nothing { 0 } else { model.machine.lanes_per_core - 1 };
     let per_core = if model.batch.is_empty() { 0 } else { per_core };
     let keeper = || match &model.setting.beside {
-        Beside::Lent(lending) => Some(Keeper::new(lending, &model.setting.gate)),
+        BatchMode::Lent(lending) => Some(Keeper::new(lending, &model.setting.gate)),
         _ => None,
     };
     let workers = 0..model.service.workers;
-    let cores = workers.clone().map(|core| Core::new(model.machine.speed_of(core), core * per_core, per_core));
+    let cores = workers.clone().map(|core| ServiceCore::new(model.machine.speed_of(core), core * per_core, per_core));
     let lanes = (0..model.service.workers * per_core)
         .map(|lane| BatchLane::new(lane / per_core, lane % model.batch.len(), keeper()));
     (cores.collect(), lanes.collect())

@@ -3,7 +3,7 @@
 use super::Engine;
 use super::state::core::{Queued, Request};
 use super::watch::{Fate, Watch};
-use crate::model::Until;
+use crate::model::RunEnd;
 use crate::time::{NEVER, Nanos, Work};
 
 impl<W: Watch> Engine<W> {
@@ -103,7 +103,7 @@ impl<W: Watch> Engine<W> {
             co_run_ns: request.co_run_ns,
             leak_ns: request.leak_ns,
         });
-        if matches!(self.model.until, Until::Requests(count) if self.books.finished >= count) {
+        if matches!(self.model.until, RunEnd::Requests(count) if self.books.finished >= count) {
             self.over = true;
         }
     }

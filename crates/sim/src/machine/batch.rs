@@ -2,9 +2,9 @@
 
 use sidelane_policy::cpus::CpuMask;
 
-use super::Engine;
+use super::MachineEngine;
 use super::model::Coming;
-use super::setting::Beside;
+use super::setting::ContainerMode;
 use super::sources::{Source, when};
 use super::state::container::Container;
 use crate::time::{MS, NEVER, Nanos, Speed, Work};
@@ -12,7 +12,7 @@ use crate::time::{MS, NEVER, Nanos, Speed, Work};
 /// How long a container runs before another one on the same CPU does: the order of the kernel's base slice.
 const TURN_NS: Nanos = 3 * MS;
 
-impl Engine {
+impl MachineEngine {
     /// The next container of a kind.
     pub(super) fn expect_container(&mut self, kind: usize) {
         let queue = &mut self.queues[kind];
@@ -58,7 +58,7 @@ impl Engine {
         let allowed = self.model.kinds[kind].allowed;
         let present = self.places.running().fold(CpuMask::EMPTY, |all, (_, container)| all.or(&container.mask));
         match self.model.setting.beside {
-            Beside::Managed(_) if !present.is_empty() => allowed.and(&present),
+            ContainerMode::Managed(_) if !present.is_empty() => allowed.and(&present),
             _ => allowed,
         }
     }

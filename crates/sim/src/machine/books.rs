@@ -39,7 +39,7 @@ impl Latencies {
 
 /// Sums and counts of one service.
 #[derive(Clone, Debug)]
-pub struct ServiceBooks {
+pub struct ServiceAccounting {
     /// Requests that arrived.
     pub arrived: u64,
     /// Requests that were refused because the queue was full.
@@ -58,7 +58,7 @@ pub struct ServiceBooks {
     pub(super) counted: Counted,
 }
 
-impl ServiceBooks {
+impl ServiceAccounting {
     fn new() -> Self {
         Self {
             arrived: 0,
@@ -82,11 +82,11 @@ impl ServiceBooks {
 
 /// Sums and counts.
 #[derive(Clone, Debug)]
-pub struct Books {
+pub struct MachineAccounting {
     /// The start of the counted time.
     pub since: Nanos,
     /// By service.
-    pub services: Vec<ServiceBooks>,
+    pub services: Vec<ServiceAccounting>,
     /// Containers that ended, by kind.
     pub ended: Vec<u64>,
     /// Time that CPUs ran containers.
@@ -119,12 +119,12 @@ pub struct Books {
     pub events: u64,
 }
 
-impl Books {
+impl MachineAccounting {
     /// Creates empty accounting for these numbers of services, kinds of containers and cores.
     pub fn new(services: usize, kinds: usize, cores: usize) -> Self {
         Self {
             since: 0,
-            services: vec![ServiceBooks::new(); services],
+            services: vec![ServiceAccounting::new(); services],
             ended: vec![0; kinds],
             batch_busy_ns: 0,
             batch_work: 0,
@@ -146,7 +146,7 @@ impl Books {
     /// Clears all counts except that of events, which measures the simulator.
     pub fn reopen(&mut self, since: Nanos) {
         self.since = since;
-        self.services.iter_mut().for_each(ServiceBooks::reopen);
+        self.services.iter_mut().for_each(ServiceAccounting::reopen);
         self.ended.fill(0);
         (self.batch_busy_ns, self.batch_work, self.lost_work, self.migrations) = (0, 0, 0, 0);
         self.active_ns = [0; LANES_MAX + 1];

@@ -1,14 +1,14 @@
 //! The controller: it looks, asks the policy, and carries out its actions, one after another.
 
-use sidelane_policy::cpus::{Action, ContainerSeen, CpuMask, CpuSeen, ServiceSeen};
+use sidelane_policy::cpus::{ContainerObservation, CpuAction, CpuMask, CpuObservation, ServiceObservation};
 
-use super::Engine;
+use super::MachineEngine;
 use super::sources::Source;
 use super::state::control::Controller;
 use super::state::cpu::Window;
 use crate::time::Nanos;
 
-impl Engine {
+impl MachineEngine {
     /// It is time for a look, or an action takes effect.
     pub(super) fn control(&mut self) {
         match self.controller.as_mut().and_then(|controller| controller.to_do.pop_front()) {
@@ -34,12 +34,12 @@ impl Engine {
         self.controller = Some(controller);
     }
 
-    fn carry_out(&mut self, action: Action) {
+    fn carry_out(&mut self, action: CpuAction) {
         self.books.actions += 1;
         match action {
-            Action::Confine { container, cpus } => self.confine_by_policy(container, cpus),
-            Action::Pause { container } => self.confine_by_policy(container, CpuMask::EMPTY),
-            Action::Place { service, cpus } => self.place(service, cpus),
+            CpuAction::Confine { container, cpus } => self.confine_by_policy(container, cpus),
+            CpuAction::Pause { container } => self.confine_by_policy(container, CpuMask::EMPTY),
+            CpuAction::Place { service, cpus } => self.place(service, cpus),
         }
     }
 
@@ -70,7 +70,7 @@ impl Engine {
             controller.seen.containers[place] = container.as_ref().map(|container| {
                 let kind = &self.model.kinds[container.kind];
                 let (allowed, wanted, priority) = (kind.allowed, kind.wanted, kind.priority);
-                ContainerSeen { allowed, as_found: true, can_pause: true, wanted, priority }
+                ContainerObservation { allowed, as_found: true, can_pause: true, wanted, priority }
             });
         }
         self.places.seen();
@@ -80,7 +80,7 @@ impl Engine {
         let described = self.model.services.iter().zip(&mut self.services);
         for ((service, serving), seen) in described.zip(&mut controller.seen.services) {
             let ran_on = std::mem::take(&mut serving.ran_on);
-            *seen = Some(ServiceSeen { allowed: serving.allowed, ran_on, may_be_placed: service.may_be_placed });
+            *seen = Some(ServiceObservation { allowed: serving.allowed, ran_on, may_be_placed: service.may_be_placed });
         }
         for (number, cpu) in self.cpus.iter().enumerate() {
             if let Some(thread) = cpu.thread {
@@ -90,7 +90,7 @@ impl Engine {
     }
 }
 
-fn cpu_seen(window: &Window, passed_ns: Nanos) -> CpuSeen {
+fn cpu_seen(window: &Window, passed_ns: Nanos) -> CpuObservation {
     let share = |ns: Nanos| if passed_ns == 0 { 0.0 } else { ns as f64 / passed_ns as f64 };
-    CpuSeen { online: true, busy: share(window.busy_ns), serving: share(window.serving_ns), interference: None }
+    CpuObservation { online: true, busy: share(window.busy_ns), serving: share(window.serving_ns), interference: None }
 }

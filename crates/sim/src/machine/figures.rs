@@ -1,6 +1,6 @@
 //! The results of a run of a whole machine, in numbers.
 
-use super::Engine;
+use super::MachineEngine;
 use super::books::Latencies;
 use crate::result::energy_j;
 use crate::time::{Nanos, work_ns};
@@ -100,8 +100,8 @@ pub struct KindFigures {
 impl MachineFigures {
     /// The figures of an engine that has reached its end. `limits_ns` has what whole requests of each service may
     /// take.
-    pub fn of(engine: &Engine, limits_ns: &[Option<Nanos>]) -> Self {
-        let (books, model) = (engine.books(), engine.model());
+    pub fn of(engine: &MachineEngine, limits_ns: &[Option<Nanos>]) -> Self {
+        let (books, model) = (engine.accounting(), engine.model());
         let elapsed_ns = engine.now() - books.since;
         let all_ns = elapsed_ns.max(1) as f64 * (model.machine.cores() * model.machine.lanes_per_core) as f64;
         let serving_ns: u128 = books.services.iter().map(|service| service.busy_ns).sum();
@@ -139,24 +139,24 @@ impl MachineFigures {
 }
 
 /// What cores consume that need another power than the first while they are busy.
-fn more_j(engine: &Engine) -> f64 {
+fn more_j(engine: &MachineEngine) -> f64 {
     let power = &engine.model().machine.power;
     let more_w = |core: usize| power.busy_w(core) - power.busy_w(0);
     let of_core = |(core, ns): (usize, &u128)| *ns as f64 * more_w(core);
-    engine.books().core_busy_ns.iter().enumerate().map(of_core).sum::<f64>() / 1e9
+    engine.accounting().core_busy_ns.iter().enumerate().map(of_core).sum::<f64>() / 1e9
 }
 
-fn on_big(engine: &Engine) -> f64 {
-    let (busy_ns, big) = (&engine.books().core_busy_ns, engine.model().machine.big_cores());
+fn on_big(engine: &MachineEngine) -> f64 {
+    let (busy_ns, big) = (&engine.accounting().core_busy_ns, engine.model().machine.big_cores());
     let on_big: u128 = big.map(|core| busy_ns[core]).sum();
     on_big as f64 / busy_ns.iter().sum::<u128>().max(1) as f64
 }
 
 impl ServiceFigures {
-    fn of(engine: &Engine, at: usize, limits_ns: &[Option<Nanos>]) -> Self {
-        let (books, service) = (&engine.books().services[at], &engine.model().services[at]);
+    fn of(engine: &MachineEngine, at: usize, limits_ns: &[Option<Nanos>]) -> Self {
+        let (books, service) = (&engine.accounting().services[at], &engine.model().services[at]);
         let limit_ns = limits_ns.get(at).copied().flatten();
-        let elapsed_ns = (engine.now() - engine.books().since).max(1);
+        let elapsed_ns = (engine.now() - engine.accounting().since).max(1);
         Self {
             name: service.name.clone(),
             has_clients: service.arrivals.is_some(),

@@ -4,17 +4,17 @@
 //!
 //! The policy of lanes is borrow idle. When it evicts, containers stay off as under a hold, without a holder.
 
-use sidelane_policy::borrow::{BorrowConfig, LaneState, LendingLimits, Observation, PolicyKind, Watched};
+use sidelane_policy::borrow::{BorrowConfig, LaneObservation, LaneState, LendingLimits, PolicyKind, WakeState};
 
-use super::Engine;
-use super::setting::Beside;
+use super::MachineEngine;
+use super::setting::ContainerMode;
 use super::sources::{Source, when};
 use crate::gate::Gate;
 use crate::keeper::{Keeper, Presence};
 use crate::model::{Budget, Lending};
 use crate::time::{NEVER, Work};
 
-impl Engine {
+impl MachineEngine {
     /// A keeper for each sibling of a service's CPU that is not a service's CPU itself.
     pub(super) fn place_keepers(&mut self) {
         let Some(gate) = self.gate().cloned() else { return };
@@ -27,8 +27,8 @@ impl Engine {
 
     fn gate(&self) -> Option<&Gate> {
         match &self.model.setting.beside {
-            Beside::Managed(control) => control.gate.as_ref(),
-            Beside::Nothing | Beside::Unmanaged => None,
+            ContainerMode::Managed(control) => control.gate.as_ref(),
+            ContainerMode::Nothing | ContainerMode::Unmanaged => None,
         }
     }
 
@@ -121,7 +121,7 @@ impl Engine {
     /// Asks the policy of lanes from the lane, and leaves the lane if it says so.
     fn look_at_lane(&mut self, lane: usize) {
         let busy = self.beside_service(lane);
-        let seen = Observation {
+        let seen = LaneObservation {
             request_busy: busy,
             request_since: self.cpus[lane].flipped,
             service_on_batch_lane: self.cpus[lane].thread.is_some(),
@@ -149,6 +149,6 @@ impl Engine {
 }
 
 /// Under borrow idle a keeper watches whether the service runs.
-fn watched(busy: bool) -> Watched {
-    Watched::of(busy, None, true)
+fn watched(busy: bool) -> WakeState {
+    WakeState::of(busy, None, true)
 }

@@ -4,14 +4,14 @@
 //! later, which is little beside requests of milliseconds. A thread in the middle of a request pays for each move
 //! (`migration_us`). Threads on one core run one after the other.
 
-use sidelane_policy::hurryup::{Request, Seen};
+use sidelane_policy::hurryup::{HurryEvent, Request};
 
-use super::Engine;
+use super::MachineEngine;
 use super::sources::{Source, when};
 use super::state::cpu::Thread;
 use crate::time::{Nanos, Work};
 
-impl Engine {
+impl MachineEngine {
     /// The time on a little core after which a request is long, where long ones move.
     pub fn move_threshold_ns(&self) -> Option<Nanos> {
         self.bound.as_ref()?.threshold_ns()
@@ -35,7 +35,7 @@ impl Engine {
     /// A thread has done the work of its request.
     pub(super) fn tell_end(&mut self, thread: Thread) {
         if let Some(bound) = &mut self.bound {
-            bound.tell(Seen::Ended { request: thread.visit as Request });
+            bound.tell(HurryEvent::Ended { request: thread.visit as Request });
             self.set(Source::Mapper, self.now);
         }
     }

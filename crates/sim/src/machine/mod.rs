@@ -51,18 +51,18 @@ use std::collections::VecDeque;
 
 use sidelane_policy::cpus::CpuMask;
 
-use crate::model::Until;
+use crate::model::RunEnd;
 use crate::rng::{Rng, Stream};
 use crate::slots::Slots;
 use crate::time::{NEVER, Nanos};
 
-use books::Books;
+use books::MachineAccounting;
 use layout::Layout;
-use model::Model;
-use setting::Beside;
+use model::MachineModel;
+use setting::ContainerMode;
 use sources::{Source, Sources, when};
-use state::bound::Bound;
-use state::container::{Places, Queue};
+use state::bound::ThreadBinder;
+use state::container::{ContainerArrivals, ContainerSlots};
 use state::control::Controller;
 pub use state::control::CpuPolicy;
 use state::cpu::{Core, Cpu, Thread};
@@ -70,8 +70,8 @@ use state::serving::Serving;
 use state::visits::Visits;
 
 /// A running simulation.
-pub struct Engine {
-    model: Model,
+pub struct MachineEngine {
+    model: MachineModel,
     layout: Layout,
     now: Nanos,
     over: bool,
@@ -83,32 +83,32 @@ pub struct Engine {
     /// Threads of services that have a request and no CPU.
     homeless: VecDeque<Thread>,
     visits: Visits,
-    places: Places,
-    queues: Vec<Queue>,
+    places: ContainerSlots,
+    queues: Vec<ContainerArrivals>,
     controller: Option<Controller>,
     /// Where threads are bound to cores.
-    bound: Option<Box<Bound>>,
+    bound: Option<Box<ThreadBinder>>,
     /// Of lane gates.
     gate_latency: Rng,
-    books: Books,
+    books: MachineAccounting,
 }
 
-impl Engine {
+impl MachineEngine {
     /// A machine at time 0, idle.
-    pub fn new(model: Model) -> Self {
+    pub fn new(model: MachineModel) -> Self {
         let policy = match &model.setting.beside {
-            Beside::Managed(control) => Some(decider::policy(control.by, &model)),
-            Beside::Nothing | Beside::Unmanaged => None,
+            ContainerMode::Managed(control) => Some(decider::policy(control.by, &model)),
+            ContainerMode::Nothing | ContainerMode::Unmanaged => None,
         };
         Self::with_policy(model, policy)
     }
 
     /// The same, with a policy of the caller's where the setting is managed.
-    pub fn with_policy(model: Model, policy: Option<Box<CpuPolicy>>) -> Self {
+    pub fn with_policy(model: MachineModel, policy: Option<Box<CpuPolicy>>) -> Self {
         let layout = Layout::new(&model.machine);
-        let batch = model.setting.beside != Beside::Nothing && !model.kinds.is_empty();
+        let batch = model.setting.beside != ContainerMode::Nothing && !model.kinds.is_empty();
         let kinds = if batch { model.kinds.as_slice() } else { &[] };
-        let places = Places::new(batch);
+        let places = ContainerSlots::new(batch);
         let sources = Sources {
             cpus: layout.cpus(),
             places: places.all.len(),
@@ -128,11 +128,15 @@ impl Engine {
             homeless: VecDeque::new(),
             visits: Visits::default(),
             places,
-            queues: kinds.iter().enumerate().map(|(number, kind)| Queue::new(kind, model.seed, number)).collect(),
+            queues: kinds
+                .iter()
+                .enumerate()
+                .map(|(number, kind)| ContainerArrivals::new(kind, model.seed, number))
+                .collect(),
             controller: Controller::new(&model, policy),
-            bound: Bound::new(&model),
+            bound: ThreadBinder::new(&model),
             gate_latency: Rng::new(model.seed, Stream::Gate),
-            books: Books::new(model.services.len(), model.kinds.len(), layout.cores()),
+            books: MachineAccounting::new(model.services.len(), model.kinds.len(), layout.cores()),
             model,
         };
         engine.begin();
@@ -145,8 +149,8 @@ impl Engine {
         (0..self.services.len()).for_each(|service| self.expect_client(service));
         (0..self.queues.len()).for_each(|kind| self.expect_container(kind));
         let end = match self.model.until {
-            Until::Time(ns) => Some(self.model.warm_up_ns + ns),
-            Until::Requests(_) => None,
+            RunEnd::Time(ns) => Some(self.model.warm_up_ns + ns),
+            RunEnd::Requests(_) => None,
         };
         self.set(Source::End, when(end));
         self.set(Source::WarmUp, if self.model.warm_up_ns > 0 { self.model.warm_up_ns } else { NEVER });
@@ -196,7 +200,7 @@ impl Engine {
     }
 
     /// The model.
-    pub fn model(&self) -> &Model {
+    pub fn model(&self) -> &MachineModel {
         &self.model
     }
 
@@ -206,7 +210,7 @@ impl Engine {
     }
 
     /// The accounting.
-    pub fn books(&self) -> &Books {
+    pub fn accounting(&self) -> &MachineAccounting {
         &self.books
     }
 

@@ -5,10 +5,10 @@ use std::ops::RangeInclusive;
 use sidelane_policy::cpus::CpuMask;
 
 use super::chip::ChipMemory;
-use super::setting::Setting;
+use super::setting::MachineSetting;
 use crate::arrivals::Arrivals;
 use crate::demand::Demand;
-use crate::model::{Machine, Queue, Until};
+use crate::model::{Machine, Queue, RunEnd};
 use crate::smt::{Class, Interference};
 use crate::time::Nanos;
 
@@ -19,30 +19,30 @@ pub const FAN_OUT: RangeInclusive<u64> = 1..=1000;
 
 /// One run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Model {
+pub struct MachineModel {
     /// The hardware.
     pub machine: Machine,
     /// The memory that all cores of a chip share.
     pub chip: ChipMemory,
     /// The services, at least one.
-    pub services: Vec<Service>,
+    pub services: Vec<MachineService>,
     /// The kinds of containers.
     pub kinds: Vec<Kind>,
     /// How the lanes of a core slow each other.
     pub smt: Interference,
     /// How the CPUs are shared.
-    pub setting: Setting,
+    pub setting: MachineSetting,
     /// Time before this does not count.
     pub warm_up_ns: Nanos,
     /// When the run ends. Requests count at the services that clients call.
-    pub until: Until,
+    pub until: RunEnd,
     /// The seed of all random numbers.
     pub seed: u64,
 }
 
 /// A latency-critical service.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Service {
+pub struct MachineService {
     /// Its name.
     pub name: String,
     /// Its class in the slowdown matrix.
@@ -109,9 +109,9 @@ pub enum Coming {
     Submitted(Arrivals),
 }
 
-impl Model {
+impl MachineModel {
     /// The same machine and requests, without containers.
     pub fn alone(&self) -> Self {
-        Self { setting: Setting::alone(), ..self.clone() }
+        Self { setting: MachineSetting::alone(), ..self.clone() }
     }
 }

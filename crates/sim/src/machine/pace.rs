@@ -1,12 +1,12 @@
 //! The speed of the task on a CPU, and its progress.
 
-use super::Engine;
+use super::MachineEngine;
 use super::sources::Source;
 use super::state::cpu::{Pace, Rate};
 use crate::smt::{Class, Interference, NAP};
 use crate::time::{NEVER, Nanos};
 
-impl Engine {
+impl MachineEngine {
     /// Settles all CPUs whose speed a change on `cpu` can change.
     pub(super) fn settle_around(&mut self, cpu: usize) {
         for core in self.cores_around(cpu) {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use sidelane_policy::cpus::CpuMask;
 
-use super::Engine;
+use super::MachineEngine;
 use super::state::cpu::Thread;
 use crate::time::Work;
 
@@ -23,7 +23,7 @@ enum Suits {
     Displaces,
 }
 
-impl Engine {
+impl MachineEngine {
     /// A thread has a request: it gets a CPU, or waits for one.
     pub(super) fn wake(&mut self, thread: Thread) {
         match self.choose(thread) {

@@ -1,11 +1,11 @@
 //! Interference on a CPU of a service: when it begins, when the kernel program rings, and when it is over.
 
-use super::Engine;
+use super::MachineEngine;
 use super::sources::Source;
 use super::state::guard::TICK_NS;
 use crate::time::NEVER;
 
-impl Engine {
+impl MachineEngine {
     /// The speed of the task on a CPU has changed: a service may be disturbed there now.
     pub(super) fn notice(&mut self, at: usize) {
         let Some(threshold) = self.threshold() else { return };

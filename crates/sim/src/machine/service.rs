@@ -1,13 +1,13 @@
 //! Services: requests arrive, wait, work, call others, and are done.
 
-use super::Engine;
+use super::MachineEngine;
 use super::sources::{Source, when};
 use super::state::cpu::Thread;
 use super::state::visits::Visit;
-use crate::model::Until;
+use crate::model::RunEnd;
 use crate::time::Work;
 
-impl Engine {
+impl MachineEngine {
     /// The next request of a service's clients.
     pub(super) fn expect_client(&mut self, service: usize) {
         let serving = &mut self.services[service];
@@ -106,7 +106,7 @@ impl Engine {
         self.books.services[service].failed += u64::from(failed);
         let Some(caller) = caller else {
             self.books.answered += u64::from(!failed);
-            self.over |= matches!(self.model.until, Until::Requests(count) if self.books.answered >= count);
+            self.over |= matches!(self.model.until, RunEnd::Requests(count) if self.books.answered >= count);
             return;
         };
         let waiting = self.visits.of(caller);

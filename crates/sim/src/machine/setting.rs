@@ -9,30 +9,30 @@ use crate::time::Nanos;
 
 /// A setting of an experiment.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Setting {
+pub struct MachineSetting {
     /// Its name in results.
     pub name: String,
     /// What runs beside the services, and how.
-    pub beside: Beside,
+    pub beside: ContainerMode,
     /// How the threads of services are bound to cores; `None`: they are not, and the kernel places them.
     pub mapping: Option<hurryup::Config>,
 }
 
-impl Setting {
+impl MachineSetting {
     /// The services alone.
     pub fn alone() -> Self {
-        Self { name: "alone".to_owned(), beside: Beside::Nothing, mapping: None }
+        Self { name: "alone".to_owned(), beside: ContainerMode::Nothing, mapping: None }
     }
 
     /// Whether there is nothing but the services, which run where the kernel places them.
     pub fn is_alone(&self) -> bool {
-        self.beside == Beside::Nothing && self.mapping.is_none()
+        self.beside == ContainerMode::Nothing && self.mapping.is_none()
     }
 }
 
 /// What runs beside the services, and how.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Beside {
+pub enum ContainerMode {
     /// No containers.
     Nothing,
     /// Containers on all CPUs that they may be given.
@@ -43,14 +43,14 @@ pub enum Beside {
 
 /// Who decides: the code that the agent runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Decider {
+pub enum CpuDecider {
     /// Holmes.
     Holmes(HolmesConfig),
     /// PerfIso.
     PerfIso(PerfIsoConfig),
 }
 
-impl Decider {
+impl CpuDecider {
     /// The interference of a service's CPU from which on it counts as disturbed, in the unit of VPI.
     pub fn threshold(&self) -> Option<f64> {
         match self {
@@ -64,7 +64,7 @@ impl Decider {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Control {
     /// Who decides.
-    pub by: Decider,
+    pub by: CpuDecider,
     /// From one regular look to the next.
     pub look_ns: Nanos,
     /// Besides, the kernel program rings when a service is disturbed: the time from then to the look.

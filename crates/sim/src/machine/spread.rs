@@ -8,12 +8,12 @@ use std::cmp::Reverse;
 
 use sidelane_policy::cpus::CpuMask;
 
-use super::Engine;
+use super::MachineEngine;
 
 /// Containers on a CPU, and on its siblings.
 type Load = (usize, usize);
 
-impl Engine {
+impl MachineEngine {
     /// The container at a place may use these CPUs from now on, none if it is paused. `moved`: its threads were
     /// somewhere else before.
     pub(super) fn confine(&mut self, place: usize, mask: CpuMask, moved: bool) {

@@ -1,8 +1,8 @@
 //! Runs an experiment with whole machines: each point with each setting, on all CPU cores.
 
-use super::Engine;
+use super::MachineEngine;
 use super::figures::MachineFigures;
-use super::model::Model;
+use super::model::MachineModel;
 use crate::parallel;
 use crate::scenario::{Experiment, Point};
 use crate::sweep::{Outcome, Progress, Tell};
@@ -15,10 +15,10 @@ struct Limits {
 }
 
 /// Runs all of `experiment` on `threads` threads.
-pub fn run(experiment: &Experiment<Model>, threads: usize, tell: Tell) -> Vec<Outcome<MachineFigures>> {
+pub fn run(experiment: &Experiment<MachineModel>, threads: usize, tell: Tell) -> Vec<Outcome<MachineFigures>> {
     let points = &experiment.points;
     let limits = parallel::map(points.len(), threads, |at| limits(&points[at]));
-    let of_point = |(at, point): (usize, &Point<Model>)| (0..point.runs.len()).map(move |run| (at, run));
+    let of_point = |(at, point): (usize, &Point<MachineModel>)| (0..point.runs.len()).map(move |run| (at, run));
     let runs: Vec<(usize, usize)> = points.iter().enumerate().flat_map(of_point).collect();
     parallel::map(runs.len(), threads, |index| {
         let (at, run) = runs[index];
@@ -30,7 +30,7 @@ pub fn run(experiment: &Experiment<Model>, threads: usize, tell: Tell) -> Vec<Ou
     })
 }
 
-fn figures(model: &Model, limits: &Limits) -> MachineFigures {
+fn figures(model: &MachineModel, limits: &Limits) -> MachineFigures {
     match &limits.alone {
         Some(alone) if model.setting.is_alone() => alone.clone(),
         _ => run_machine(model, &limits.limits_ns),
@@ -38,20 +38,20 @@ fn figures(model: &Model, limits: &Limits) -> MachineFigures {
 }
 
 /// Runs one machine to its end. `limits_ns` has what whole requests of each service may take.
-pub fn run_machine(model: &Model, limits_ns: &[Option<Nanos>]) -> MachineFigures {
-    let mut engine = Engine::new(model.clone());
+pub fn run_machine(model: &MachineModel, limits_ns: &[Option<Nanos>]) -> MachineFigures {
+    let mut engine = MachineEngine::new(model.clone());
     engine.run();
     MachineFigures::of(&engine, limits_ns)
 }
 
 /// The services alone set the limits that the scenario does not give: the 90th percentile (Holmes §6.2).
-fn limits(point: &Point<Model>) -> Limits {
+fn limits(point: &Point<MachineModel>) -> Limits {
     let Some(model) = point.runs.first() else { return Limits { limits_ns: Vec::new(), alone: None } };
     let given: Vec<_> = model.services.iter().map(|service| service.limit_ns).collect();
     if given.iter().all(Option::is_some) {
         return Limits { limits_ns: given, alone: None };
     }
-    let mut engine = Engine::new(model.alone());
+    let mut engine = MachineEngine::new(model.alone());
     engine.run();
     let alone = MachineFigures::of(&engine, &given);
     let of_service = |(given, alone): (&Option<Nanos>, &super::figures::ServiceFigures)| {

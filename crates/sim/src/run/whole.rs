@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::machine::figures::{MachineFigures, ServiceFigures};
-use crate::machine::model::Model;
+use crate::machine::model::MachineModel;
 use crate::machine::sweep;
 use crate::scenario::PointValue;
 use crate::{Choices, Experiment, Outcome, parallel};
@@ -32,13 +32,13 @@ pub(super) const COLUMNS: [&str; 13] = [
 ];
 
 /// Runs `experiment`, on all CPU cores.
-pub fn outcomes(experiment: &Experiment<Model>) -> Vec<MachineOutcome> {
+pub fn outcomes(experiment: &Experiment<MachineModel>) -> Vec<MachineOutcome> {
     with_bar(experiment.machines(), |tell| sweep::run(experiment, parallel::threads(), tell))
 }
 
 /// The results file of the simulation.
 pub(super) fn to_result(
-    experiment: &Experiment<Model>,
+    experiment: &Experiment<MachineModel>,
     outcomes: &[MachineOutcome],
     scenario: &Path,
     choices: Choices,
@@ -52,7 +52,7 @@ pub(super) fn to_result(
 }
 
 /// The rows of all services, then those of the machines.
-pub fn rows(experiment: &Experiment<Model>, outcomes: &[MachineOutcome]) -> Vec<Row> {
+pub fn rows(experiment: &Experiment<MachineModel>, outcomes: &[MachineOutcome]) -> Vec<Row> {
     let per_point = experiment.settings().count().max(1);
     let services = outcomes.chunks(per_point).flat_map(services_of);
     services.chain(outcomes.iter().map(machine)).collect()

@@ -3,7 +3,7 @@
 use sidelane_toml::{Reader, Refused};
 
 use super::parts;
-use crate::model::Until;
+use crate::model::RunEnd;
 use crate::time::Nanos;
 
 /// What is wrong is recorded in the document.
@@ -28,10 +28,10 @@ pub(super) fn seed(top: &Reader, choices: Choices) -> u64 {
 }
 
 /// How long a run warms up, and how long it is.
-pub(super) fn length(top: &Reader) -> Result<(Nanos, Until)> {
+pub(super) fn length(top: &Reader) -> Result<(Nanos, RunEnd)> {
     let warm_up_ns = top.number("warm_up_s", 0.0..=1e6).map_or(0, |seconds| parts::ms(seconds * 1e3));
-    let time = top.number("run_s", 1e-6..=1e7).map(|seconds| Until::Time(parts::ms(seconds * 1e3)));
-    let requests = top.whole("requests", 1..=1_000_000_000_000).map(Until::Requests);
+    let time = top.number("run_s", 1e-6..=1e7).map(|seconds| RunEnd::Time(parts::ms(seconds * 1e3)));
+    let requests = top.whole("requests", 1..=1_000_000_000_000).map(RunEnd::Requests);
     match (time, requests) {
         (Some(_), Some(_)) => Err(top.wrong("requests", "is given beside run_s", "write one of the two")),
         (time, requests) => {

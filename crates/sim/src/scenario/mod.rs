@@ -30,7 +30,7 @@ use given::{Result, length, seed};
 use crate::fleet::Fleet;
 use crate::gate::Gate;
 use crate::machine;
-use crate::model::{Beside, Budget, Decider, Lending, Machine, Model, Setting};
+use crate::model::{BatchMode, Budget, Lending, LendingDecider, Machine, Model, Setting};
 
 /// A swept value.
 #[derive(Clone, Debug, PartialEq)]
@@ -74,7 +74,7 @@ impl Run for Model {
     }
 }
 
-impl Run for machine::model::Model {
+impl Run for machine::model::MachineModel {
     fn setting(&self) -> &str {
         &self.setting.name
     }
@@ -125,7 +125,7 @@ pub enum Scenario {
     /// Cores that one service shares with batch.
     Cores(Experiment),
     /// Whole machines.
-    Machine(Experiment<machine::model::Model>),
+    Machine(Experiment<machine::model::MachineModel>),
 }
 
 impl Scenario {
@@ -325,16 +325,16 @@ fn fleet(reader: Reader) -> Result<Option<Fleet>> {
 /// Checks that need several parts of the scenario.
 fn fits(top: &Reader, run: &Model) -> Result<()> {
     let budget = match run.setting.beside {
-        Beside::Lent(lending) => lending.budget,
+        BatchMode::Lent(lending) => lending.budget,
         _ => Budget::None,
     };
-    let oracle = matches!(run.setting.beside, Beside::Lent(Lending { by: Decider::Oracle, .. }));
+    let oracle = matches!(run.setting.beside, BatchMode::Lent(Lending { by: LendingDecider::Oracle, .. }));
     let needs_objective = oracle || matches!(budget, Budget::Slo | Budget::SloLessAlone | Budget::Tuned);
     if needs_objective && run.objective.is_none() {
         let name = &run.setting.name;
         return Err(top.missing("slo", format!("write [slo] with limit_ms, from which the budget of {name} follows")));
     }
-    if run.setting.beside == Beside::Nothing {
+    if run.setting.beside == BatchMode::Nothing {
         return Ok(());
     }
     if oracle && run.service.workers > 1 {

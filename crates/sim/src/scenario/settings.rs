@@ -5,12 +5,12 @@ use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
 use super::given::{Files, Result};
 use super::parts::{ms, us};
 use crate::gate::{Gate, Latency};
-use crate::model::{Beside, Budget, Decider, Lending, Setting};
+use crate::model::{BatchMode, Budget, Lending, LendingDecider, Setting};
 use crate::time::{NEVER, Nanos};
 use sidelane_toml::Reader;
 
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+enum Policy {
     Alone,
     Unmanaged,
     Exclusion,
@@ -19,23 +19,23 @@ enum Way {
     Policy(PolicyKind),
 }
 
-const WAYS: [(&str, Way); 14] = [
-    ("alone", Way::Alone),
-    ("unmanaged", Way::Unmanaged),
+const WAYS: [(&str, Policy); 14] = [
+    ("alone", Policy::Alone),
+    ("unmanaged", Policy::Unmanaged),
     // On SMT, the scheduling class of batch has no effect: batch's lane is another CPU than the
     // service's.
-    ("sched-idle", Way::Unmanaged),
-    ("exclusion", Way::Exclusion),
-    ("freezer", Way::Freezer),
-    ("borrow-idle", Way::Policy(PolicyKind::BorrowIdle)),
-    ("fixed-budget", Way::Policy(PolicyKind::FixedBudget)),
-    ("refresh-budget", Way::Policy(PolicyKind::RefreshBudget)),
-    ("dynamic-refresh", Way::Policy(PolicyKind::DynamicRefresh)),
-    ("deadline", Way::Policy(PolicyKind::Deadline)),
-    ("elfen-fixed", Way::Policy(PolicyKind::ElfenFixed)),
-    ("elfen-refresh", Way::Policy(PolicyKind::ElfenRefresh)),
-    ("elfen-dynamic", Way::Policy(PolicyKind::ElfenDynamic)),
-    ("oracle", Way::Oracle),
+    ("sched-idle", Policy::Unmanaged),
+    ("exclusion", Policy::Exclusion),
+    ("freezer", Policy::Freezer),
+    ("borrow-idle", Policy::Policy(PolicyKind::BorrowIdle)),
+    ("fixed-budget", Policy::Policy(PolicyKind::FixedBudget)),
+    ("refresh-budget", Policy::Policy(PolicyKind::RefreshBudget)),
+    ("dynamic-refresh", Policy::Policy(PolicyKind::DynamicRefresh)),
+    ("deadline", Policy::Policy(PolicyKind::Deadline)),
+    ("elfen-fixed", Policy::Policy(PolicyKind::ElfenFixed)),
+    ("elfen-refresh", Policy::Policy(PolicyKind::ElfenRefresh)),
+    ("elfen-dynamic", Policy::Policy(PolicyKind::ElfenDynamic)),
+    ("oracle", Policy::Oracle),
 ];
 
 /// All settings; their names must differ.
@@ -66,27 +66,27 @@ fn setting(reader: &Reader, default_gate: &Gate, files: Files) -> Result<Setting
     let name = reader.text("name", "write a name").unwrap_or(name).to_owned();
     let own_gate = reader.table("gate");
     let gate = match way {
-        Way::Exclusion => Gate::ideal(),
+        Policy::Exclusion => Gate::ideal(),
         _ => gate(own_gate, files)?.unwrap_or_else(|| default_gate.clone()),
     };
     Ok(Setting { name, beside: beside(reader, way)?, gate })
 }
 
-fn beside(reader: &Reader, way: Way) -> Result<Beside> {
-    let idle = |config| Beside::Lent(Lending::by(PolicyKind::BorrowIdle, config, Budget::None));
+fn beside(reader: &Reader, way: Policy) -> Result<BatchMode> {
+    let idle = |config| BatchMode::Lent(Lending::by(PolicyKind::BorrowIdle, config, Budget::None));
     Ok(match way {
-        Way::Alone => Beside::Nothing,
-        Way::Unmanaged => Beside::Unmanaged,
-        Way::Exclusion => idle(BorrowConfig { min_idle_ns: 0, evict_after_ns: NEVER, ..BorrowConfig::default() }),
-        Way::Freezer => idle(BorrowConfig { evict_after_ns: 0, ..config(reader)? }),
-        Way::Oracle => Beside::Lent(lending(reader, Decider::Oracle)?),
-        Way::Policy(policy) => Beside::Lent(lending(reader, Decider::Policy(policy))?),
+        Policy::Alone => BatchMode::Nothing,
+        Policy::Unmanaged => BatchMode::Unmanaged,
+        Policy::Exclusion => idle(BorrowConfig { min_idle_ns: 0, evict_after_ns: NEVER, ..BorrowConfig::default() }),
+        Policy::Freezer => idle(BorrowConfig { evict_after_ns: 0, ..config(reader)? }),
+        Policy::Oracle => BatchMode::Lent(lending(reader, LendingDecider::Oracle)?),
+        Policy::Policy(policy) => BatchMode::Lent(lending(reader, LendingDecider::Policy(policy))?),
     })
 }
 
-fn lending(reader: &Reader, by: Decider) -> Result<Lending> {
+fn lending(reader: &Reader, by: LendingDecider) -> Result<Lending> {
     let lending = Lending { by, ..Lending::by(PolicyKind::Deadline, config(reader)?, budget(reader, by)?) };
-    if by != Decider::Policy(PolicyKind::Deadline) {
+    if by != LendingDecider::Policy(PolicyKind::Deadline) {
         return Ok(lending);
     }
     let queue_weight = reader.number("queue_weight", 0.0..=100.0).unwrap_or(lending.queue_weight);
@@ -102,7 +102,7 @@ fn config(reader: &Reader) -> Result<BorrowConfig> {
     })
 }
 
-fn budget(reader: &Reader, by: Decider) -> Result<Budget> {
+fn budget(reader: &Reader, by: LendingDecider) -> Result<Budget> {
     let given = reader.number("budget_ms", 0.0..=1e6).map(|budget| Budget::Given(ms(budget)));
     let kinds = [("slo", Budget::Slo), ("slo-less-alone", Budget::SloLessAlone), ("tuned", Budget::Tuned)];
     let worked_out = reader.choice("budget", &kinds);
@@ -120,7 +120,7 @@ fn budget(reader: &Reader, by: Decider) -> Result<Budget> {
         (true, None, None) => {
             Err(reader.missing("budget", "write budget_ms, or budget = slo, slo-less-alone or tuned"))
         }
-        (true, _, Some(Budget::Slo)) if by == Decider::Oracle => Err(reader.wrong(
+        (true, _, Some(Budget::Slo)) if by == LendingDecider::Oracle => Err(reader.wrong(
             "budget",
             "is learned, and the oracle learns nothing",
             "write budget_ms, or budget = tuned",

@@ -11,7 +11,7 @@ pub fn experiment(text: &str) -> Experiment {
 
 /// The experiment of the scenario `text`, which is about whole machines and names no files.
 #[allow(dead_code, reason = "not every test has both")]
-pub fn machine(text: &str) -> Experiment<sidelane_sim::machine::model::Model> {
+pub fn machine(text: &str) -> Experiment<sidelane_sim::machine::model::MachineModel> {
     let files = |_: &str| Err("no files here".to_owned());
     match Scenario::parse("test.toml", text, Choices::default(), &files).unwrap() {
         Scenario::Machine(experiment) => experiment,

@@ -14,7 +14,7 @@ use crate::builder::world::World;
 use crate::cause::{BY_OWN, Cause};
 use crate::record::Task;
 use crate::timeline::Span;
-use crate::wait::{Doing, Ended, Object, Purpose, Wait, call};
+use crate::wait::{Activity, Object, Purpose, Wait, WaitEnd, call};
 
 /// The longest idle time of a CPU, while a thread waits for it, that counts as its exit from the idle state.
 const IDLE_EXIT_AT_MOST_NS: u64 = 2_000_000;
@@ -221,7 +221,7 @@ impl View<'_> {
     fn between_turns(&self, state: &Fact, span: Span) -> Span {
         let turn = Fact { from_ns: state.to_ns, to_ns: u64::MAX, ..*state };
         match self.thread.wait_of(&turn).filter(|wait| self.is_lock(state, wait)) {
-            Some(wait) => Span { wait: Some(Wait { doing: Doing::Ran, ended: Ended::Unknown, ..wait }), ..span },
+            Some(wait) => Span { wait: Some(Wait { doing: Activity::Ran, ended: WaitEnd::Unknown, ..wait }), ..span },
             None => self.of_own(self.behind(state, Span { cause: Cause::RunQueue, detail: 0, ..span })),
         }
     }

@@ -5,7 +5,7 @@ use crate::builder::thread::Thread;
 use crate::builder::world::World;
 use crate::cause::Cause;
 use crate::record::Task;
-use crate::wait::{Doing, Purpose};
+use crate::wait::{Activity, Purpose};
 
 /// The most states that are looked at, of all threads together.
 const STATES_MAX: usize = 4_096;
@@ -16,8 +16,8 @@ const PARTS_MAX: usize = 64;
 ///
 /// The way goes back in time. If a thread was woken by another one, it had waited for that one: its sleep is left out,
 /// and the time of that thread counts.
-pub fn follow(world: &World, by: Task, from_ns: u64, to_ns: u64) -> Option<(Doing, Task)> {
-    let mut parts: Vec<(Doing, Task, u64)> = Vec::new();
+pub fn follow(world: &World, by: Task, from_ns: u64, to_ns: u64) -> Option<(Activity, Task)> {
+    let mut parts: Vec<(Activity, Task, u64)> = Vec::new();
     let (mut task, mut at_ns) = (by, to_ns);
     for _ in 0..STATES_MAX {
         let Some(thread) = world.threads.get(&task.tid).filter(|_| at_ns > from_ns) else { break };
@@ -37,7 +37,7 @@ pub fn follow(world: &World, by: Task, from_ns: u64, to_ns: u64) -> Option<(Doin
     (most_ns * 2 > to_ns.saturating_sub(from_ns)).then_some((doing, task))
 }
 
-fn add(parts: &mut Vec<(Doing, Task, u64)>, doing: Doing, task: Task, time_ns: u64) {
+fn add(parts: &mut Vec<(Activity, Task, u64)>, doing: Activity, task: Task, time_ns: u64) {
     if let Some((.., sum_ns)) = parts.iter_mut().find(|(known, of, _)| (*known, of.tid) == (doing, task.tid)) {
         *sum_ns += time_ns;
     } else if parts.len() < PARTS_MAX {
@@ -52,22 +52,22 @@ fn waker_of(state: &Fact, task: Task) -> Option<Task> {
     (is_for_thread && state.by.tid != 0 && state.by.tid != task.tid).then_some(state.by)
 }
 
-fn doing(thread: &Thread, state: &Fact) -> Option<Doing> {
+fn doing(thread: &Thread, state: &Fact) -> Option<Activity> {
     let waits_for_request = || {
         let purpose = thread.wait_of(state).map(|wait| wait.purpose());
         state.request == 0 && matches!(purpose, Some(Purpose::Poll | Purpose::Receive))
     };
     match (state.state, state.cause) {
-        (State::Running, _) => Some(Doing::Ran),
-        (State::Ready, _) => Some(Doing::WaitedForCpu),
+        (State::Running, _) => Some(Activity::Ran),
+        (State::Ready, _) => Some(Activity::WaitedForCpu),
         (State::Unknown, _) => None,
-        (State::Asleep, Cause::Timer) => Some(Doing::Slept),
-        (State::Asleep, Cause::Disk) => Some(Doing::WaitedForDisk),
-        (State::Asleep, Cause::Downstream | Cause::Connect | Cause::NoAnswer) => Some(Doing::Asked),
+        (State::Asleep, Cause::Timer) => Some(Activity::Slept),
+        (State::Asleep, Cause::Disk) => Some(Activity::WaitedForDisk),
+        (State::Asleep, Cause::Downstream | Cause::Connect | Cause::NoAnswer) => Some(Activity::Asked),
         (State::Asleep, Cause::NotExplained | Cause::NetworkReceive) if waits_for_request() => {
-            Some(Doing::WaitedForRequest)
+            Some(Activity::WaitedForRequest)
         }
-        (State::Asleep, _) => Some(Doing::Waited),
+        (State::Asleep, _) => Some(Activity::Waited),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::wait::{Ended, Object, Wait, call};
+use crate::wait::{Object, Wait, WaitEnd, call};
 
 /// Operations on futexes, without their flags.
 mod operation {
@@ -49,7 +49,7 @@ pub fn is_plain(operation: u32) -> bool {
 /// the use of the futex.
 pub fn is_lock_by_value(wait: &Wait) -> Option<bool> {
     let Object::Futex(operation, is_contended) = wait.object else { return None };
-    let is_end = matches!(wait.ended, Ended::Thread(Some(call::EXIT | call::EXIT_GROUP)));
+    let is_end = matches!(wait.ended, WaitEnd::Thread(Some(call::EXIT | call::EXIT_GROUP)));
     match operation & operation::MASK {
         _ if wait.of_session => Some(true),
         _ if is_end => Some(false),
@@ -158,7 +158,7 @@ mod tests {
         let wait = |operation, is_contended| Wait {
             call: Some(call::FUTEX),
             object: Object::Futex(operation, is_contended),
-            ended: Ended::Thread(Some(call::FUTEX)),
+            ended: WaitEnd::Thread(Some(call::FUTEX)),
             ..Wait::default()
         };
         let mutex = wait(PRIVATE, true);
@@ -169,7 +169,7 @@ mod tests {
             (wait(operation::RUST, true), Some(true)),
             (wait(operation::LOCK_PI | 128, false), Some(true)),
             (Wait { timeout_ms: 5, ..wait(operation::RUST, true) }, None),
-            (Wait { ended: Ended::Thread(Some(call::EXIT)), ..mutex }, Some(false)),
+            (Wait { ended: WaitEnd::Thread(Some(call::EXIT)), ..mutex }, Some(false)),
             (Wait { call: Some(call::FUTEX_WAIT), ..mutex }, None),
             (Wait { of_session: true, ..wait(CONDITION, false) }, Some(true)),
         ] {

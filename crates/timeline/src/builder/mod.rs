@@ -36,17 +36,17 @@ pub use world::{Counts, Settings};
 use attribute::View;
 use losses::Losses;
 use order::Order;
-use path::{Place, Stretch};
+use path::{RequestLocation, Stretch};
 use request::Request;
-use sleep::Question;
+use sleep::UnansweredCall;
 use tiling::{Tiling, nothing};
 use world::World;
 
 use crate::cause::{BY_TCP, Cause};
-use crate::ending::Unanswered;
+use crate::ending::UnansweredRequest;
 use crate::record::{Kind, Record};
 use crate::timeline::{Incomplete, Span, Timeline};
-use crate::wait::{Ended, Object, Peer, Wait};
+use crate::wait::{Object, Peer, Wait, WaitEnd};
 
 /// Records, or time, after which what is no longer needed is forgotten.
 const SWEEP_RECORDS: u32 = 8_192;
@@ -173,7 +173,7 @@ impl Builder {
     }
 
     /// Returns the requests that the end of their connection cut off, since the last call.
-    pub fn take_unanswered(&mut self) -> impl Iterator<Item = Unanswered> {
+    pub fn take_unanswered(&mut self) -> impl Iterator<Item = UnansweredRequest> {
         self.world.unanswered.drain(..)
     }
 
@@ -264,7 +264,7 @@ impl Builder {
     fn without_answer(&self, request: &Request, span: &mut Span) {
         const NAMES: u16 = 53;
         let answers = |peer: &Peer| peer.port() == NAMES || self.world.answering.contains(peer);
-        let is_waited_for = |(question, sent_ns): &&(Question, u64)| {
+        let is_waited_for = |(question, sent_ns): &&(UnansweredCall, u64)| {
             *sent_ns <= span.from_ns && (question.connects || question.peer.as_ref().is_some_and(answers))
         };
         let Some(wait) = span.wait else { return };
@@ -275,7 +275,7 @@ impl Builder {
         }
         if let Some((question, _)) = request.questions.iter().find(is_waited_for) {
             let object = question.peer.map_or(wait.object, Object::Service);
-            let (timeout_ms, ended) = if is_timeout { (wait.timeout_ms, wait.ended) } else { (0, Ended::Unknown) };
+            let (timeout_ms, ended) = if is_timeout { (wait.timeout_ms, wait.ended) } else { (0, WaitEnd::Unknown) };
             let wait = Wait { object, connects: question.connects, timeout_ms, ended, ..wait };
             *span = Span { cause: Cause::NoAnswer, wait: Some(wait), ..*span };
         }
@@ -330,21 +330,21 @@ impl Builder {
 fn lay(world: &World, request: &Request, stretch: &Stretch, tiling: &mut Tiling) {
     let like = |cause, detail| Span { cause, detail, ..nothing() };
     let (tid, is_queued, answer) = match stretch.place {
-        Place::Network => return tiling.until(stretch.to_ns, like(Cause::NetworkReceive, 0)),
-        Place::Call { peer, is_shared, connects, again_ns } => {
+        RequestLocation::Network => return tiling.until(stretch.to_ns, like(Cause::NetworkReceive, 0)),
+        RequestLocation::Call { peer, is_shared, connects, again_ns } => {
             let cause = if connects { Cause::Connect } else { Cause::Downstream };
             let detail = peer.map_or(0, |peer| u64::from(peer.port()));
             let wait = Some(Wait::for_answer(peer, is_shared));
             tiling.until(again_ns.min(stretch.to_ns), Span { wait, ..like(Cause::Retransmission, 0) });
             return tiling.until(stretch.to_ns, Span { wait, ..like(cause, detail) });
         }
-        Place::Response { again_ns } => {
+        RequestLocation::Response { again_ns } => {
             tiling.until(again_ns.min(stretch.to_ns), like(Cause::Retransmission, 0));
             return tiling.until(stretch.to_ns, like(Cause::SendBuffer, u64::from(request.held)));
         }
-        Place::Queue(tid) => (tid, true, None),
-        Place::Answered { tid, peer } => (tid, true, Some(Wait::for_answer(peer, false))),
-        Place::Thread(tid) => (tid, false, None),
+        RequestLocation::Queue(tid) => (tid, true, None),
+        RequestLocation::Answered { tid, peer } => (tid, true, Some(Wait::for_answer(peer, false))),
+        RequestLocation::Thread(tid) => (tid, false, None),
     };
     if is_queued && answer.is_none() {
         lay_before_birth(world, request, (tid, stretch.to_ns), tiling);

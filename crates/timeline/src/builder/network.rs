@@ -1,9 +1,9 @@
 //! Records of sockets and requests.
 
 use crate::builder::holds::{KNOWN, TWICE, cause_of, is_paced};
-use crate::builder::request::{Called, Id, Link, Request};
-use crate::builder::sleep::Question;
-use crate::builder::socket::Call;
+use crate::builder::request::{DownstreamCall, Id, PathStep, Request};
+use crate::builder::sleep::UnansweredCall;
+use crate::builder::socket::PendingCall;
 use crate::builder::world::World;
 use crate::cause::Cause;
 use crate::ending::Side;
@@ -92,12 +92,12 @@ impl World {
             self.requests.open_mut(call.request).into_iter().for_each(|request| request.is_answered(record.socket));
         }
         for call in &mut socket.calls {
-            let Call { request, from, sent_ns, again_ns: [again_ns, _], is_shared, .. } = *call;
+            let PendingCall { request, from, sent_ns, again_ns: [again_ns, _], is_shared, .. } = *call;
             if let Some(ready_ns) = call.ready_ns(came_ns, woken_ns, by_loop) {
                 let (taken_ns, to, is_seen) = (record.at_ns, tid, came_ns != 0);
-                let times = Called { sent_ns, again_ns, ready_ns, taken_ns, ..Called::default() };
-                let called = Called { from, to, peer, is_shared, by_loop, is_seen, ..times };
-                self.requests.link(request, Link::Called(called));
+                let times = DownstreamCall { sent_ns, again_ns, ready_ns, taken_ns, ..DownstreamCall::default() };
+                let called = DownstreamCall { from, to, peer, is_shared, by_loop, is_seen, ..times };
+                self.requests.link(request, PathStep::Called(called));
             }
             (call.is_answered, call.again_ns) = (true, [0; 2]);
             if !is_shared {
@@ -106,7 +106,7 @@ impl World {
         }
         let next = match socket.calls.as_slice() {
             [] => return,
-            [Call { request, from, is_shared: false, .. }] => (*request, *from),
+            [PendingCall { request, from, is_shared: false, .. }] => (*request, *from),
             // It is not known which of them was answered.
             _ => (0, 0),
         };
@@ -130,18 +130,18 @@ impl World {
         if request == 0 {
             return socket.asks_for_unknown();
         }
-        let is_it = |call: &&Call| call.connects && call.request == request && woken_ns > call.sent_ns;
+        let is_it = |call: &&PendingCall| call.connects && call.request == request && woken_ns > call.sent_ns;
         let connected = socket.calls.iter().find(is_it).copied();
         let (again_ns, is_shared, is_answered) = ([0; 2], false, false);
-        socket.ask(Call { request, from, sent_ns: at_ns, again_ns, connects, is_answered, is_shared });
-        if let Some(Call { sent_ns, from: asked_by, .. }) = connected {
+        socket.ask(PendingCall { request, from, sent_ns: at_ns, again_ns, connects, is_answered, is_shared });
+        if let Some(PendingCall { sent_ns, from: asked_by, .. }) = connected {
             // The send is recorded after the connection.
             let (ready_ns, taken_ns) = (woken_ns, at_ns - 1);
-            let times = Called { sent_ns, ready_ns, taken_ns, ..Called::default() };
-            let called = Called { from: asked_by, to: from, peer, connects: true, ..times };
-            self.requests.link(request, Link::Called(called));
+            let times = DownstreamCall { sent_ns, ready_ns, taken_ns, ..DownstreamCall::default() };
+            let called = DownstreamCall { from: asked_by, to: from, peer, connects: true, ..times };
+            self.requests.link(request, PathStep::Called(called));
         }
-        let question = Question { socket: record.socket, peer, connects };
+        let question = UnansweredCall { socket: record.socket, peer, connects };
         self.requests.open_mut(request).into_iter().for_each(|request| request.asks(question, at_ns));
         self.thread(record.task).question = Some(question);
     }
@@ -190,7 +190,7 @@ impl World {
         let cause = cause_of(record.other.tid);
         let Some(socket) = self.sockets.get_mut(&record.socket) else { return };
         if !socket.is_asked {
-            return socket.calls.iter_mut().for_each(Call::is_got_twice);
+            return socket.calls.iter_mut().for_each(PendingCall::is_got_twice);
         }
         let held_ns = socket.held_ns(record.at_ns);
         socket.held = Some((cause, record.at_ns));

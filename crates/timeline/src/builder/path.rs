@@ -1,11 +1,11 @@
 //! The way of a request: the threads that had it, from its last moment back to its first.
 
-use crate::builder::request::{Called, Link, Request};
+use crate::builder::request::{DownstreamCall, PathStep, Request};
 use crate::wait::Peer;
 
 /// The place of a request during a stretch of its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum RequestLocation {
     /// Its data is on its way to the socket.
     Network,
     /// It waits until this thread takes it up.
@@ -26,17 +26,17 @@ pub enum Place {
 pub struct Stretch {
     pub from_ns: u64,
     pub to_ns: u64,
-    pub place: Place,
+    pub place: RequestLocation,
 }
 
 /// Collects stretches from the last to the first.
-struct Back<'a> {
+struct PathCollector<'a> {
     stretches: &'a mut Vec<Stretch>,
     at_ns: u64,
 }
 
-impl Back<'_> {
-    fn to(&mut self, from_ns: u64, place: Place) {
+impl PathCollector<'_> {
+    fn to(&mut self, from_ns: u64, place: RequestLocation) {
         let from_ns = from_ns.min(self.at_ns);
         if from_ns < self.at_ns {
             self.stretches.push(Stretch { from_ns, to_ns: self.at_ns, place });
@@ -52,8 +52,8 @@ impl Back<'_> {
 /// request.
 pub fn walk(request: &Request, stretches: &mut Vec<Stretch>) {
     stretches.clear();
-    let mut back = Back { stretches, at_ns: request.ended_ns() };
-    back.to(request.finished_ns, Place::Response { again_ns: request.again_ns() });
+    let mut back = PathCollector { stretches, at_ns: request.ended_ns() };
+    back.to(request.finished_ns, RequestLocation::Response { again_ns: request.again_ns() });
     let mut thread = request.finisher;
     // Links are in the order of time, so each is looked at once.
     for link in request.links.iter().rev() {
@@ -61,33 +61,33 @@ pub fn walk(request: &Request, stretches: &mut Vec<Stretch>) {
         if to != thread || since_ns >= back.at_ns || since_ns < request.started_ns {
             continue;
         }
-        back.to(since_ns, Place::Thread(thread));
+        back.to(since_ns, RequestLocation::Thread(thread));
         thread = follow(link, request.started_ns, &mut back);
     }
     if thread != request.receiver && request.taken_up_ns > request.started_ns && thread == request.finisher {
         // The request lay in a queue of the service, from which its thread took it.
-        back.to(request.taken_up_ns, Place::Thread(thread));
-        back.to(request.started_ns, Place::Queue(thread));
+        back.to(request.taken_up_ns, RequestLocation::Thread(thread));
+        back.to(request.started_ns, RequestLocation::Queue(thread));
     }
-    back.to(request.started_ns, Place::Thread(thread));
-    back.to(request.data_ns, Place::Queue(request.receiver));
-    back.to(request.arrived_ns, Place::Network);
+    back.to(request.started_ns, RequestLocation::Thread(thread));
+    back.to(request.data_ns, RequestLocation::Queue(request.receiver));
+    back.to(request.arrived_ns, RequestLocation::Network);
     stretches.reverse();
 }
 
 /// Goes back over a link, no further than to the request's start. Returns the thread that had the request before.
-fn follow(link: &Link, started_ns: u64, back: &mut Back) -> u32 {
+fn follow(link: &PathStep, started_ns: u64, back: &mut PathCollector) -> u32 {
     match *link {
-        Link::Handed { from, .. } => from,
-        Link::Called(called) => {
-            let Called { from, to, peer, is_shared, connects, again_ns, .. } = called;
+        PathStep::Handed { from, .. } => from,
+        PathStep::Called(called) => {
+            let DownstreamCall { from, to, peer, is_shared, connects, again_ns, .. } = called;
             let taken = match called.by_loop || from != to {
-                true if called.is_seen => Place::Answered { tid: to, peer },
-                true => Place::Queue(to),
-                false => Place::Thread(to),
+                true if called.is_seen => RequestLocation::Answered { tid: to, peer },
+                true => RequestLocation::Queue(to),
+                false => RequestLocation::Thread(to),
             };
             back.to(called.ready_ns.max(started_ns), taken);
-            back.to(called.sent_ns.max(started_ns), Place::Call { peer, is_shared, connects, again_ns });
+            back.to(called.sent_ns.max(started_ns), RequestLocation::Call { peer, is_shared, connects, again_ns });
             from
         }
     }
@@ -97,7 +97,7 @@ fn follow(link: &Link, started_ns: u64, back: &mut Back) -> u32 {
 mod tests {
     use super::*;
 
-    fn request(links: Vec<Link>, finisher: u32) -> Request {
+    fn request(links: Vec<PathStep>, finisher: u32) -> Request {
         Request {
             arrived_ns: 100,
             data_ns: 110,
@@ -110,7 +110,7 @@ mod tests {
         }
     }
 
-    fn way(request: &Request) -> Vec<(u64, u64, Place)> {
+    fn way(request: &Request) -> Vec<(u64, u64, RequestLocation)> {
         let mut stretches = Vec::new();
         walk(request, &mut stretches);
         stretches.into_iter().map(|stretch| (stretch.from_ns, stretch.to_ns, stretch.place)).collect()
@@ -119,46 +119,58 @@ mod tests {
     #[test]
     fn request_of_one_thread_has_that_thread_as_its_path() {
         let way = way(&request(vec![], 1));
-        assert_eq!(way, [(100, 110, Place::Network), (110, 120, Place::Queue(1)), (120, 900, Place::Thread(1))]);
+        assert_eq!(
+            way,
+            [
+                (100, 110, RequestLocation::Network),
+                (110, 120, RequestLocation::Queue(1)),
+                (120, 900, RequestLocation::Thread(1))
+            ]
+        );
     }
 
     #[test]
     fn path_goes_from_thread_to_thread_and_back() {
-        let there = Link::Handed { at_ns: 200, from: 1, to: 2 };
-        let aside = Link::Handed { at_ns: 300, from: 2, to: 7 };
-        let back = Link::Handed { at_ns: 700, from: 2, to: 1 };
+        let there = PathStep::Handed { at_ns: 200, from: 1, to: 2 };
+        let aside = PathStep::Handed { at_ns: 300, from: 2, to: 7 };
+        let back = PathStep::Handed { at_ns: 700, from: 2, to: 1 };
         let way = way(&request(vec![there, aside, back], 1));
-        let threads = [(120, 200, Place::Thread(1)), (200, 700, Place::Thread(2)), (700, 900, Place::Thread(1))];
+        let threads = [
+            (120, 200, RequestLocation::Thread(1)),
+            (200, 700, RequestLocation::Thread(2)),
+            (700, 900, RequestLocation::Thread(1)),
+        ];
         assert_eq!(way[2..], threads);
     }
 
     #[test]
     fn answering_thread_takes_request_up_if_no_link_is_known() {
         let way = way(&Request { taken_up_ns: 500, ..request(vec![], 2) });
-        assert_eq!(way[2..], [(120, 500, Place::Queue(2)), (500, 900, Place::Thread(2))]);
+        assert_eq!(way[2..], [(120, 500, RequestLocation::Queue(2)), (500, 900, RequestLocation::Thread(2))]);
     }
 
     #[test]
     fn an_answer_of_another_service_is_waited_for() {
         let peer = Some(Peer::Address([127, 0, 0, 1].into(), 6379, 6));
         let way_by = |by_loop, to| {
-            let times = Called { sent_ns: 200, ready_ns: 600, taken_ns: 650, ..Called::default() };
-            let called = Called { from: 1, to, peer, by_loop, is_seen: true, ..times };
-            way(&request(vec![Link::Called(called)], to))
+            let times = DownstreamCall { sent_ns: 200, ready_ns: 600, taken_ns: 650, ..DownstreamCall::default() };
+            let called = DownstreamCall { from: 1, to, peer, by_loop, is_seen: true, ..times };
+            way(&request(vec![PathStep::Called(called)], to))
         };
-        let asked = Place::Call { peer, is_shared: false, connects: false, again_ns: 0 };
+        let asked = RequestLocation::Call { peer, is_shared: false, connects: false, again_ns: 0 };
         for (by_loop, to) in [(false, 1), (true, 1), (false, 2)] {
             let is_its_own = !by_loop && to == 1;
-            let taken = if is_its_own { Place::Thread(1) } else { Place::Answered { tid: to, peer } };
+            let taken =
+                if is_its_own { RequestLocation::Thread(1) } else { RequestLocation::Answered { tid: to, peer } };
             let way = way_by(by_loop, to);
-            assert_eq!(way[2..4], [(120, 200, Place::Thread(1)), (200, 600, asked)]);
-            assert_eq!(way[4..], [(600, 650, taken), (650, 900, Place::Thread(to))]);
+            assert_eq!(way[2..4], [(120, 200, RequestLocation::Thread(1)), (200, 600, asked)]);
+            assert_eq!(way[4..], [(600, 650, taken), (650, 900, RequestLocation::Thread(to))]);
         }
     }
 
     #[test]
     fn the_response_leaves_after_it_was_given_to_the_socket() {
         let way = way(&Request { left_ns: 950, ..request(vec![], 1) });
-        assert_eq!(way[3], (900, 950, Place::Response { again_ns: 0 }));
+        assert_eq!(way[3], (900, 950, RequestLocation::Response { again_ns: 0 }));
     }
 }

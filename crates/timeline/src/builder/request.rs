@@ -3,21 +3,21 @@
 use std::collections::VecDeque;
 
 use crate::builder::holds::Holds;
-use crate::builder::sleep::Question;
+use crate::builder::sleep::UnansweredCall;
 use crate::wait::Peer;
 
 /// A step of a request from one place on its way to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Link {
+pub enum PathStep {
     /// A thread that had it woke another one.
     Handed { at_ns: u64, from: u32, to: u32 },
     /// A thread asked another service, and a thread took the answer.
-    Called(Called),
+    Called(DownstreamCall),
 }
 
 /// A question to another service, and the answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Called {
+pub struct DownstreamCall {
     pub sent_ns: u64,
     pub from: u32,
     /// Time of the question's last retransmission; 0 without one.
@@ -36,12 +36,12 @@ pub struct Called {
     pub is_seen: bool,
 }
 
-impl Link {
+impl PathStep {
     /// Returns the thread that has the request after this, and the time from which it has it.
     pub fn brings(&self) -> (u32, u64) {
         match *self {
-            Link::Handed { at_ns, to, .. } => (to, at_ns),
-            Link::Called(Called { taken_ns, to, .. }) => (to, taken_ns),
+            PathStep::Handed { at_ns, to, .. } => (to, at_ns),
+            PathStep::Called(DownstreamCall { taken_ns, to, .. }) => (to, taken_ns),
         }
     }
 }
@@ -97,10 +97,10 @@ pub struct Request {
     /// Times of retransmissions of segments that were lost as far as is known.
     pub sent_again: Vec<u64>,
     /// Questions to other services that were not answered, with the time of each.
-    pub questions: Vec<(Question, u64)>,
+    pub questions: Vec<(UnansweredCall, u64)>,
     /// Time of its last event.
     pub touched_ns: u64,
-    pub links: Vec<Link>,
+    pub links: Vec<PathStep>,
     pub has_too_many_links: bool,
     /// Whether one side has ended the connection: it is not known whether the client still waits.
     pub is_cut: bool,
@@ -145,7 +145,7 @@ impl Request {
     }
 
     /// Notes a question to another service.
-    pub fn asks(&mut self, question: Question, at_ns: u64) {
+    pub fn asks(&mut self, question: UnansweredCall, at_ns: u64) {
         self.is_answered(question.socket);
         if self.questions.len() < QUESTIONS_MAX {
             self.questions.push((question, at_ns));
@@ -191,7 +191,7 @@ const REQUESTS_MAX: usize = 65_536;
 const NUMBERS_KEPT: usize = 4_096;
 
 #[derive(Debug, Default)]
-struct Place {
+struct Slot {
     generation: u64,
     /// The number of the request that was here last.
     number: u64,
@@ -201,7 +201,7 @@ struct Place {
 /// All requests under way.
 #[derive(Debug, Default)]
 pub struct Requests {
-    places: Vec<Place>,
+    places: Vec<Slot>,
     free: VecDeque<usize>,
     links: usize,
     /// Requests that were given up: they never ended, or there were too many.
@@ -225,7 +225,7 @@ impl Requests {
     fn make_room(&mut self) {
         if self.places.len() < REQUESTS_MAX {
             self.free.push_front(self.places.len());
-            self.places.push(Place::default());
+            self.places.push(Slot::default());
         }
         if !self.free.is_empty() {
             return;
@@ -247,7 +247,7 @@ impl Requests {
     }
 
     fn begun(&self) -> impl Iterator<Item = (u64, usize)> {
-        let started = |(index, place): (usize, &Place)| Some((place.request.as_ref()?.touched_ns, index));
+        let started = |(index, place): (usize, &Slot)| Some((place.request.as_ref()?.touched_ns, index));
         self.places.iter().enumerate().filter_map(started)
     }
 
@@ -284,11 +284,12 @@ impl Requests {
     }
 
     /// Notes a link of a request.
-    pub fn link(&mut self, id: Id, link: Link) {
+    pub fn link(&mut self, id: Id, link: PathStep) {
         let has_room = self.links < ALL_LINKS_MAX;
         let Some(request) = self.get_mut(id) else { return };
-        if let (Some(last), Link::Called(Called { sent_ns, is_shared: true, .. })) = (request.links.last_mut(), link)
-            && matches!(*last, Link::Called(Called { is_shared: true, sent_ns: before_ns, .. }) if before_ns == sent_ns)
+        if let (Some(last), PathStep::Called(DownstreamCall { sent_ns, is_shared: true, .. })) =
+            (request.links.last_mut(), link)
+            && matches!(*last, PathStep::Called(DownstreamCall { is_shared: true, sent_ns: before_ns, .. }) if before_ns == sent_ns)
         {
             // It is not known which of several answers was the request's: until it ends, it may be any of them.
             *last = link;
@@ -343,8 +344,8 @@ impl Requests {
     /// Returns the bytes that they take.
     pub fn bytes(&self) -> usize {
         let links = self.places.iter().filter_map(|place| place.request.as_ref());
-        self.places.capacity() * size_of::<Place>()
+        self.places.capacity() * size_of::<Slot>()
             + self.free.capacity() * size_of::<usize>()
-            + links.map(|request| request.links.capacity() * size_of::<Link>()).sum::<usize>()
+            + links.map(|request| request.links.capacity() * size_of::<PathStep>()).sum::<usize>()
     }
 }

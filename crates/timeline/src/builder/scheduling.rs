@@ -2,8 +2,8 @@
 
 use crate::builder::fact::Fact;
 use crate::builder::futexes::is_plain;
-use crate::builder::request::Link;
-use crate::builder::sleep::{At, Call, Waker};
+use crate::builder::request::PathStep;
+use crate::builder::sleep::{SleepCall, SocketWait, Waker};
 use crate::builder::world::World;
 use crate::cause::Cause;
 use crate::record::{BY_TIMER, Kind, NO_CALL, Record, WAKES_SEVERAL, fault};
@@ -87,13 +87,13 @@ impl World {
         let (from, to) = (record.task.tid, record.other.tid);
         let id = self.threads.get(&to).map_or(0, |thread| thread.request);
         if self.requests.open_mut(id).is_some_and(|request| request.is_with(from)) {
-            self.requests.link(id, Link::Handed { at_ns: record.at_ns, from, to });
+            self.requests.link(id, PathStep::Handed { at_ns: record.at_ns, from, to });
         }
     }
 
     /// Notes the waker and the sleeper at a futex. A mutex is known by its value, and a wake of all threads is no lock:
     /// neither shows what other futexes are.
-    fn futex_woken(&mut self, record: &Record, waker: &Waker, slept_at: Option<Call>) {
+    fn futex_woken(&mut self, record: &Record, waker: &Waker, slept_at: Option<SleepCall>) {
         if waker.call == Some(call::FUTEX)
             && let Some(thread) = self.threads.get_mut(&waker.by.tid)
         {
@@ -119,10 +119,10 @@ impl World {
     }
 
     /// Returns what is known of the socket at which a thread sleeps.
-    fn socket_of(&self, slept_at: Option<Call>) -> At {
+    fn socket_of(&self, slept_at: Option<SleepCall>) -> SocketWait {
         let cookie = slept_at.map_or(0, |call| call.socket);
         let socket = self.sockets.get(&cookie).filter(|_| cookie != 0);
-        socket.map_or(At::default(), |socket| At { is_client: socket.is_asked, peer: socket.peer })
+        socket.map_or(SocketWait::default(), |socket| SocketWait { is_client: socket.is_asked, peer: socket.peer })
     }
 
     /// Hands a request over: a thread that has one wakes another thread of its process. That thread has the request
@@ -134,7 +134,7 @@ impl World {
         if has != id && has != 0 && handed_by != from && self.requests.is_open(has) {
             return self.gives_back(record);
         }
-        self.requests.link(id, Link::Handed { at_ns: record.at_ns, from, to });
+        self.requests.link(id, PathStep::Handed { at_ns: record.at_ns, from, to });
         if has != id
             && let Some(thread) = self.threads.get_mut(&to)
         {
@@ -174,7 +174,7 @@ impl World {
             Kind::ReclaimEnded => thread.reclaims.end(at_ns, Cause::Reclaim),
             Kind::SignalDelivered => thread.is_signalled(),
             Kind::SleepsIn => {
-                let call = (record.detail != NO_CALL).then(|| Call::of(record));
+                let call = (record.detail != NO_CALL).then(|| SleepCall::of(record));
                 thread.sleeps_in(at_ns, call);
             }
             _ => thread.faults.goes_on(at_ns),

@@ -4,7 +4,7 @@
 use crate::builder::futexes::{is_contended, is_plain};
 use crate::cause::Cause;
 use crate::record::{OWN_STACK, Record, Task, leave};
-use crate::wait::{Ended, Object, Peer, Purpose, Wait, call};
+use crate::wait::{Object, Peer, Purpose, Wait, WaitEnd, call};
 
 /// Kinds of files in `SLEEPS_IN`, `enum sidelane_trace_file`.
 mod file {
@@ -21,7 +21,7 @@ const AF_UNIX: u32 = 1;
 
 /// The system call in which a thread sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Call {
+pub struct SleepCall {
     pub number: u32,
     pub argument: u64,
     /// The operation on a futex, or the file's inode, or the socket's family and protocol.
@@ -36,11 +36,11 @@ pub struct Call {
     on_own_stack: bool,
 }
 
-impl Call {
+impl SleepCall {
     /// Returns the call of a `SLEEPS_IN` record.
-    pub fn of(record: &Record) -> Call {
+    pub fn of(record: &Record) -> SleepCall {
         let is_futex = Purpose::of(record.detail) == Purpose::Futex;
-        Call {
+        SleepCall {
             number: record.detail,
             argument: record.value,
             named: record.other.tid,
@@ -117,14 +117,14 @@ pub struct Waker {
 
 /// The socket at which a thread sleeps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct At {
+pub struct SocketWait {
     pub is_client: bool,
     pub peer: Option<Peer>,
 }
 
 /// A question that the thread asked another service, and that was not answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Question {
+pub struct UnansweredCall {
     pub socket: u64,
     pub peer: Option<Peer>,
     /// Whether the connection was not established yet.
@@ -137,10 +137,10 @@ pub struct Sleep {
     /// The reason why it left the CPU: `record::leave`.
     pub leave: u32,
     /// The system call that it was in.
-    pub call: Option<Call>,
+    pub call: Option<SleepCall>,
     pub waker: Waker,
-    pub at: At,
-    pub question: Option<Question>,
+    pub at: SocketWait,
+    pub question: Option<UnansweredCall>,
     /// The disk that answered it since.
     pub disk: Option<u64>,
     /// Whether it had touched a page that was not there.
@@ -169,7 +169,7 @@ impl Sleep {
         }
         match self.call {
             _ if self.in_fault => (Cause::PageFault, 0, by),
-            Some(Call { number: call::SCHED_SETAFFINITY, .. }) => (Cause::Migration, 0, by),
+            Some(SleepCall { number: call::SCHED_SETAFFINITY, .. }) => (Cause::Migration, 0, by),
             // For example, a kernel thread writes the file system's journal.
             Some(call) if call.is_of_file_system() => (Cause::Disk, 0, by),
             _ => (Cause::NotExplained, 0, by),
@@ -218,9 +218,9 @@ impl Sleep {
     /// comes with an interrupt, or with a thread that gives packets to the kernel, such as one of a VPN.
     fn cause_of_sending(&self) -> Cause {
         match self.at {
-            At { is_client: true, .. } => Cause::SendBuffer,
+            SocketWait { is_client: true, .. } => Cause::SendBuffer,
             _ if self.is_by_thread() => Cause::Full,
-            At { is_client: false, peer: Some(_) } => Cause::Full,
+            SocketWait { is_client: false, peer: Some(_) } => Cause::Full,
             _ => Cause::SendBuffer,
         }
     }
@@ -230,7 +230,7 @@ impl Sleep {
     }
 
     /// Returns the question whose answer this sleep waits for.
-    fn asked(&self) -> Option<Question> {
+    fn asked(&self) -> Option<UnansweredCall> {
         let at = self.call.map_or(0, |call| call.socket);
         self.question.filter(|question| at == 0 || at == question.socket)
     }
@@ -263,14 +263,16 @@ impl Sleep {
         };
         let question = self.asked().and_then(|question| question.peer);
         let object = match (self.at, question) {
-            (At { is_client: true, .. }, _) => Object::Client,
-            (At { peer: Some(peer), .. }, _) | (_, Some(peer)) if object_may_be_peer(object) => Object::Service(peer),
+            (SocketWait { is_client: true, .. }, _) => Object::Client,
+            (SocketWait { peer: Some(peer), .. }, _) | (_, Some(peer)) if object_may_be_peer(object) => {
+                Object::Service(peer)
+            }
             _ => object,
         };
         let ended = match self.waker {
-            Waker { is_timer: true, .. } => Ended::Timer,
-            Waker { by: Task { tid: 0, .. }, .. } => Ended::Interrupt,
-            Waker { call, .. } => Ended::Thread(call),
+            Waker { is_timer: true, .. } => WaitEnd::Timer,
+            Waker { by: Task { tid: 0, .. }, .. } => WaitEnd::Interrupt,
+            Waker { call, .. } => WaitEnd::Thread(call),
         };
         let of_session = self.waker.is_session;
         let operation = self.call.and_then(|call| call.futex());
@@ -311,7 +313,7 @@ mod tests {
             is_peer: false,
             has_read: false,
         },
-        at: At { is_client: false, peer: None },
+        at: SocketWait { is_client: false, peer: None },
         question: None,
         disk: None,
         in_fault: false,
@@ -328,8 +330,16 @@ mod tests {
     }
 
     fn in_call(number: u32, argument: u64) -> Sleep {
-        let call =
-            Call { number, argument, named: 0, file: 0, timeout_ms: 0, socket: 0, expected: 0, on_own_stack: false };
+        let call = SleepCall {
+            number,
+            argument,
+            named: 0,
+            file: 0,
+            timeout_ms: 0,
+            socket: 0,
+            expected: 0,
+            on_own_stack: false,
+        };
         Sleep { call: Some(call), ..WAITS }
     }
 
@@ -361,7 +371,7 @@ mod tests {
         let sends = in_call(call::SENDMSG, 5);
         assert_eq!(cause(sends), Cause::SendBuffer);
         assert_eq!(by_other(sends).cause(), (Cause::Full, 0, OTHER));
-        let to_client = Sleep { at: At { is_client: true, peer: None }, ..sends };
+        let to_client = Sleep { at: SocketWait { is_client: true, peer: None }, ..sends };
         assert_eq!(cause(by_other(to_client)), Cause::SendBuffer);
         assert_eq!(cause(Sleep { leave: leave::STOPPED, ..sends }), Cause::Frozen);
         assert_eq!(cause(in_call(call::NANOSLEEP, 5)), Cause::Timer);
@@ -369,7 +379,7 @@ mod tests {
 
     #[test]
     fn more_of_a_request_is_waited_for_at_the_clients_socket() {
-        let at = At { is_client: true, peer: None };
+        let at = SocketWait { is_client: true, peer: None };
         assert_eq!(cause(Sleep { at, ..in_call(call::RECVFROM, 5) }), Cause::NetworkReceive);
         assert_eq!(cause(by_other(Sleep { at, ..in_call(call::RECVFROM, 5) })), Cause::NetworkReceive, "by a VPN's");
         assert_eq!(cause(in_call(call::RECVFROM, 5)), Cause::NotExplained);

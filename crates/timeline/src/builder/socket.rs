@@ -83,7 +83,7 @@ const CALLS: usize = 8;
 
 /// A question to another service that was sent on a socket.
 #[derive(Debug, Clone, Copy)]
-pub struct Call {
+pub struct PendingCall {
     pub request: Id,
     pub from: u32,
     pub sent_ns: u64,
@@ -100,7 +100,7 @@ pub struct Call {
 /// Longest time from an answer to the wakeup of a thread that sleeps until it comes.
 const WAKES_WITHIN_NS: u64 = 20_000;
 
-impl Call {
+impl PendingCall {
     /// Returns when the answer arrived that a thread takes now, if the request waited for it. `came_ns` is 0 if no
     /// arrival is recorded. A thread with one request at a time has waited if it slept; an event loop has other
     /// requests to work on.
@@ -142,7 +142,7 @@ pub struct Socket {
     pub held: Option<(Cause, u64)>,
     /// The side that ended the connection first, and the time.
     pub ended: Option<(Side, u64)>,
-    pub calls: Vec<Call>,
+    pub calls: Vec<PendingCall>,
     /// Whether a thread without a known request has sent since anything was received, such as the thread of a client
     /// library that sends for all.
     pub has_unknown: bool,
@@ -171,7 +171,7 @@ impl Socket {
 
     /// Notes a question. Questions of other requests that were answered are over: one request after the other uses the
     /// connection. If one was not answered, they share it.
-    pub fn ask(&mut self, mut call: Call) {
+    pub fn ask(&mut self, mut call: PendingCall) {
         self.calls.retain(|other| other.request != call.request && !other.is_answered);
         if self.calls.len() == CALLS {
             self.calls.remove(0);

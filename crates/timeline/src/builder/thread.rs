@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::builder::fact::{Fact, State, Track};
 use crate::builder::machine::Spell;
 use crate::builder::request::Id;
-use crate::builder::sleep::{At, Call, Question, Sleep, Waker};
+use crate::builder::sleep::{Sleep, SleepCall, SocketWait, UnansweredCall, Waker};
 use crate::builder::waits::{Faults, Waits};
 use crate::cause::Cause;
 use crate::record::{Task, leave};
@@ -64,15 +64,15 @@ pub struct Thread {
     /// The number of losses of records when its state was last known.
     pub epoch: u32,
     /// The system call that it is in.
-    call: Option<Call>,
+    call: Option<SleepCall>,
     /// The system call in which it last slept.
-    last_call: Option<Call>,
+    last_call: Option<SleepCall>,
     /// Whether a POSIX signal was delivered to it since.
     was_signalled: bool,
     /// Number of signals that have interrupted the present wait.
     interrupted: u32,
     /// Its question to another service for the request that it works on, until that answers.
-    pub question: Option<Question>,
+    pub question: Option<UnansweredCall>,
     /// Its sleeps: begin, end, and the wait of each.
     waits: VecDeque<(u64, u64, Wait)>,
     /// The last disk that answered it, and the time.
@@ -149,7 +149,7 @@ impl Thread {
     pub fn acts(&mut self, at_ns: u64, cpu: u32) {
         self.touched_ns = at_ns;
         if self.state.state == State::Asleep {
-            self.is_woken(at_ns, Waker::default(), At::default(), cpu);
+            self.is_woken(at_ns, Waker::default(), SocketWait::default(), cpu);
             self.moved_ns = 0;
             self.returns();
         }
@@ -219,7 +219,7 @@ impl Thread {
     }
 
     /// Handles its wakeup by `waker` from its sleep at `at`; it is to run on `cpu`.
-    pub fn is_woken(&mut self, at_ns: u64, waker: Waker, at: At, cpu: u32) {
+    pub fn is_woken(&mut self, at_ns: u64, waker: Waker, at: SocketWait, cpu: u32) {
         self.touched_ns = at_ns;
         match self.state.state {
             State::Asleep => {
@@ -237,7 +237,7 @@ impl Thread {
         self.turn(at_ns, State::Ready, Cause::RunQueue, cpu, Task::default());
     }
 
-    fn end_sleep(&mut self, at_ns: u64, waker: Waker, at: At) {
+    fn end_sleep(&mut self, at_ns: u64, waker: Waker, at: SocketWait) {
         let (disk, answered_ns) = self.disk;
         let sleep = Sleep {
             leave: self.leave,
@@ -314,7 +314,7 @@ impl Thread {
     }
 
     /// Returns the system call that it is in, with the socket or futex at which it sleeps.
-    pub fn sleeps_at(&self) -> Option<Call> {
+    pub fn sleeps_at(&self) -> Option<SleepCall> {
         self.call
     }
 
@@ -341,7 +341,7 @@ impl Thread {
         let was_asleep = self.state.state == State::Asleep;
         if was_asleep || (self.state.state == State::Unknown && woken_ns != 0) {
             let woken_ns = if woken_ns == 0 { at_ns } else { woken_ns.max(self.state.from_ns).min(at_ns) };
-            self.is_woken(woken_ns, Waker::default(), At::default(), cpu);
+            self.is_woken(woken_ns, Waker::default(), SocketWait::default(), cpu);
         }
         if self.state.state == State::Ready && self.woken {
             self.state.by = before;
@@ -380,8 +380,8 @@ impl Thread {
     }
 
     /// Notes that it is about to leave the CPU of its own accord, in this system call or in none.
-    pub fn sleeps_in(&mut self, at_ns: u64, call: Option<Call>) {
-        let what = |call: Call| (call.number, call.argument);
+    pub fn sleeps_in(&mut self, at_ns: u64, call: Option<SleepCall>) {
+        let what = |call: SleepCall| (call.number, call.argument);
         let goes_on = self.was_signalled && call.is_some() && call.map(what) == self.last_call.map(what);
         self.interrupted = if goes_on { self.interrupted + 1 } else { 0 };
         self.was_signalled = false;

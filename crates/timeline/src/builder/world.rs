@@ -9,7 +9,7 @@ use crate::builder::machine::Machine;
 use crate::builder::request::{Id, Request, Requests};
 use crate::builder::socket::Socket;
 use crate::builder::thread::Thread;
-use crate::ending::{Ending, Side, Unanswered};
+use crate::ending::{Ending, Side, UnansweredRequest};
 use crate::record::{Kind, Kinds, Record, Task, Tasks};
 use crate::wait::Peer;
 
@@ -110,7 +110,7 @@ pub struct World {
     /// Requests that ended, and the time at which that was learned.
     pub closed: VecDeque<(u64, Request)>,
     /// Requests that the end of their connection cut off, since they were last taken.
-    pub unanswered: Vec<Unanswered>,
+    pub unanswered: Vec<UnansweredRequest>,
 }
 
 impl World {
@@ -288,7 +288,7 @@ impl World {
         if ending == Ending::Unknown || self.unanswered.len() == UNANSWERED_MAX {
             self.counts.unanswered += 1;
         } else {
-            self.unanswered.push(Unanswered { request, arrived_ns, ended_ns, ending });
+            self.unanswered.push(UnansweredRequest { request, arrived_ns, ended_ns, ending });
         }
     }
 
@@ -324,7 +324,7 @@ impl World {
             + self.emitted.capacity() * size_of::<(u64, Id)>()
             + self.answered.capacity() * size_of::<(u64, Id)>()
             + self.closed.capacity() * size_of::<(u64, Request)>()
-            + self.unanswered.capacity() * size_of::<Unanswered>()
+            + self.unanswered.capacity() * size_of::<UnansweredRequest>()
     }
 
     /// Returns the number of facts in the history.

@@ -4,7 +4,7 @@ use crate::cause::{BY_TCP, Cause};
 use crate::diagnoser::normal::{NO_TIMES, Times, place};
 use crate::record::Task;
 use crate::timeline::{Span, Timeline};
-use crate::wait::{Ended, Object, TIMEOUT_UNKNOWN, Wait};
+use crate::wait::{Object, TIMEOUT_UNKNOWN, Wait, WaitEnd};
 
 /// The thread or object behind a part of a request's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,13 +97,13 @@ fn said_of(cause: Cause, mut wait: Wait) -> Wait {
     match cause {
         Cause::Inside => {
             (wait.timeout_ms, wait.object) = (0, Object::Unknown);
-            if matches!(wait.ended, Ended::Thread(_)) {
-                wait.ended = Ended::Thread(None);
+            if matches!(wait.ended, WaitEnd::Thread(_)) {
+                wait.ended = WaitEnd::Thread(None);
             }
         }
         Cause::HandOver | Cause::Full if wait.timeout_ms != 0 => wait.timeout_ms = TIMEOUT_UNKNOWN,
         Cause::Lock => {
-            (wait.timeout_ms, wait.ended) = (0, Ended::Unknown);
+            (wait.timeout_ms, wait.ended) = (0, WaitEnd::Unknown);
             if let Object::Futex(_, is_contended) = &mut wait.object {
                 *is_contended = false;
             }

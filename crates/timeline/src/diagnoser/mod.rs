@@ -15,14 +15,14 @@ use std::collections::BTreeMap;
 
 use crate::advice::advice;
 use crate::cause::Cause;
-use crate::diagnosis::{Bar, CannotTell, CauseTime, Diagnosis, Finding, TracerCost};
+use crate::diagnosis::{Bar, CauseTime, Diagnosis, Finding, TracerCost, UndetectableCause};
 use crate::record::{Kind, Kinds};
 use crate::timeline::Timeline;
 
 use digest::{Clue, Digest, times_of};
 use exemplars::Exemplars;
 use normal::{Histogram, NO_TIMES, Normal, Normals, Times, bucket, first_of, most_of, place};
-pub use words::{Known, Names, time};
+pub use words::{NameSource, Names, time};
 
 /// Binary logarithm of the classes of latency in an octave.
 const CLASS_BITS: u32 = 2;
@@ -241,15 +241,16 @@ fn said_of(cause: Cause, detail: u64, clue: Option<&Clue>, names: Names) -> Stri
 }
 
 /// Returns the causes that cannot be found if only `kinds` are recorded, and why.
-fn cannot_tell(kinds: Kinds) -> Vec<CannotTell> {
+fn cannot_tell(kinds: Kinds) -> Vec<UndetectableCause> {
     let missing = |cause: Cause| {
         if cause.needs().contains(&Kind::Woken) && !kinds.has(Kind::Woken) {
             let why = "it is not known here which thread wakes another, or whether an interrupt does".to_owned();
-            return Some(CannotTell { cause, why });
+            return Some(UndetectableCause { cause, why });
         }
         let kinds: Vec<String> =
             cause.needs().iter().filter(|kind| !kinds.has(**kind)).map(|kind: &Kind| format!("{kind:?}")).collect();
-        (!kinds.is_empty()).then(|| CannotTell { cause, why: format!("no records of this kind: {}", kinds.join(", ")) })
+        (!kinds.is_empty())
+            .then(|| UndetectableCause { cause, why: format!("no records of this kind: {}", kinds.join(", ")) })
     };
     Cause::ALL.into_iter().filter_map(missing).collect()
 }

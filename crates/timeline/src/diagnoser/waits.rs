@@ -4,7 +4,7 @@ use crate::cause::Cause;
 use crate::diagnoser::digest::Clue;
 use crate::diagnoser::words::{Names, time, who};
 use crate::record::Task;
-use crate::wait::{Doing, Ended, Object, Peer, Purpose, TCP, TIMEOUT_UNKNOWN, Wait, call, name_of};
+use crate::wait::{Activity, Object, Peer, Purpose, TCP, TIMEOUT_UNKNOWN, Wait, WaitEnd, call, name_of};
 
 /// The port at which names are looked up.
 const NAMES: u16 = 53;
@@ -60,14 +60,14 @@ fn in_call(wait: &Wait, names: Names) -> String {
 /// Returns the activity of the thread that was waited for, after `before`: ", which ran".
 fn doing(wait: &Wait, before: &str, names: Names) -> String {
     let did = match wait.doing {
-        Doing::Unknown => return String::new(),
-        Doing::Ran => "ran",
-        Doing::WaitedForCpu => "waited for a CPU",
-        Doing::Slept => "slept until a set time",
-        Doing::WaitedForDisk => "waited for a disk",
-        Doing::Asked => "waited for another service",
-        Doing::WaitedForRequest => "waited for the next request of its client",
-        Doing::Waited => "slept",
+        Activity::Unknown => return String::new(),
+        Activity::Ran => "ran",
+        Activity::WaitedForCpu => "waited for a CPU",
+        Activity::Slept => "slept until a set time",
+        Activity::WaitedForDisk => "waited for a disk",
+        Activity::Asked => "waited for another service",
+        Activity::WaitedForRequest => "waited for the next request of its client",
+        Activity::Waited => "slept",
     };
     match wait.root {
         Task { tid: 0, .. } => format!("{before}{did}"),
@@ -171,7 +171,7 @@ fn full(wait: &Wait, by: Task, names: Names) -> String {
 
 fn handed(wait: &Wait, by: &str, names: Names) -> String {
     let how = match wait.ended {
-        Ended::Thread(Some(call::EXIT | call::EXIT_GROUP)) => "ended",
+        WaitEnd::Thread(Some(call::EXIT | call::EXIT_GROUP)) => "ended",
         _ => "woke it",
     };
     let did = doing(wait, "; before that it ", names);
@@ -181,15 +181,15 @@ fn handed(wait: &Wait, by: &str, names: Names) -> String {
 /// Describes a wait inside. A thread that ends it may have worked for the request.
 fn inside(wait: &Wait, names: Names) -> String {
     let ended = match wait.ended {
-        Ended::Thread(_) => {
+        WaitEnd::Thread(_) => {
             return format!(
                 "it waited inside the service; its thread waited{} until another thread woke it",
                 in_call(wait, names)
             );
         }
-        Ended::Timer => ", until a timeout that it had set",
-        Ended::Interrupt => ", until data came",
-        Ended::Unknown => "",
+        WaitEnd::Timer => ", until a timeout that it had set",
+        WaitEnd::Interrupt => ", until data came",
+        WaitEnd::Unknown => "",
     };
     format!("it waited inside the service, and no thread had it; its thread waited{}{ended}", in_call(wait, names))
 }

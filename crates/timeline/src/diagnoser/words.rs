@@ -8,7 +8,7 @@ use crate::record::{Task, pause};
 use crate::wait::Peer;
 
 /// Knowledge of threads, processes and their objects from other sources than records.
-pub trait Known {
+pub trait NameSource {
     /// Returns the name of a thread or process.
     fn name(&self, task: Task) -> Option<String>;
 
@@ -33,14 +33,14 @@ pub trait Known {
     }
 }
 
-impl<F: Fn(Task) -> Option<String>> Known for F {
+impl<F: Fn(Task) -> Option<String>> NameSource for F {
     fn name(&self, task: Task) -> Option<String> {
         self(task)
     }
 }
 
 /// Knowledge from other sources than records.
-pub type Names<'a> = &'a dyn Known;
+pub type Names<'a> = &'a dyn NameSource;
 
 /// Returns a time, in a unit that suits it.
 pub fn time(ns: u64) -> String {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use sidelane_timeline::ending::{Ending, Unanswered};
+use sidelane_timeline::ending::{Ending, UnansweredRequest};
 
 use super::super::slow_threshold::SlowThreshold;
 use sidelane_requests::Times;
@@ -102,7 +102,7 @@ impl Breaks {
 
     /// Takes in a request that ended without a response. Returns a break if it breaks the objective. If its client gave
     /// up sooner than the objective allows, the latency of the response is unknown.
-    pub fn unanswered(&mut self, request: &Unanswered) -> Option<Break> {
+    pub fn unanswered(&mut self, request: &UnansweredRequest) -> Option<Break> {
         let limit_ns = self.limit_ns?;
         let waited_ns = request.waited_ns();
         if request.ending != Ending::Abandoned || waited_ns <= limit_ns || request.arrived_ns <= self.told_ns {
@@ -182,8 +182,8 @@ mod tests {
         assert_eq!(breaks.waiting(4 * APART_NS, others), Some((Break::Waiting(APART_NS), 3 * APART_NS)));
     }
 
-    fn ended(ending: Ending, waited_ns: u64) -> Unanswered {
-        Unanswered { request: 1, arrived_ns: S, ended_ns: S + waited_ns, ending }
+    fn ended(ending: Ending, waited_ns: u64) -> UnansweredRequest {
+        UnansweredRequest { request: 1, arrived_ns: S, ended_ns: S + waited_ns, ending }
     }
 
     #[test]

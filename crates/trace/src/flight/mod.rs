@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Error, Result, ensure};
 
-use sidelane_host::aside::Aside;
+use sidelane_host::aside::Background;
 use sidelane_host::clock::now_ns;
 use sidelane_host::service::Target;
 use sidelane_report::Unit;
@@ -28,7 +28,7 @@ use breaks::{Break, Breaks, USUAL_REQUESTS};
 pub use recording::as_a_part_of_a_path;
 use recording::{Recording, Writing};
 use sidelane_diagnostics::note::Note;
-use sidelane_host::until::Until;
+use sidelane_host::until::Shutdown;
 use sidelane_rollback::own_threads::waited_for;
 
 /// The time that is kept unless the user says otherwise.
@@ -64,7 +64,7 @@ pub struct FlightOptions {
 }
 
 /// Records until it is asked to end, or until the end of `length`.
-pub fn run(options: &FlightOptions, length: Option<Duration>, until: Until, tell: Tell) -> Result<()> {
+pub fn run(options: &FlightOptions, length: Option<Duration>, until: Shutdown, tell: Tell) -> Result<()> {
     let dir = &options.dir;
     ensure!(dir.is_dir(), "cannot write recordings: there is no directory {}", dir.display());
     let mut source = Source::start(&options.target, options.light, until)?;
@@ -328,14 +328,14 @@ impl fmt::Display for Event {
 /// without waiting for its end.
 pub struct RunningFlight {
     options: FlightOptions,
-    thread: Aside<Event, ()>,
+    thread: Background<Event, ()>,
 }
 
 impl RunningFlight {
     /// Starts it. It records as soon as the service listens at a port.
     pub fn start(options: FlightOptions) -> Result<Self> {
         let its = options.clone();
-        let thread = Aside::start("sidelane-flight", move |until, events| {
+        let thread = Background::start("sidelane-flight", move |until, events| {
             let tell: Tell = Arc::new(move |event| drop(events.send(event)));
             match until.wait_until(|| Source::is_there(&its.target))? {
                 true => run(&its, None, until, tell),

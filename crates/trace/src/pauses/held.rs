@@ -9,12 +9,12 @@ const HELD_MAX: usize = 1 << 19;
 
 /// Two streams, each in the order of time, except for pauses of several JVMs, which become one.
 #[derive(Debug, Default)]
-pub struct Held {
+pub struct MergeBuffer {
     kernel: VecDeque<Record>,
     pauses: VecDeque<Record>,
 }
 
-impl Held {
+impl MergeBuffer {
     /// Adds records of the kernel, in the order of time, and of pauses.
     pub fn add(&mut self, kernel: impl Iterator<Item = Record>, pauses: impl Iterator<Item = Record>) {
         self.kernel.extend(kernel);
@@ -55,7 +55,7 @@ mod tests {
     use super::super::super::sample::record;
     use super::*;
 
-    fn released(held: &mut Held, told_ns: u64) -> Vec<u64> {
+    fn released(held: &mut MergeBuffer, told_ns: u64) -> Vec<u64> {
         let mut records = Vec::new();
         held.release(told_ns, &mut records);
         records.iter().map(|record| record.at_ns).collect()
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn pauses_come_between_the_records_around_them() {
-        let mut held = Held::default();
+        let mut held = MergeBuffer::default();
         let kernel = [10, 20, 30, 40].map(|at_ns| record(at_ns, Kind::Woken));
         held.add(kernel.into_iter(), [record(35, Kind::PauseEnded), record(15, Kind::PauseBegan)].into_iter());
         assert_eq!(released(&mut held, 20), [10]);
@@ -73,14 +73,14 @@ mod tests {
 
     #[test]
     fn a_pause_after_the_last_record_is_not_kept_back() {
-        let mut held = Held::default();
+        let mut held = MergeBuffer::default();
         held.add(std::iter::empty(), [record(15, Kind::PauseBegan)].into_iter());
         assert_eq!(released(&mut held, 16), [15]);
     }
 
     #[test]
     fn no_more_than_memory_allows_wait() {
-        let mut held = Held::default();
+        let mut held = MergeBuffer::default();
         held.add((0..HELD_MAX as u64 + 3).map(|at_ns| record(at_ns, Kind::Woken)), std::iter::empty());
         assert_eq!(released(&mut held, 0), [0, 1, 2]);
     }

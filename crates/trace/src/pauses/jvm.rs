@@ -81,7 +81,7 @@ impl JvmPauses {
             }
             self.missed += begun.saturating_sub(collector.told_begun).saturating_sub(1);
             (collector.told, collector.told_begun) = (exit, collector.told_begun.max(begun));
-            self.ticks.seen(exit, (before_ns, now_ns));
+            self.ticks.add(exit, (before_ns, now_ns));
             if let Some(times_ns) = self.ticks.at_ns(entry).zip(self.ticks.at_ns(exit)) {
                 add(self.pid, collector.detail, times_ns, records);
             }

@@ -18,7 +18,7 @@ use sidelane_host::clock::now_ns;
 use sidelane_timeline::record::{Kind, Kinds, Record};
 
 use crate::note::TraceNote;
-use held::Held;
+use held::MergeBuffer;
 use jvm::JvmPauses;
 use sidelane_channels::hsperf::JvmError;
 
@@ -31,7 +31,7 @@ const TRIES: u32 = 20;
 
 /// A watcher of the JVMs of a service.
 pub struct Pauses {
-    held: Held,
+    held: MergeBuffer,
     records: Receiver<Record>,
     shared: Arc<Shared>,
     newcomers: Sender<JvmPauses>,
@@ -60,7 +60,7 @@ impl Pauses {
         let shared = Arc::new(Shared { told_ns: AtomicU64::new(now_ns()), ..Shared::default() });
         let ((send, records), (newcomers, come)) = (channel(), channel());
         let mut new = Self {
-            held: Held::default(),
+            held: MergeBuffer::default(),
             records,
             shared,
             newcomers,

@@ -15,7 +15,7 @@ impl Ticks {
     }
 
     /// Takes in that the moment `ticks` lay between `before_ns` and `after_ns`.
-    pub fn seen(&mut self, ticks: u64, (before_ns, after_ns): (u64, u64)) {
+    pub fn add(&mut self, ticks: u64, (before_ns, after_ns): (u64, u64)) {
         let since_ns = self.ns(ticks);
         let (low, high) = (i128::from(before_ns) - since_ns, i128::from(after_ns) - since_ns);
         let narrow = (self.zero_ns.0.max(low), self.zero_ns.1.min(high));
@@ -49,8 +49,8 @@ mod tests {
     #[test]
     fn clock_that_was_set_is_followed() {
         let mut ticks = Ticks::new(1_000_000_000);
-        ticks.seen(1_000, (10_000, 10_100));
-        ticks.seen(2_000, (50_000, 50_100));
+        ticks.add(1_000, (10_000, 10_100));
+        ticks.add(2_000, (50_000, 50_100));
         assert_eq!(ticks.at_ns(2_000), Some(50_050));
     }
 
@@ -65,7 +65,7 @@ mod tests {
             let mut width = u64::MAX;
             for (at, before, after) in looks {
                 let at_ns = zero_ns + at;
-                ticks.seen(at, (at_ns.saturating_sub(before), at_ns + after));
+                ticks.add(at, (at_ns.saturating_sub(before), at_ns + after));
                 width = width.min(before + after);
                 let told = ticks.at_ns(at).unwrap();
                 prop_assert!(told.abs_diff(at_ns) <= width / 2 + 1, "{told} for {at_ns}, {width}");

@@ -8,7 +8,7 @@ use crate::tracker::TrackerError;
 
 /// The reason why interference is not counted.
 #[derive(Debug, Error)]
-pub enum NoCounters {
+pub enum InterferenceError {
     /// An event cannot be counted on one of the CPUs.
     #[error(
         "`{name}` cannot be counted on CPU {cpu} ({source}); in a virtual machine, ask its host for a virtual PMU, or \

@@ -21,7 +21,7 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_host::events::{EVENTS_MAX, Formula};
 use sidelane_host::perf;
 
-pub use error::NoCounters;
+pub use error::InterferenceError;
 pub use word::Counted;
 use word::{GuardWord, threshold, value};
 
@@ -110,7 +110,7 @@ impl Interference {
     /// `tracker`, which was loaded for it ([`crate::tracker::Purpose::Share`]). There is no threshold yet.
     ///
     /// # Panics If the tracker was loaded without it.
-    pub fn open(formula: &Formula, cpus: &CpuSet, tracker: &Tracker) -> Result<Self, NoCounters> {
+    pub fn open(formula: &Formula, cpus: &CpuSet, tracker: &Tracker) -> Result<Self, InterferenceError> {
         Self::open_with(formula, Windows::for_formula(formula), cpus, tracker)
     }
 
@@ -120,17 +120,17 @@ impl Interference {
         windows: Windows,
         cpus: &CpuSet,
         tracker: &Tracker,
-    ) -> Result<Self, NoCounters> {
+    ) -> Result<Self, InterferenceError> {
         let words = array(tracker.maps(), GUARD_WORDS, tracker.memory().cpu_count())?;
         let keep = |map: &str| MapHandle::try_from(tracker.map(map)).map_err(bpf("keep the counters' maps"));
-        let bell = keep(GUARD_CROSSINGS)?.as_fd().try_clone_to_owned().map_err(NoCounters::Bell)?;
+        let bell = keep(GUARD_CROSSINGS)?.as_fd().try_clone_to_owned().map_err(InterferenceError::Bell)?;
         let mut new = Self {
             formula: formula.clone(),
             windows,
             cpus: cpus.clone(),
             told: cpus.iter().map(|cpu| (cpu, 0)).collect(),
             words,
-            bell: SummonsRing::new(bell).map_err(NoCounters::Bell)?,
+            bell: SummonsRing::new(bell).map_err(InterferenceError::Bell)?,
             events: keep(GUARD_EVENTS)?,
             counters: BTreeMap::new(),
         };
@@ -143,7 +143,7 @@ impl Interference {
     }
 
     /// Counts on a CPU that has come online. Counters that were open there when it went offline no longer count.
-    pub fn open_again(&mut self, cpu: u32) -> Result<(), NoCounters> {
+    pub fn open_again(&mut self, cpu: u32) -> Result<(), InterferenceError> {
         self.words.get(cpu as usize).event_count.store(0, Ordering::Release);
         self.open_on(cpu)?;
         if !self.cpus.contains(cpu) {
@@ -154,13 +154,10 @@ impl Interference {
         Ok(())
     }
 
-    fn open_on(&mut self, cpu: u32) -> Result<(), NoCounters> {
+    fn open_on(&mut self, cpu: u32) -> Result<(), InterferenceError> {
         let name = |place: usize| self.formula.names()[place].clone();
-        let opened = perf::open_together(self.formula.events(), cpu).map_err(|(place, source)| NoCounters::Event {
-            name: name(place),
-            cpu,
-            source,
-        })?;
+        let opened = perf::open_together(self.formula.events(), cpu)
+            .map_err(|(place, source)| InterferenceError::Event { name: name(place), cpu, source })?;
         for (place, counter) in opened.iter().enumerate() {
             let fd = counter.as_raw_fd().to_ne_bytes();
             let given = self.events.update(&event_key(cpu, place), &fd, MapFlags::ANY);
@@ -241,7 +238,7 @@ impl Interference {
     }
 
     /// Returns the descriptor to poll for input.
-    pub fn bell(&self) -> BorrowedFd<'_> {
+    pub fn event_fd(&self) -> BorrowedFd<'_> {
         self.bell.fd()
     }
 
@@ -272,7 +269,7 @@ impl Interference {
     /// Waits for the bell, and answers it. Returns whether it rang in time.
     pub fn wait(&mut self, timeout: Duration, tell: impl FnMut(Crossing)) -> io::Result<bool> {
         let timeout = Timespec { tv_sec: timeout.as_secs() as _, tv_nsec: timeout.subsec_nanos().into() };
-        let bell = self.bell();
+        let bell = self.event_fd();
         let rang = poll(&mut [PollFd::new(&bell, PollFlags::IN)], Some(&timeout))? > 0;
         if rang {
             self.answer(tell);

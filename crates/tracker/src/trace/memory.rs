@@ -12,11 +12,11 @@ const NUMBER_WORD: usize = 1;
 
 /// A place in a ring: `struct sidelane_event_slot`.
 #[repr(C, align(64))]
-pub struct Place {
+pub struct RingSlot {
     words: [AtomicU64; WORDS],
 }
 
-impl Place {
+impl RingSlot {
     /// Returns the number of the record that was last completed here; 0 before the first.
     pub fn number(&self) -> u32 {
         (self.words[NUMBER_WORD].load(Ordering::Acquire) >> 32) as u32
@@ -140,6 +140,6 @@ mod tests {
             padding,
             reserved
         );
-        assert_eq!(size_of::<Place>(), RECORD_SIZE);
+        assert_eq!(size_of::<RingSlot>(), RECORD_SIZE);
     }
 }

@@ -12,7 +12,7 @@ use sidelane_host::topology::Lanes;
 use sidelane_timeline::record::{Kind, Kinds, Record};
 use thiserror::Error;
 
-use super::memory::{Place, TraceCpu, TraceThread};
+use super::memory::{RingSlot, TraceCpu, TraceThread};
 use super::merge::Merge;
 use super::names::{Names, SEEN};
 use super::options::TraceOptions;
@@ -52,7 +52,7 @@ pub struct Recorder {
     tracker: Rc<Tracker>,
     traced: Vec<Traced>,
     cpus: MappedArray<TraceCpu>,
-    places: MappedArray<Place>,
+    places: MappedArray<RingSlot>,
     threads: MappedArray<TraceThread>,
     places_a_cpu: usize,
     rings: Vec<RingReader>,

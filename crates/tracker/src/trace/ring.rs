@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use sidelane_timeline::record::Record;
 
-use super::memory::Place;
+use super::memory::RingSlot;
 
 /// Position of a reader in the ring of one CPU.
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ pub struct RingReader {
 
 impl RingReader {
     /// Hands on the records since the last call. `written` counts the records that were begun.
-    pub fn read(&mut self, written: &AtomicU64, ring: &[Place], mut each: impl FnMut(Record)) {
+    pub fn read(&mut self, written: &AtomicU64, ring: &[RingSlot], mut each: impl FnMut(Record)) {
         let until = written.load(Ordering::Acquire);
         while self.next < until {
             let place = &ring[(self.next % ring.len() as u64) as usize];
@@ -79,16 +79,16 @@ mod tests {
         }
     }
 
-    fn ring(size: usize) -> Vec<Place> {
-        (0..size).map(|_| Place::empty()).collect()
+    fn ring(size: usize) -> Vec<RingSlot> {
+        (0..size).map(|_| RingSlot::empty()).collect()
     }
 
-    fn write(written: &AtomicU64, ring: &[Place]) {
+    fn write(written: &AtomicU64, ring: &[RingSlot]) {
         let number = written.fetch_add(1, Ordering::SeqCst);
         ring[number as usize % ring.len()].write(&record(number).to_bytes());
     }
 
-    fn read(reader: &mut RingReader, written: &AtomicU64, ring: &[Place]) -> Vec<u64> {
+    fn read(reader: &mut RingReader, written: &AtomicU64, ring: &[RingSlot]) -> Vec<u64> {
         let mut values = Vec::new();
         reader.read(written, ring, |record| values.push(record.value));
         values

@@ -7,8 +7,8 @@ use std::sync::{OnceLock, RwLock};
 use libbpf_rs::MapHandle;
 use sidelane_formats::{GateWord, HoldWord, LaneLimits, LaneWord, RequestWord, ServiceWord};
 
-use crate::books::{Books, LaneStats};
-use crate::gate_books::GateBooks;
+use crate::books::{Accounting, LaneStats};
+use crate::gate_books::GateAccounting;
 use crate::kernel_work::KernelWork;
 use crate::mapped::MappedArray;
 use crate::promises::Promises;
@@ -212,10 +212,10 @@ impl LaneMemory {
     }
 
     /// Returns the kernel's books of all lanes, up to now.
-    pub fn books(&self) -> Books {
+    pub fn accounting(&self) -> Accounting {
         let (gates, counted) = (self.gates.as_slice(), (self.stats.as_slice(), self.work.as_slice()));
         let partners = self.partners.read().expect("nobody panics with the partners");
-        Books::read(self.words.iter(), self.holds.iter(), gates, counted, self.stolen_from, |cpu| &partners[cpu])
+        Accounting::read(self.words.iter(), self.holds.iter(), gates, counted, self.stolen_from, |cpu| &partners[cpu])
     }
 
     /// Returns the figures by which the overlap promise of these lanes is judged, without reading the books of all
@@ -242,7 +242,7 @@ impl LaneMemory {
     /// to its last turn's end.
     pub fn leaked_ns(&self, cpu: u32) -> u64 {
         let stats = self.stats.get(cpu as usize);
-        let gate = GateBooks::read(self.gate(cpu), stats);
+        let gate = GateAccounting::read(self.gate(cpu), stats);
         stats.overlap_ns().saturating_sub(gate.napped_lc_ns + gate.lent_lc_ns)
     }
 

@@ -24,7 +24,7 @@ use sidelane_host::check::Check;
 
 /// Options of `batch`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct BatchArgs {
     /// What each thread does
     #[arg(value_enum)]
     kernel: Kernel,
@@ -68,7 +68,7 @@ fn rest(text: &str) -> Result<Rest, String> {
 }
 
 /// Runs the kernel on all threads until the time is over or a POSIX signal ends it.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: &BatchArgs) -> Result<()> {
     let counters = Arc::new(Counters::create(&args.counter, usize::from(args.threads))?);
     // Threads inherit the signal mask, so the POSIX signals stay pending for this thread.
     let signals = EndingSignals::block()?;

@@ -25,7 +25,7 @@ use crate::{numbers, place};
 
 /// Options of `echo-client`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct EchoClientArgs {
     /// Address of the service
     #[arg(long, value_name = "IP:PORT")]
     target: SocketAddr,
@@ -76,7 +76,7 @@ struct Client {
 }
 
 /// Sends the load and prints `sent=N answered=N`.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: &EchoClientArgs) -> Result<()> {
     place::wake_on_time()?;
     if let Some(cpu) = args.cpu {
         place::pin_to(cpu)?;
@@ -97,7 +97,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 impl Client {
-    fn connect(args: &Args) -> Result<Self> {
+    fn connect(args: &EchoClientArgs) -> Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let count = usize::from(args.connections);
         let connections = (0..count).map(|number| Connection::open(args.target, number)).collect::<Result<Vec<_>>>()?;

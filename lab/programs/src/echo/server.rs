@@ -16,7 +16,7 @@ use crate::{numbers, place};
 
 /// Options of `echo-server`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct EchoServerArgs {
     /// Design of the service
     #[arg(long, value_enum)]
     design: Design,
@@ -56,7 +56,7 @@ enum Design {
 }
 
 /// Prints `ready pid=N port=N` and serves until its standard input ends.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: &EchoServerArgs) -> Result<()> {
     if let Some(cpu) = args.cpu {
         place::pin_to(cpu)?;
     }

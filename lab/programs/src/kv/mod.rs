@@ -20,14 +20,14 @@ use anyhow::{Context, Result};
 use crate::place;
 use crate::server::{self, ServerArgs};
 use commands::Commands;
-use store::Engine;
+use store::StoreKind;
 
 /// Options of `kv`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct KvArgs {
     /// The store
     #[arg(value_enum)]
-    engine: Engine,
+    engine: StoreKind,
     /// Where it keeps its files; made if it is not there
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
@@ -39,7 +39,7 @@ pub struct Args {
 }
 
 /// Serves until killed.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: &KvArgs) -> Result<()> {
     if let Some(cpu) = args.cpu {
         place::pin_to(cpu)?;
     }

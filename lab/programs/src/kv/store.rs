@@ -27,19 +27,19 @@ pub trait Store {
 
 /// The stores there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Engine {
+pub enum StoreKind {
     /// A log-structured merge tree
     Rocksdb,
     /// A B-tree, that of MongoDB
     Wiredtiger,
 }
 
-impl Engine {
+impl StoreKind {
     /// Opens the store in `dir`, which exists.
     pub fn open(self, dir: &Path) -> Result<Box<dyn Store>> {
         Ok(match self {
-            Engine::Rocksdb => Box::new(RocksDb::open(dir)?),
-            Engine::Wiredtiger => Box::new(WiredTiger::open(dir)?),
+            StoreKind::Rocksdb => Box::new(RocksDb::open(dir)?),
+            StoreKind::Wiredtiger => Box::new(WiredTiger::open(dir)?),
         })
     }
 }

@@ -41,7 +41,7 @@ use report::Report;
 
 /// Options of `load`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct LoadArgs {
     /// Address of the service
     #[arg(long, value_name = "IP:PORT")]
     target: SocketAddrV4,
@@ -115,7 +115,7 @@ enum ProtocolName {
 }
 
 /// Runs the load and writes what came out.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: &LoadArgs) -> Result<()> {
     let bursts = bursts(args);
     let plan = plan(args, bursts.as_deref())?;
     let measured_ns = plan.measured_ns();
@@ -144,13 +144,13 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 /// The bursts that were asked for: from the end of the warm-up on.
-fn bursts(args: &Args) -> Option<Vec<Burst>> {
+fn bursts(args: &LoadArgs) -> Option<Vec<Burst>> {
     let start_ns = seconds_to_ns(args.warmup_seconds);
     let end_ns = start_ns + seconds_to_ns(args.seconds);
     args.burst_scale.map(|scale| bursts::schedule(start_ns, end_ns, scale, args.seed))
 }
 
-fn plan(args: &Args, bursts: Option<&[Burst]>) -> Result<Plan> {
+fn plan(args: &LoadArgs, bursts: Option<&[Burst]>) -> Result<Plan> {
     let (warmup_ns, end_ns) = (seconds_to_ns(args.warmup_seconds), seconds_to_ns(args.warmup_seconds + args.seconds));
     match bursts {
         Some(bursts) => Plan::in_bursts(args.rate, bursts, (warmup_ns, end_ns), args.seed),
@@ -161,7 +161,7 @@ fn plan(args: &Args, bursts: Option<&[Burst]>) -> Result<Plan> {
     }
 }
 
-fn protocol(args: &Args) -> Result<Box<dyn Protocol>> {
+fn protocol(args: &LoadArgs) -> Result<Box<dyn Protocol>> {
     let mix = || Mix::new(args.mix, args.records, args.rate * (args.warmup_seconds + args.seconds), args.seed);
     match (args.protocol, &args.queries) {
         (ProtocolName::Search, Some(path)) => Ok(Box::new(search::Search::new(&read_queries(path)?, args.seed))),
@@ -171,7 +171,7 @@ fn protocol(args: &Args) -> Result<Box<dyn Protocol>> {
     }
 }
 
-fn take_place(args: &Args) -> Result<()> {
+fn take_place(args: &LoadArgs) -> Result<()> {
     place::wake_on_time()?;
     if let Some(cpu) = args.cpu {
         place::pin_to(cpu)?;

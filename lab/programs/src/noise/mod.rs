@@ -24,7 +24,7 @@ use host::Gaps;
 
 /// Options of `noise`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct NoiseArgs {
     /// Begin the random gaps with this seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -69,7 +69,7 @@ impl Noise {
 
 /// Makes noise until a POSIX signal, the time or its parent's death ends it; then prints how much
 /// it made.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: &NoiseArgs) -> Result<()> {
     let gaps = Gaps::new(args.taken / 100.0, args.long_gaps)?;
     let signals = EndingSignals::block()?;
     end_with_parent()?;

@@ -27,7 +27,7 @@ const TWIN_AFTER_NS: Nanos = 1_000_000;
 
 /// Options of `ask`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct AskArgs {
     /// Address of the service
     #[arg(long, value_name = "IP:PORT")]
     target: SocketAddrV4,
@@ -73,7 +73,7 @@ pub struct Args {
 }
 
 /// Asks, writes the truth and prints `asked=N`.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: &AskArgs) -> Result<()> {
     place::wake_on_time()?;
     args.cpu.map_or(Ok(()), place::pin_to)?;
     let mut client = Client::connect(args)?;
@@ -105,12 +105,12 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 struct Client<'a> {
-    args: &'a Args,
+    args: &'a AskArgs,
     stream: TcpStream,
 }
 
 impl<'a> Client<'a> {
-    fn connect(args: &'a Args) -> Result<Self> {
+    fn connect(args: &'a AskArgs) -> Result<Self> {
         let stream = connect(args.target, args.receive_buffer)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(SILENCE_MAX))?;

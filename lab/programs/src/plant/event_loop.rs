@@ -8,7 +8,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use super::{Args, answer, next_request};
+use super::{PlantArgs, answer, next_request};
 use crate::clock::{Nanos, now_ns, timespec};
 use crate::plant::way::spin;
 
@@ -16,7 +16,7 @@ use crate::plant::way::spin;
 const DOOR: u64 = u64::MAX;
 
 /// Serves until killed.
-pub fn serve(door: &TcpListener, args: &Args) -> Result<()> {
+pub fn serve(door: &TcpListener, args: &PlantArgs) -> Result<()> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("cannot make an epoll instance")?;
     epoll::add(&epoll, door, epoll::EventData::new_u64(DOOR), epoll::EventFlags::IN)?;
     let mut clients: Vec<Option<TcpStream>> = Vec::new();
@@ -49,7 +49,7 @@ pub fn serve(door: &TcpListener, args: &Args) -> Result<()> {
 }
 
 /// Answers a client's plain request, or says when a planted one is to be answered. A client that is gone is forgotten.
-fn take(client: &mut Option<TcpStream>, args: &Args) -> Option<Nanos> {
+fn take(client: &mut Option<TcpStream>, args: &PlantArgs) -> Option<Nanos> {
     let stream = client.as_mut()?;
     let Some(is_planted) = next_request(stream) else {
         *client = None;

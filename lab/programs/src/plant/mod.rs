@@ -23,14 +23,14 @@ use anyhow::{Context, Result};
 
 use crate::clock::Nanos;
 use crate::place;
-pub use way::Args;
-use way::{Planted, Way, spin};
+pub use way::PlantArgs;
+use way::{Planted, PlantedCause, spin};
 
 /// Longer heads are no requests of our client.
 const HEAD_BYTES_MAX: usize = 4096;
 
 /// Prints `ready port=N pid=N` and serves until killed.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: &PlantArgs) -> Result<()> {
     // First, while this process has one thread: accomplices are forked from it.
     let mut way = ways::prepare(args)?;
     place::pin_to(args.cpu)?;
@@ -51,7 +51,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 /// Answers all requests of a connection.
-fn serve(mut stream: TcpStream, way: &mut dyn Way, work_ns: Nanos) -> Result<()> {
+fn serve(mut stream: TcpStream, way: &mut dyn PlantedCause, work_ns: Nanos) -> Result<()> {
     stream.set_nodelay(!way.in_two_writes())?;
     while let Some(is_planted) = next_request(&mut stream) {
         spin(work_ns);

@@ -9,7 +9,7 @@ use crate::clock::{Nanos, now_ns};
 
 /// Options of `plant`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct PlantArgs {
     /// What slows the planted requests
     #[arg(value_enum)]
     pub cause: Planted,
@@ -31,7 +31,7 @@ pub struct Args {
     pub dir: PathBuf,
 }
 
-impl Args {
+impl PlantArgs {
     /// How long a planted request is disturbed.
     pub fn delay_ns(&self) -> Nanos {
         self.delay_ms * 1_000_000
@@ -102,7 +102,7 @@ pub enum Planted {
 }
 
 /// The cause that a planted request meets.
-pub trait Way {
+pub trait PlantedCause {
     /// Disturbs the request that runs now.
     fn strike(&mut self) -> Result<()>;
 

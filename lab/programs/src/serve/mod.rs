@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use crate::place;
-use crate::search::{Engine, Hits, Index, SearchQuery};
+use crate::search::{Hits, Index, SearchEngine, SearchQuery};
 use crate::server::{self, Answer, Answered, Fate, ServerArgs};
 use http::{Head, Response};
 
 /// Options of `serve`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct ServeArgs {
     /// Index to search
     #[arg(long, value_name = "DIR")]
     index: PathBuf,
@@ -31,17 +31,17 @@ pub struct Args {
 }
 
 /// Serves until killed.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: &ServeArgs) -> Result<()> {
     if let Some(cpu) = args.cpu {
         place::pin_to(cpu)?;
     }
     let index = Index::load(&args.index)?;
-    let searches = |_worker| Ok(Searches { engine: Engine::open(index)?, repeats: args.repeats });
+    let searches = |_worker| Ok(Searches { engine: SearchEngine::open(index)?, repeats: args.repeats });
     server::run_threads(&args.server, (0..args.workers).map(searches).collect::<Result<_>>()?)
 }
 
 struct Searches {
-    engine: Engine,
+    engine: SearchEngine,
     repeats: u16,
 }
 

@@ -11,16 +11,16 @@ const READ_BYTES: usize = 4096;
 
 /// A client's connection.
 #[derive(Debug)]
-pub struct Connection {
+pub struct ServerConnection {
     stream: TcpStream,
     received: Vec<u8>,
     reply: Vec<u8>,
 }
 
-impl Connection {
+impl ServerConnection {
     /// A new client, on a non-blocking socket.
     pub fn new(stream: TcpStream) -> Self {
-        Connection { stream, received: Vec::new(), reply: Vec::new() }
+        ServerConnection { stream, received: Vec::new(), reply: Vec::new() }
     }
 
     /// The socket, for epoll.

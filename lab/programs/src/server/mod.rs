@@ -21,7 +21,7 @@ use rustix::event::epoll;
 use rustix::fd::OwnedFd;
 
 use crate::sibling::{Pace, PaceArgs, Sibling};
-use connection::Connection;
+use connection::ServerConnection;
 use slots::Slots;
 
 /// Sockets that a thread takes from epoll at a time, if it is the only one.
@@ -108,7 +108,7 @@ struct Server {
     is_shared: bool,
     /// Held by the thread that waits for requests.
     turn: Mutex<()>,
-    connections: Mutex<Slots<Connection>>,
+    connections: Mutex<Slots<ServerConnection>>,
 }
 
 impl Server {
@@ -186,7 +186,7 @@ impl Server {
         let mut connections = self.connections();
         let slot = connections.reserve();
         epoll::add(&self.epoll, &stream, epoll::EventData::new_u64(slot as u64), self.interest())?;
-        connections.put_back(slot, Connection::new(stream));
+        connections.put_back(slot, ServerConnection::new(stream));
         Ok(())
     }
 
@@ -195,7 +195,7 @@ impl Server {
         if self.is_shared { epoll::EventFlags::IN | epoll::EventFlags::ONESHOT } else { epoll::EventFlags::IN }
     }
 
-    fn connections(&self) -> MutexGuard<'_, Slots<Connection>> {
+    fn connections(&self) -> MutexGuard<'_, Slots<ServerConnection>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

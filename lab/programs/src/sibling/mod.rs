@@ -36,14 +36,14 @@ pub use pace::{Pace, PaceArgs, Sibling};
 use program::Program;
 use report::LaneReport;
 use slowdown::{LANES, Slowdown};
-use thief::{Beat, Thief};
+use thief::{StealEmulator, StealLane};
 
 /// Longest time between two looks of a thief while the lanes do not overlap.
 const LOOK_IDLE_NS: Nanos = 16_000_000;
 
 /// Options of `sibling`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct SiblingArgs {
     /// The two CPUs: where the service runs, and where batch does
     #[arg(long, value_name = "REQUEST:BATCH", value_parser = lanes)]
     lanes: [u32; LANES],
@@ -84,7 +84,7 @@ fn lanes(text: &str) -> Result<[u32; LANES], String> {
 }
 
 /// Each line `on SLOWDOWN`, `off` or `report` on standard input is answered with one line.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: &SiblingArgs) -> Result<()> {
     if let Some(file) = &args.preload {
         fs::write(file, PRELOAD).with_context(|| format!("cannot write {}", file.display()))?;
     }
@@ -94,18 +94,18 @@ pub fn run(args: &Args) -> Result<()> {
 /// The emulated core.
 struct Emulated {
     program: Program,
-    thieves: [Option<Thief>; LANES],
+    thieves: [Option<StealEmulator>; LANES],
 }
 
 impl Emulated {
-    fn start(args: &Args) -> Result<Self> {
+    fn start(args: &SiblingArgs) -> Result<Self> {
         program::refuse_siblings(args.lanes)?;
         let program = Program::load(args.lanes)?;
         program.core().set_stand_in(args.stand_in);
         let thief = |lane: usize, whose: Whose| {
             let wanted = args.thief.contains(&whose);
-            let beat = Beat { lane, cpu: args.lanes[lane], look_idle_ns: LOOK_IDLE_NS };
-            wanted.then(|| Thief::start(program.core(), beat)).transpose()
+            let beat = StealLane { lane, cpu: args.lanes[lane], look_idle_ns: LOOK_IDLE_NS };
+            wanted.then(|| StealEmulator::start(program.core(), beat)).transpose()
         };
         let thieves = [thief(0, Whose::Service)?, thief(1, Whose::Batch)?];
         let mut core = Self { program, thieves };
@@ -128,7 +128,7 @@ impl Emulation for Emulated {
 
     fn begin(&mut self, slowdown: Slowdown) -> Result<()> {
         self.program.begin(&slowdown)?;
-        self.thieves.iter().flatten().for_each(Thief::begin);
+        self.thieves.iter().flatten().for_each(StealEmulator::begin);
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::core::Core;
 use super::slowdown::{LANES, LOADS};
-use super::thief::Thief;
+use super::thief::StealEmulator;
 use crate::clock::{Nanos, now_ns};
 
 /// One lane, since the start of the generation.
@@ -37,12 +37,12 @@ pub struct LaneReport {
 }
 
 /// Both lanes.
-pub fn of(core: &Core, thieves: &[Option<Thief>; LANES]) -> [LaneReport; LANES] {
+pub fn of(core: &Core, thieves: &[Option<StealEmulator>; LANES]) -> [LaneReport; LANES] {
     [0, 1].map(|lane| of_lane(core, lane, thieves[lane].as_ref()))
 }
 
 /// One of them.
-pub fn of_lane(core: &Core, lane: usize, thief: Option<&Thief>) -> LaneReport {
+pub fn of_lane(core: &Core, lane: usize, thief: Option<&StealEmulator>) -> LaneReport {
     let words = &core.lanes[lane];
     let both_ns = words.both[0].shows(core.other_spent_ns(lane, 0));
     let spun_ns = words.spun_ns.load(Ordering::Relaxed);

@@ -40,7 +40,7 @@ const LATE_MAX_NS: Nanos = 50_000;
 
 /// Counters of a thief in this generation.
 #[derive(Debug, Default)]
-pub struct Deeds {
+pub struct StealCounters {
     /// How often it woke up.
     pub wake_ups: AtomicU64,
     /// Slices taken.
@@ -51,7 +51,7 @@ pub struct Deeds {
 
 /// The lane of a thief, and its CPU and pace.
 #[derive(Clone, Copy, Debug)]
-pub struct Beat {
+pub struct StealLane {
     /// The lane.
     pub lane: usize,
     /// Its CPU.
@@ -61,17 +61,17 @@ pub struct Beat {
 }
 
 /// The thief of one lane. It ends with the process.
-pub struct Thief {
+pub struct StealEmulator {
     /// Its counters.
-    pub deeds: Arc<Deeds>,
+    pub deeds: Arc<StealCounters>,
     thread: thread::Thread,
 }
 
-impl Thief {
+impl StealEmulator {
     /// Starts a thief of `core`. It takes nothing before the first generation.
-    pub fn start(core: &Arc<Core>, beat: Beat) -> Result<Self> {
+    pub fn start(core: &Arc<Core>, beat: StealLane) -> Result<Self> {
         let (ready, when_ready) = std::sync::mpsc::sync_channel(1);
-        let deeds = Arc::<Deeds>::default();
+        let deeds = Arc::<StealCounters>::default();
         let (core, for_thief) = (Arc::clone(core), Arc::clone(&deeds));
         let thief = thread::Builder::new().name(format!("thief-{}", beat.cpu)).spawn(move || {
             let prepared = prepare(&core.lanes[beat.lane], beat.cpu);
@@ -103,7 +103,7 @@ fn prepare(lane: &Lane, cpu: u32) -> Result<()> {
     Ok(())
 }
 
-fn live(core: &Core, beat: Beat, deeds: &Deeds) {
+fn live(core: &Core, beat: StealLane, deeds: &StealCounters) {
     let lane = beat.lane;
     let (mut look_ns, mut lost_ns) = (0, 0);
     loop {
@@ -129,7 +129,7 @@ fn look_every_ns(loss_ppm: u64) -> Nanos {
     (usual_slice_ns * kept_ppm).checked_div(loss_ppm).unwrap_or(LOOK_EVERY_NS).min(LOOK_EVERY_NS)
 }
 
-fn sleep(length_ns: Nanos, lane: &Lane, deeds: &Deeds) {
+fn sleep(length_ns: Nanos, lane: &Lane, deeds: &StealCounters) {
     let due_ns = now_ns() + length_ns;
     // An interrupted sleep only makes the next look early.
     let _ = clock_nanosleep_absolute(ClockId::Monotonic, &timespec(due_ns));
@@ -141,7 +141,7 @@ fn sleep(length_ns: Nanos, lane: &Lane, deeds: &Deeds) {
 
 /// Pays the debt if it is large enough for a slice and a thread is there that loses the time.
 /// Returns whether it did.
-fn take(core: &Core, lane: usize, deeds: &Deeds) -> bool {
+fn take(core: &Core, lane: usize, deeds: &StealCounters) -> bool {
     let debt_ns = || debt_ns(core, lane, deeds);
     if !core.lanes[lane].taken.runs() || debt_ns() < SLICE_MIN_NS {
         return false;
@@ -155,7 +155,7 @@ fn take(core: &Core, lane: usize, deeds: &Deeds) -> bool {
 }
 
 /// The time that the lane should have lost and has not lost yet.
-fn debt_ns(core: &Core, lane: usize, deeds: &Deeds) -> Nanos {
+fn debt_ns(core: &Core, lane: usize, deeds: &StealCounters) -> Nanos {
     let taken_ns = core.lanes[lane].taken.shows(now_ns()) + deeds.late_ns.load(Ordering::Relaxed);
     core.loss_ns(lane, &core.lanes[lane].overlap).saturating_sub(taken_ns)
 }

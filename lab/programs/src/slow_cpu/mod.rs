@@ -22,7 +22,7 @@ use crate::clock::Nanos;
 use crate::sibling::core::NO_CPU;
 use crate::sibling::emulation::{self, Emulation};
 use crate::sibling::program::Program;
-use crate::sibling::thief::{Beat, Thief};
+use crate::sibling::thief::{StealEmulator, StealLane};
 use report::SpeedReport;
 use speed::Speed;
 
@@ -34,7 +34,7 @@ const LOOK_IDLE_NS: Nanos = 4_000_000;
 
 /// Options of `slow-cpu`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct SlowCpuArgs {
     /// The CPU
     #[arg(long, value_name = "CPU")]
     cpu: u32,
@@ -47,7 +47,7 @@ pub struct Args {
 }
 
 /// Each line `on SPEED`, `off` or `report` on standard input is answered with one line.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: &SlowCpuArgs) -> Result<()> {
     emulation::run(|| SlowCpu::start(args))
 }
 
@@ -56,14 +56,14 @@ struct SlowCpu {
     cpu: u32,
     speed: Speed,
     program: Program,
-    thief: Option<Thief>,
+    thief: Option<StealEmulator>,
 }
 
 impl SlowCpu {
-    fn start(args: &Args) -> Result<Self> {
+    fn start(args: &SlowCpuArgs) -> Result<Self> {
         let program = Program::load([NO_CPU, args.cpu])?;
-        let beat = Beat { lane: LANE, cpu: args.cpu, look_idle_ns: LOOK_IDLE_NS };
-        let thief = (!args.no_thief).then(|| Thief::start(program.core(), beat)).transpose()?;
+        let beat = StealLane { lane: LANE, cpu: args.cpu, look_idle_ns: LOOK_IDLE_NS };
+        let thief = (!args.no_thief).then(|| StealEmulator::start(program.core(), beat)).transpose()?;
         let mut cpu = Self { cpu: args.cpu, speed: args.speed, program, thief };
         cpu.begin(args.speed)?;
         Ok(cpu)
@@ -85,7 +85,7 @@ impl Emulation for SlowCpu {
     fn begin(&mut self, speed: Speed) -> Result<()> {
         self.speed = speed;
         self.program.begin(&speed.slowdown(LANE))?;
-        self.thief.iter().for_each(Thief::begin);
+        self.thief.iter().for_each(StealEmulator::begin);
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use super::speed::Speed;
 use crate::clock::Nanos;
 use crate::sibling::core::Core;
 use crate::sibling::report::{LaneReport, of_lane};
-use crate::sibling::thief::Thief;
+use crate::sibling::thief::StealEmulator;
 
 /// A slow CPU, since it became one.
 #[derive(Debug, Serialize)]
@@ -42,7 +42,7 @@ pub struct SpeedReport {
 
 impl SpeedReport {
     /// So far.
-    pub fn of(cpu: u32, asked: Speed, core: &Core, thief: Option<&Thief>) -> Self {
+    pub fn of(cpu: u32, asked: Speed, core: &Core, thief: Option<&StealEmulator>) -> Self {
         let lane = of_lane(core, LANE, thief);
         let LaneReport { both_ns, spun_ns, taken_ns, looks, wake_ups, switches, switch_ns, .. } = lane;
         let strangers_ns = core.lanes[LANE].overlap[0].shows(core.other_spent_ns(LANE, 0));

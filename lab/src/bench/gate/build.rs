@@ -16,14 +16,14 @@ const SOURCES: [(&str, &str); 3] = [
 ];
 
 /// The folder in which programs are built and run.
-pub(super) struct Workshop {
-    programs: workshop::Workshop,
+pub(super) struct GateBuild {
+    programs: workshop::CBuild,
     library: PathBuf,
 }
 
-impl Workshop {
+impl GateBuild {
     pub(super) fn open() -> Result<Self> {
-        let programs = workshop::Workshop::open(&SOURCES)?;
+        let programs = workshop::CBuild::open(&SOURCES)?;
         let Gate::Instrumented { library } = Gate::choose(GateChoice::Instrumented, &[])? else {
             unreachable!("the gate that was asked for")
         };

@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::{Map, json};
 
-use self::build::Workshop;
+use self::build::GateBuild;
 use self::reaction::Reactions;
 use crate::experiment::comparison::finish;
 use crate::note::LabNote;
@@ -24,7 +24,7 @@ use sidelane_host::median::median;
 use sidelane_host::topology::Topology;
 use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_median;
-use sidelane_stats::rounds::{Limit, Patience, numbers_until_decided};
+use sidelane_stats::rounds::{Limit, RoundOptions, numbers_until_decided};
 
 const CHECK_LIMIT_NS: f64 = 1.0;
 const PROGRAM_LIMIT_PERCENT: f64 = 3.0;
@@ -45,14 +45,14 @@ const ROUNDS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(
 const ROUNDS_QUICK: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(10) };
 
 /// Measures everything.
-pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
+pub fn run(lanes: &str, patience: RoundOptions) -> Result<ResultFile> {
     let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
     let limit = patience.limit(ROUNDS_QUICK, ROUNDS);
     let mut settings = Map::new();
     settings.insert("lanes".into(), json!(lanes));
     settings.insert("rounds_limit_count".into(), json!(limit.rounds));
     let mut result = ResultFile::new(machine::describe(pair.kind), settings);
-    let workshop = Workshop::open()?;
+    let workshop = GateBuild::open()?;
     check_costs(&workshop, limit, &mut result).context("cost of a check")?;
     program_cost(&workshop, limit, &mut result).context("cost to a program")?;
     Reactions::new(lanes, &pair, &workshop, patience).measure(&mut result).context("reactions")?;
@@ -61,7 +61,7 @@ pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
 }
 
 /// The cost of one check, for each way of building.
-fn check_costs(workshop: &Workshop, limit: Limit, result: &mut ResultFile) -> Result<()> {
+fn check_costs(workshop: &GateBuild, limit: Limit, result: &mut ResultFile) -> Result<()> {
     let plain = workshop.build("calls.c", "plain", &[])?;
     for (name, options) in WAYS {
         let checked = workshop.build("calls.c", name, options)?;
@@ -84,7 +84,7 @@ fn check_costs(workshop: &Workshop, limit: Limit, result: &mut ResultFile) -> Re
 }
 
 /// The slowdown of a real program that was built with checks at every function's entry.
-fn program_cost(workshop: &Workshop, limit: Limit, result: &mut ResultFile) -> Result<()> {
+fn program_cost(workshop: &GateBuild, limit: Limit, result: &mut ResultFile) -> Result<()> {
     let Some(source) = program::fetch(workshop.dir())? else {
         result.notes.push(LabNote::NoLz4.to_string());
         return Ok(());

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use super::build::Workshop;
+use super::build::GateBuild;
 
 const PACKAGE: &str = "lz4";
 /// Enough for a tenth of a second at compression level 9.
@@ -97,12 +97,12 @@ impl Source {
 
     /// How much longer `checked` takes than `plain`, in user time, which other programs do not add
     /// to; the two run in turns.
-    pub(super) fn overhead_percent(&self, workshop: &Workshop, plain: &Path, checked: &Path) -> Result<f64> {
+    pub(super) fn overhead_percent(&self, workshop: &GateBuild, plain: &Path, checked: &Path) -> Result<f64> {
         let ratio = self.user_s(workshop, checked)? / self.user_s(workshop, plain)?;
         Ok((ratio - 1.0) * 100.0)
     }
 
-    fn user_s(&self, workshop: &Workshop, program: &Path) -> Result<f64> {
+    fn user_s(&self, workshop: &GateBuild, program: &Path) -> Result<f64> {
         let before_s = children_s();
         let began = Instant::now();
         let mut command = workshop.command(program);

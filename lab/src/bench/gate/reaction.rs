@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::build::Workshop;
+use super::build::GateBuild;
 use super::{OVERLAP_LIMIT_PERCENT, REACTION_LIMIT_US, WOKEN_LIMIT_PERCENT};
 use sidelane_doctor::reaction::instrumented::beside_pulses;
 use sidelane_host::median::median;
@@ -14,8 +14,8 @@ use sidelane_host::topology::Lanes;
 use sidelane_lanes::gate::{Gate, GateChoice};
 use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_median;
-use sidelane_stats::rounds::{Limit, Patience, Turn, until_decided};
-use sidelane_tracker::books::{Books, reaction_figures};
+use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
+use sidelane_tracker::books::{Accounting, reaction_figures};
 
 const ROUND: Duration = Duration::from_secs(2);
 const ROUND_QUICK: Duration = Duration::from_millis(700);
@@ -29,15 +29,15 @@ const GATES: [(&str, GateChoice); 2] =
 pub(super) struct Reactions<'a> {
     lanes: &'a str,
     pair: &'a Lanes,
-    workshop: &'a Workshop,
-    patience: Patience,
+    workshop: &'a GateBuild,
+    patience: RoundOptions,
 }
 
 /// The accounting of each round, by gate.
-type Spent = [Vec<Books>; 2];
+type Spent = [Vec<Accounting>; 2];
 
 impl<'a> Reactions<'a> {
-    pub(super) fn new(lanes: &'a str, pair: &'a Lanes, workshop: &'a Workshop, patience: Patience) -> Self {
+    pub(super) fn new(lanes: &'a str, pair: &'a Lanes, workshop: &'a GateBuild, patience: RoundOptions) -> Self {
         Self { lanes, pair, workshop, patience }
     }
 
@@ -61,15 +61,15 @@ impl<'a> Reactions<'a> {
         Ok(())
     }
 
-    fn round(&self, choice: GateChoice, command: &[OsString]) -> Result<Books> {
+    fn round(&self, choice: GateChoice, command: &[OsString]) -> Result<Accounting> {
         let request = self.pair.request_lanes.first().context("a pair has a request lane")?;
         let length = if self.patience.quick { ROUND_QUICK } else { ROUND };
         beside_pulses(self.lanes, request, command, Gate::choose(choice, command)?, START, length)
     }
 
-    fn row(&self, name: &str, rounds: &[Books]) -> Row {
+    fn row(&self, name: &str, rounds: &[Accounting]) -> Row {
         let mut row = Row::new(name);
-        let middle = |figure: &dyn Fn(&Books) -> Option<f64>| median(rounds.iter().filter_map(figure));
+        let middle = |figure: &dyn Fn(&Accounting) -> Option<f64>| median(rounds.iter().filter_map(figure));
         row.put("overlap_percent", middle(&|books| books.overlap_percent(self.pair)));
         row.put("batch_share_of_idle_percent", middle(&|books| books.batch_share_of_idle_percent(self.pair)));
         row.put("lc_wakeups_per_s", middle(&|books| per_second(books, books.sum(|lane| lane.lc_summons))));
@@ -77,7 +77,7 @@ impl<'a> Reactions<'a> {
         row.put("naps_per_s", middle(&|books| per_second(books, books.sum(|lane| lane.gate.naps))));
         let keys = rounds.first().map(|books| reaction_figures(books.reaction_off(), books.reaction_on()));
         for (index, (key, _)) in keys.into_iter().flatten().enumerate() {
-            let figure = |books: &Books| reaction_figures(books.reaction_off(), books.reaction_on())[index].1;
+            let figure = |books: &Accounting| reaction_figures(books.reaction_off(), books.reaction_on())[index].1;
             row.put(key, middle(&figure));
         }
         row
@@ -86,7 +86,7 @@ impl<'a> Reactions<'a> {
 
 /// The checks of the instrumented gate.
 fn checks(spent: &Spent, pair: &Lanes) -> [Check; 3] {
-    let instrumented = |figure: &dyn Fn(&Books) -> Option<f64>| of_median(spent[0].iter().filter_map(figure));
+    let instrumented = |figure: &dyn Fn(&Accounting) -> Option<f64>| of_median(spent[0].iter().filter_map(figure));
     let off_us = instrumented(&|books| Some(books.reaction_off().percentile_ns(50.0)? as f64 / 1e3));
     let overlap_percent = instrumented(&|books| books.overlap_percent(pair));
     let woken_percent = instrumented(&wakeups_of_starts_percent);
@@ -107,11 +107,11 @@ fn checks(spent: &Spent, pair: &Lanes) -> [Check; 3] {
     ]
 }
 
-fn wakeups_of_starts_percent(books: &Books) -> Option<f64> {
+fn wakeups_of_starts_percent(books: &Accounting) -> Option<f64> {
     let starts = books.sum(|lane| lane.lc_switches);
     (starts > 0).then(|| books.sum(|lane| lane.lc_summons) as f64 * 100.0 / starts as f64)
 }
 
-fn per_second(books: &Books, count: u64) -> Option<f64> {
+fn per_second(books: &Accounting, count: u64) -> Option<f64> {
     (books.at_ns > 0).then(|| count as f64 * 1e9 / books.at_ns as f64)
 }

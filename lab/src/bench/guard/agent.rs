@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 
-use super::plan::Variant;
-use crate::experiment::place::Place;
-use crate::experiment::stage::cpu_ns;
+use super::plan::GuardVariant;
+use crate::experiment::fixture::cpu_ns;
+use crate::experiment::place::ExperimentCpus;
 use crate::programs::sidelane;
 use crate::programs::signalled_with_us;
 use sidelane_agent::status::{SOCKET, Snapshot};
@@ -128,7 +128,7 @@ pub enum Source {
 }
 
 /// Why an agent cannot count the stand-in here, if it cannot.
-pub(super) fn why_not_counted(told: &Told<'_>, folder: &Path) -> Result<Option<String>> {
+pub(super) fn why_not_counted(told: &AgentSettings<'_>, folder: &Path) -> Result<Option<String>> {
     match Agent::start(&told.file(), folder, 0) {
         Ok(agent) => agent.end().map(|()| None),
         Err(why) => Ok(Some(format!("{why:#}"))),
@@ -137,7 +137,7 @@ pub(super) fn why_not_counted(told: &Told<'_>, folder: &Path) -> Result<Option<S
 
 /// How the agent hears of interference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum NotificationMode {
     /// The kernel program rings, with the ticks that are usual.
     Bell,
     /// It rings, with ticks as often as the paper looks.
@@ -146,7 +146,7 @@ pub(super) enum Heard {
     Polling,
 }
 
-impl Heard {
+impl NotificationMode {
     pub(super) const ALL: [Self; 3] = [Self::Bell, Self::ShortTicks, Self::Polling];
 
     /// Its name in results.
@@ -168,9 +168,9 @@ impl Heard {
 }
 
 /// Settings of an agent for this experiment.
-pub(super) struct Told<'a> {
-    pub(super) variant: Variant,
-    pub(super) place: Place,
+pub(super) struct AgentSettings<'a> {
+    pub(super) variant: GuardVariant,
+    pub(super) place: ExperimentCpus,
     /// Ports on which services listen.
     pub(super) ports: &'a [u32],
     /// The group of all containers.
@@ -178,10 +178,10 @@ pub(super) struct Told<'a> {
     /// S.
     pub(super) calm: Duration,
     pub(super) source: Source,
-    pub(super) heard: Heard,
+    pub(super) heard: NotificationMode,
 }
 
-impl Told<'_> {
+impl AgentSettings<'_> {
     /// The agent's file.
     pub(super) fn file(&self) -> String {
         let (request, batch) = (self.place.request, self.place.batch);
@@ -189,18 +189,18 @@ impl Told<'_> {
             |port: &u32| format!("[[service]]\nname = \"port-{port}\"\nport = {port}\ncpus = \"{request}\"\n\n");
         let services: String = self.ports.iter().map(service).collect();
         let kind = match self.variant {
-            Variant::PerfIso => "kind = \"perfiso\"\nidle = 1\n".to_owned(),
+            GuardVariant::PerfIso => "kind = \"perfiso\"\nidle = 1\n".to_owned(),
             _ => format!("kind = \"holmes\"\ncalm_time = \"{}us\"\nreserved = \"{request}\"\n", self.calm.as_micros()),
         };
         let (e, metric) = match (self.variant, self.source) {
-            (Variant::PerfIso, _) => ("", String::new()),
+            (GuardVariant::PerfIso, _) => ("", String::new()),
             (_, Source::StandIn) => {
                 (THRESHOLD, format!("\n[metric]\nsource = \"counters\"\nformula = \"{FORMULA}\"\n"))
             }
             (_, Source::Latency) => ("", "\n[metric]\nsource = \"latency\"\n".to_owned()),
         };
         let siblings = format!("siblings = [\"{request},{batch}\"]\n");
-        let gate = if self.variant == Variant::HolmesGate {
+        let gate = if self.variant == GuardVariant::HolmesGate {
             "\n[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\"\n"
         } else {
             ""

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::agent::{Agent, Heard, Source, Told, why_not_counted};
-use super::plan::{Group, Plan, RUNS_A_BLOCK, Variant};
+use super::agent::{Agent, AgentSettings, NotificationMode, Source, why_not_counted};
+use super::plan::{Group, GuardVariant, Plan, RUNS_A_BLOCK};
 use crate::experiment::comparison::Samples;
-use crate::experiment::containers::{Churn, Containers, Stay, Workshop};
-use crate::experiment::load::{Load, Rhythm, Shape};
-use crate::experiment::place::Place;
+use crate::experiment::containers::{Churn, Containers, Stay, WorkFiles};
+use crate::experiment::fixture::Fixture;
+use crate::experiment::load::{Rhythm, RunningClient, Shape};
+use crate::experiment::place::ExperimentCpus;
 use crate::experiment::sibling::Sibling;
-use crate::experiment::stage::Stage;
 use crate::experiment::store;
 use crate::experiment::store::Store;
 use crate::note::LabNote;
@@ -60,10 +60,10 @@ pub(super) struct Figures {
 
 /// The stores and what batch needs, for all runs of a group.
 pub(super) struct Environment {
-    pub(super) stages: Vec<Stage>,
+    pub(super) fixtures: Vec<Fixture>,
     /// The kind of each store.
     stores: Vec<Store>,
-    workshop: Workshop,
+    workshop: WorkFiles,
     /// How fast each kind of work is with the batch lane to itself, a second.
     alone_per_s: BTreeMap<&'static str, f64>,
     rates_per_s: Vec<f64>,
@@ -74,24 +74,24 @@ impl Environment {
     pub(super) fn prepare(
         plan: &Plan,
         group: &Group,
-        place: Place,
+        place: ExperimentCpus,
         lab: &Lab,
         sibling: Option<Sibling>,
     ) -> Result<Self> {
         keep_off_cpus(&[place.request].into_iter().collect()).context("cannot leave the request lane")?;
-        let (mut sibling, mut stages) = (sibling, Vec::<Stage>::new());
+        let (mut sibling, mut fixtures) = (sibling, Vec::<Fixture>::new());
         for one in &group.stores {
-            let others = stages.first().and_then(|stage| stage.sibling.as_ref());
-            let stage = store::stage(place, lab.clone(), sibling.take(), others, *one, group.mix)?;
-            put_first(stage.pid).with_context(|| format!("cannot put {} first on its lane", one.name()))?;
-            stages.push(stage);
+            let others = fixtures.first().and_then(|fixture| fixture.sibling.as_ref());
+            let fixture = store::fixture(place, lab.clone(), sibling.take(), others, *one, group.mix)?;
+            put_first(fixture.pid).with_context(|| format!("cannot put {} first on its lane", one.name()))?;
+            fixtures.push(fixture);
         }
-        let first = stages.first().context("no store to measure")?;
-        let workshop = Workshop::make(lab, first.sibling.as_ref(), first.scratch.path())?;
-        let rates_per_s = stages.iter().map(|stage| group.rate_per_s(stage.mean_service_us)).collect();
+        let first = fixtures.first().context("no store to measure")?;
+        let workshop = WorkFiles::make(lab, first.sibling.as_ref(), first.scratch.path())?;
+        let rates_per_s = fixtures.iter().map(|fixture| group.rate_per_s(fixture.mean_service_us)).collect();
         let stores = group.stores.clone();
         let mut environment =
-            Self { stages, stores, workshop, alone_per_s: BTreeMap::new(), rates_per_s, source: Source::Latency };
+            Self { fixtures, stores, workshop, alone_per_s: BTreeMap::new(), rates_per_s, source: Source::Latency };
         for stay in &plan.stays {
             environment.alone_per_s.insert(stay.work.name(), environment.work_alone_per_s(stay)?);
         }
@@ -113,10 +113,10 @@ impl Environment {
 
     /// Finds out whether an agent can count the stand-in here, and goes by `wanted` if so. Returns what it cannot.
     pub(super) fn choose_source(&mut self, wanted: Option<Source>) -> Result<Option<LabNote>> {
-        let (place, folder) = (self.stages[0].place, self.stages[0].scratch.path());
-        let (ports, heard) = ([self.stages[0].port], Heard::Bell);
-        let told = Told {
-            variant: Variant::Holmes,
+        let (place, folder) = (self.fixtures[0].place, self.fixtures[0].scratch.path());
+        let (ports, heard) = ([self.fixtures[0].port], NotificationMode::Bell);
+        let told = AgentSettings {
+            variant: GuardVariant::Holmes,
             place,
             ports: &ports,
             batch: "/none",
@@ -132,16 +132,16 @@ impl Environment {
 
     /// Whether stores that are disturbed make what stands in for counters.
     fn makes_stand_in(&self) -> bool {
-        self.stages[0].sibling.as_ref().is_some_and(Sibling::is_built_in)
+        self.fixtures[0].sibling.as_ref().is_some_and(Sibling::is_built_in)
     }
 
-    pub(super) fn workshop(&self) -> &Workshop {
+    pub(super) fn work_files(&self) -> &WorkFiles {
         &self.workshop
     }
 
     /// Batch may run on all CPUs but the services' own, as in the paper.
     pub(super) fn containers(&self) -> Result<Containers> {
-        let batch: CpuSet = [self.stages[0].place.batch].into_iter().collect();
+        let batch: CpuSet = [self.fixtures[0].place.batch].into_iter().collect();
         let guardian = Guardian::start(&[], None).context("cannot start the guardian process")?;
         Containers::make(&format!("sidelane-bench-{}", std::process::id()), &batch, Some(guardian))
     }
@@ -150,9 +150,9 @@ impl Environment {
     pub(super) fn block(
         &self,
         plan: &Plan,
-        variant: Variant,
+        variant: GuardVariant,
         block: u64,
-        samples: &mut Samples<Variant, Figures>,
+        samples: &mut Samples<GuardVariant, Figures>,
     ) -> Result<()> {
         let containers = variant.has_batch().then(|| self.containers()).transpose()?;
         let churn = containers.map(|containers| Churn::start(&plan.stays, plan.run, containers, &self.workshop));
@@ -170,12 +170,20 @@ impl Environment {
         churn.map_or(Ok(()), Churn::finish)
     }
 
-    pub(super) fn agent(&self, plan: &Plan, variant: Variant, containers: &Containers) -> Result<Agent> {
+    pub(super) fn agent(&self, plan: &Plan, variant: GuardVariant, containers: &Containers) -> Result<Agent> {
         let batch = containers.path().context("the containers' group has no path")?;
-        let ports: Vec<u32> = self.stages.iter().map(|stage| stage.port).collect();
-        let (place, calm) = (self.stages[0].place, CALM.mul_f64(plan.scale));
-        let told = Told { variant, place, ports: &ports, batch: &batch, calm, source: self.source, heard: Heard::Bell };
-        Agent::start(&told.file(), self.stages[0].scratch.path(), self.stages.len())
+        let ports: Vec<u32> = self.fixtures.iter().map(|fixture| fixture.port).collect();
+        let (place, calm) = (self.fixtures[0].place, CALM.mul_f64(plan.scale));
+        let told = AgentSettings {
+            variant,
+            place,
+            ports: &ports,
+            batch: &batch,
+            calm,
+            source: self.source,
+            heard: NotificationMode::Bell,
+        };
+        Agent::start(&told.file(), self.fixtures[0].scratch.path(), self.fixtures.len())
     }
 
     fn run(
@@ -214,8 +222,8 @@ impl Environment {
     /// Brings the stores into the same state before each run. RocksDB writes a file after each 64 MiB. That is a tenth
     /// of a second of work in one run of six with mix b, under any policy.
     fn settle(&self) -> Result<()> {
-        let mut stages = self.stages.iter().zip(&self.stores);
-        stages.try_for_each(|(stage, store)| store.settle(stage.port))
+        let mut fixtures = self.fixtures.iter().zip(&self.stores);
+        fixtures.try_for_each(|(fixture, store)| store.settle(fixture.port))
     }
 
     /// Work done between two moments, in seconds of the batch lane.
@@ -233,25 +241,26 @@ impl Environment {
         rhythm: Rhythm,
         mut tick: impl FnMut(Duration) -> Result<()>,
     ) -> Result<Vec<Latency>> {
-        self.stages.iter().try_for_each(Stage::begin_at_sockets)?;
+        self.fixtures.iter().try_for_each(Fixture::begin_at_sockets)?;
         let began = Instant::now();
         let rhythms = self.rates_per_s.iter().map(|rate_per_s| Rhythm { rate_per_s: *rate_per_s, ..rhythm });
-        let loads = self.stages.iter().zip(rhythms.clone()).map(|(stage, rhythm)| Load::start(stage, rhythm));
+        let loads =
+            self.fixtures.iter().zip(rhythms.clone()).map(|(fixture, rhythm)| RunningClient::start(fixture, rhythm));
         let loads = loads.collect::<Result<Vec<_>>>()?;
         for load in &loads {
             while !load.wait(TICK)? {
                 tick(began.elapsed())?;
-                self.stages.iter().try_for_each(Stage::drain_sockets)?;
+                self.fixtures.iter().try_for_each(Fixture::drain_sockets)?;
             }
         }
-        let seen = self.stages.iter().zip(rhythms).zip(loads);
-        seen.map(|((stage, rhythm), load)| latency(stage, rhythm, load)).collect()
+        let seen = self.fixtures.iter().zip(rhythms).zip(loads);
+        seen.map(|((fixture, rhythm), load)| latency(fixture, rhythm, load)).collect()
     }
 }
 
 /// From the socket on, where that was seen; then without requests that waited for the host.
-fn latency(stage: &Stage, rhythm: Rhythm, load: Load) -> Result<Latency> {
-    let (at_socket, client) = (stage.undisturbed_at_socket(rhythm)?, load.finish()?);
+fn latency(fixture: &Fixture, rhythm: Rhythm, load: RunningClient) -> Result<Latency> {
+    let (at_socket, client) = (fixture.undisturbed_at_socket(rhythm)?, load.finish()?);
     Ok(match at_socket {
         Some((seen, left_out)) => Latency {
             requests: seen.requests,
@@ -287,7 +296,7 @@ struct Used {
 
 impl Used {
     fn now(environment: &Environment, churn: Option<&Churn<'_>>, agent: Option<&Agent>) -> Result<Self> {
-        let services = environment.stages.iter().map(Stage::service_cpu_ns).collect::<Result<Vec<_>>>()?;
+        let services = environment.fixtures.iter().map(Fixture::service_cpu_ns).collect::<Result<Vec<_>>>()?;
         Ok(Self {
             at: Instant::now(),
             services_ns: services.iter().sum(),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::environment::Environment;
-use super::plan::{Plan, Variant};
+use super::plan::{GuardVariant, Plan};
 use crate::experiment::containers::Work;
 
 /// An agent loads its kernel programs, and looks at the machine, in a third of a second.
@@ -24,8 +24,8 @@ pub(super) struct Idle {
 /// Watches an agent with Holmes, services that are not asked, and a container that waits.
 pub(super) fn measure(environment: &Environment, plan: &Plan) -> Result<Idle> {
     let mut containers = environment.containers()?;
-    containers.start("waits", &Work::Wait, environment.workshop())?;
-    let agent = environment.agent(plan, Variant::Holmes, &containers)?;
+    containers.start("waits", &Work::Wait, environment.work_files())?;
+    let agent = environment.agent(plan, GuardVariant::Holmes, &containers)?;
     thread::sleep(START);
     let (began, before_ns) = (Instant::now(), agent.cpu_ns()?);
     thread::sleep(plan.idle.max(Duration::from_millis(1)));

@@ -21,14 +21,14 @@ mod words;
 use anyhow::{Context, Result};
 
 use crate::experiment::comparison::{Experiment, Report, Samples};
-use crate::experiment::place::Place;
+use crate::experiment::place::ExperimentCpus;
 use crate::experiment::sibling::{Emulated, Sibling};
 use crate::programs::Lab;
-use agent::Heard;
+use agent::NotificationMode;
 pub use agent::Source;
 use environment::{Environment, Figures};
 use plan::{Group, Plan};
-pub use plan::{GuardOptions, Variant};
+pub use plan::{GuardOptions, GuardVariant};
 use reaction::Reactions;
 use results::{Compared, Measured};
 use sidelane_diagnostics::note::{Note, written};
@@ -57,7 +57,7 @@ pub const COLUMNS: [&str; 14] = [
 pub fn run(options: &GuardOptions) -> Result<ResultFile> {
     let lab = Lab::find()?;
     let plan = Plan::of(options, &lab)?;
-    let place = Place::choose(options.lanes.as_deref())?;
+    let place = ExperimentCpus::choose(options.lanes.as_deref())?;
     let mut measured =
         Measured { emulated: None, groups: Vec::new(), idle: None, reactions: Vec::new(), notes: plan.notes.clone() };
     for group in &plan.groups {
@@ -78,14 +78,14 @@ fn of_group(
     options: &GuardOptions,
     plan: &Plan,
     group: &Group,
-    place: Place,
+    place: ExperimentCpus,
     lab: &Lab,
     measured: &mut Measured,
-) -> Result<Samples<Variant, Figures>> {
+) -> Result<Samples<GuardVariant, Figures>> {
     let sibling = Sibling::choose_with_stand_in(options.sibling, place, lab)?;
     measured.emulated = Emulated::of(sibling.as_ref(), &place.lanes());
     let mut environment = Environment::prepare(plan, group, place, lab, sibling)?;
-    if plan.variants.contains(&Variant::Holmes) {
+    if plan.variants.contains(&GuardVariant::Holmes) {
         let uncounted = environment.choose_source(options.source)?;
         of_agent(plan, &environment, uncounted.is_none(), measured)?;
         measured.notes.extend(uncounted.map(Note::from));
@@ -95,17 +95,18 @@ fn of_group(
         let variants = plan.variants.iter().copied().cycle();
         variants.skip(round as usize * 2).take(plan.variants.len()).collect()
     };
-    let (name, title) = (&group.name(), |variant: &Variant| variant.title().to_owned());
+    let (name, title) = (&group.name(), |variant: &GuardVariant| variant.title().to_owned());
     let checks = |samples: &Samples<_, _>| results::checks_of_group(Compared { group, samples });
     let guard = Experiment { name, limit: plan.limit, turns: &turns, title, checks: &checks };
     Ok(guard.run(|variant, round, samples| environment.block(plan, variant, round, samples))?.0)
 }
 
 /// Rounds of onsets; where they are checked, until that is decided.
-fn reactions(plan: &Plan, environment: &Environment, heard: Heard) -> Result<Reactions> {
+fn reactions(plan: &Plan, environment: &Environment, heard: NotificationMode) -> Result<Reactions> {
     let mut reactions = Reactions::of(heard);
     let first = plan.onset_limit.first;
-    let limit = if heard == Heard::Bell { plan.onset_limit } else { Limit { rounds: first, ..plan.onset_limit } };
+    let limit =
+        if heard == NotificationMode::Bell { plan.onset_limit } else { Limit { rounds: first, ..plan.onset_limit } };
     let round = |reactions: &mut Reactions, _: Turn<'_>| reaction::measure(environment, plan.onsets, reactions);
     let checks = |reactions: &Reactions| results::check_of_reactions(reactions).into_iter().collect();
     until_decided(&format!("onsets, {}", heard.name()), limit, &mut reactions, round, checks)?;

@@ -7,14 +7,14 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
 
-use super::agent::{Heard, Source};
+use super::agent::{NotificationMode, Source};
 use crate::experiment::containers::{Stay, Work};
 use crate::experiment::sibling::Carrier;
 use crate::experiment::store::{Mix, Store};
 use crate::note::LabNote;
 use crate::programs::Lab;
 use sidelane_diagnostics::note::Note;
-use sidelane_stats::rounds::{Limit, Patience};
+use sidelane_stats::rounds::{Limit, RoundOptions};
 
 /// Runs of one variant in a row: an agent is started once for them.
 pub(super) const RUNS_A_BLOCK: u64 = 3;
@@ -34,13 +34,13 @@ const SCAN_LOAD: f64 = 0.25;
 #[derive(Clone, Debug, Default)]
 pub struct GuardOptions {
     /// Whether to measure fewer stores and mixes, and the limit of rounds.
-    pub patience: Patience,
+    pub patience: RoundOptions,
     /// `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
     /// `--sibling`, if given.
     pub sibling: Option<Carrier>,
     /// The ways of sharing; all by default. The stores alone are always among them.
-    pub variants: Option<Vec<Variant>>,
+    pub variants: Option<Vec<GuardVariant>>,
     /// The stores; all by default.
     pub stores: Option<Vec<Store>>,
     /// The mixes, by YCSB's names; all by default.
@@ -51,7 +51,7 @@ pub struct GuardOptions {
 
 /// The policy that decides where batch may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Variant {
+pub enum GuardVariant {
     /// There is no batch.
     Alone,
     /// No policy.
@@ -66,7 +66,7 @@ pub enum Variant {
     HolmesGate,
 }
 
-impl Variant {
+impl GuardVariant {
     /// In the order of the tables.
     pub(super) const ALL: [Self; 5] = [Self::Alone, Self::Unmanaged, Self::PerfIso, Self::Holmes, Self::HolmesGate];
 
@@ -103,9 +103,9 @@ impl Variant {
 
 /// The whole bench.
 pub(super) struct Plan {
-    pub(super) patience: Patience,
+    pub(super) patience: RoundOptions,
     pub(super) groups: Vec<Group>,
-    pub(super) variants: Vec<Variant>,
+    pub(super) variants: Vec<GuardVariant>,
     /// Limit on blocks.
     pub(super) limit: Limit,
     pub(super) run: Duration,
@@ -117,7 +117,7 @@ pub(super) struct Plan {
     /// Limit on rounds of onsets, which measure how fast batch leaves.
     pub(super) onset_limit: Limit,
     pub(super) onsets: usize,
-    pub(super) heard: &'static [Heard],
+    pub(super) heard: &'static [NotificationMode],
     /// The paper's lengths of bursts, and S, are multiplied by it.
     pub(super) scale: f64,
     pub(super) stays: Vec<Stay>,
@@ -155,8 +155,8 @@ impl Plan {
         let mut groups = groups(options);
         ensure!(!groups.is_empty(), "memcached has no scans: mix e needs another store");
         groups.retain(|group| can_be_put_up(group, lab, &mut notes));
-        let is_wanted = |variant: &Variant| {
-            *variant == Variant::Alone || options.variants.as_ref().is_none_or(|wanted| wanted.contains(variant))
+        let is_wanted = |variant: &GuardVariant| {
+            *variant == GuardVariant::Alone || options.variants.as_ref().is_none_or(|wanted| wanted.contains(variant))
         };
         let limit = match quick {
             true => Limit { first: BLOCKS_MIN, rounds: BLOCKS_MIN, time: s(60) },
@@ -166,7 +166,7 @@ impl Plan {
         Ok(Self {
             patience: options.patience,
             groups,
-            variants: Variant::ALL.into_iter().filter(is_wanted).collect(),
+            variants: GuardVariant::ALL.into_iter().filter(is_wanted).collect(),
             limit: options.patience.limit(limit, limit),
             run,
             warm_up,
@@ -174,7 +174,7 @@ impl Plan {
             idle: if quick { ms(1_500) } else { s(10) },
             onset_limit: options.patience.limit(ONSETS_QUICK, ONSETS),
             onsets: if quick { 100 } else { 500 },
-            heard: if quick { &Heard::ALL[..1] } else { &Heard::ALL },
+            heard: if quick { &NotificationMode::ALL[..1] } else { &NotificationMode::ALL },
             scale: if quick { 0.005 } else { 0.02 },
             stays: stays(quick, &mut notes),
             notes,
@@ -255,7 +255,7 @@ mod tests {
     fn named_stores_and_mixes_run_alone() {
         let names = |quick, stores: &[Store], mixes: &[&str]| {
             let options = GuardOptions {
-                patience: Patience { quick, rounds: None },
+                patience: RoundOptions { quick, rounds: None },
                 stores: (!stores.is_empty()).then(|| stores.to_vec()),
                 mixes: (!mixes.is_empty()).then(|| mixes.iter().map(ToString::to_string).collect()),
                 ..GuardOptions::default()

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::agent::{Agent, Heard, Source, Told};
+use super::agent::{Agent, AgentSettings, NotificationMode, Source};
 use super::environment::{Environment, put_first};
-use super::plan::Variant;
+use super::plan::GuardVariant;
 use crate::experiment::containers::{Containers, Work};
 use crate::programs::Service;
 
@@ -30,7 +30,7 @@ const BATCH: &str = "stamps";
 
 /// Reactions of agents that hear of interference in the same way.
 pub(super) struct Reactions {
-    pub(super) heard: Heard,
+    pub(super) heard: NotificationMode,
     /// How long each took, in nanoseconds, from the shortest to the longest.
     pub(super) sorted_ns: Vec<u64>,
     /// Onsets that are not among these, since the service did not get on.
@@ -41,7 +41,7 @@ pub(super) struct Reactions {
 
 impl Reactions {
     /// None yet.
-    pub(super) fn of(heard: Heard) -> Self {
+    pub(super) fn of(heard: NotificationMode) -> Self {
         Self { heard, sorted_ns: Vec::new(), left_out: 0, agents_ns: 0, elapsed_ns: 0 }
     }
 
@@ -78,18 +78,18 @@ pub(super) fn percentile_us(sorted_ns: &[u64], percentile: f64) -> Option<f64> {
 /// Disturbs a service `times` times, under an agent of its own: one round.
 pub(super) fn measure(environment: &Environment, times: usize, reactions: &mut Reactions) -> Result<()> {
     let heard = reactions.heard;
-    let place = environment.stages[0].place;
-    let lab = &environment.stages[0].lab;
+    let place = environment.fixtures[0].place;
+    let lab = &environment.fixtures[0].lab;
     let cpu = place.request.to_string();
     let mut service = lab.start(["faults", "--cpu", &cpu, "--busy-us", "300", "--idle-us", "200"])?;
     put_first(service.pid()).context("cannot put a service first on its lane")?;
     let mut containers = environment.containers()?;
-    containers.start(BATCH, &Work::Stamps, environment.workshop())?;
+    containers.start(BATCH, &Work::Stamps, environment.work_files())?;
     wait_until(&containers, "batch works", |stamp_ns| stamp_ns > 0)?;
     let batch = containers.path().context("the containers' group has no path")?;
     let ports = [service.ready("port")?];
-    let told = Told {
-        variant: Variant::Holmes,
+    let told = AgentSettings {
+        variant: GuardVariant::Holmes,
         place,
         ports: &ports,
         batch: &batch,
@@ -97,7 +97,7 @@ pub(super) fn measure(environment: &Environment, times: usize, reactions: &mut R
         source: Source::StandIn,
         heard,
     };
-    let agent = Agent::start(&told.file(), environment.stages[0].scratch.path(), 1)?;
+    let agent = Agent::start(&told.file(), environment.fixtures[0].scratch.path(), 1)?;
     let (began, before_ns) = (Instant::now(), agent.cpu_ns()?);
     let onsets = (0..times).map(|_| react(&mut service, &containers)).collect::<Result<Vec<_>>>();
     let (used_ns, elapsed) = (agent.cpu_ns()? - before_ns, began.elapsed());
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn rounds_are_taken_together() {
-        let mut reactions = Reactions::of(Heard::Bell);
+        let mut reactions = Reactions::of(NotificationMode::Bell);
         reactions.add(&[Some(7_000), None, Some(3_000)], 10, Duration::from_nanos(100));
         reactions.add(&[Some(5_000)], 20, Duration::from_nanos(200));
         assert_eq!(reactions.sorted_ns, [3_000, 5_000, 7_000]);

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::agent::Heard;
+use super::agent::NotificationMode;
 use super::environment::{Figures, Latency};
 use super::idle::Idle;
-use super::plan::{Group, Variant};
+use super::plan::{Group, GuardVariant};
 use super::reaction::{Reactions, percentile_us};
 use crate::experiment::comparison::Samples;
 use crate::experiment::load::above_percent;
@@ -33,20 +33,20 @@ const PERCENTILES: [f64; 8] = [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0];
 #[derive(Clone, Copy)]
 pub(super) struct Compared<'a> {
     pub(super) group: &'a Group,
-    pub(super) samples: &'a Samples<Variant, Figures>,
+    pub(super) samples: &'a Samples<GuardVariant, Figures>,
 }
 
 impl Compared<'_> {
     /// A store's p99 over that of the same round under `other`.
-    pub(super) fn p99_over(&self, store: usize, variant: Variant, other: Variant) -> Vec<f64> {
+    pub(super) fn p99_over(&self, store: usize, variant: GuardVariant, other: GuardVariant) -> Vec<f64> {
         self.samples.compared(variant, other, |one, other| {
             Some(one.stores.get(store)?.p99_us / other.stores.get(store)?.p99_us)
         })
     }
 
     /// The share of requests beyond the SLO, which is the p90 alone of the same round (§6.1), in percent.
-    pub(super) fn violations_percent(&self, store: usize, variant: Variant) -> Vec<f64> {
-        self.samples.compared(variant, Variant::Alone, |one, alone| {
+    pub(super) fn violations_percent(&self, store: usize, variant: GuardVariant) -> Vec<f64> {
+        self.samples.compared(variant, GuardVariant::Alone, |one, alone| {
             let slo_us = at_us(&alone.stores.get(store)?.curve, SLO_PERCENTILE)?;
             above_percent(&one.stores.get(store)?.curve, slo_us)
         })
@@ -56,7 +56,7 @@ impl Compared<'_> {
 /// All measurements of the bench.
 pub(super) struct Measured {
     pub(super) emulated: Option<Emulated>,
-    pub(super) groups: Vec<(Group, Samples<Variant, Figures>)>,
+    pub(super) groups: Vec<(Group, Samples<GuardVariant, Figures>)>,
     pub(super) idle: Option<Idle>,
     /// One for each way of hearing that was tried.
     pub(super) reactions: Vec<Reactions>,
@@ -69,7 +69,7 @@ impl Measured {
     }
 
     /// The figures of all samples of all groups.
-    pub(super) fn figures(&self) -> impl Iterator<Item = (Variant, &Figures)> {
+    pub(super) fn figures(&self) -> impl Iterator<Item = (GuardVariant, &Figures)> {
         self.groups.iter().flat_map(|(_, samples)| &samples.0).map(|sample| (sample.variant, &sample.figures))
     }
 }
@@ -95,7 +95,7 @@ pub(super) fn checks(measured: &Measured) -> Vec<Check> {
 pub(super) fn check_of_reactions(reactions: &Reactions) -> Option<Check> {
     let title = "onset of interference to batch off, p99";
     let check = || Check::interval_at_most(title, p99_of(&reactions.sorted_ns), REACTION_US, Unit::Us);
-    (reactions.heard == Heard::Bell).then(check)
+    (reactions.heard == NotificationMode::Bell).then(check)
 }
 
 /// In microseconds, over all reactions: each begins after batch is back, so they are independent.
@@ -111,28 +111,29 @@ fn p99_of(reactions_ns: &[u64]) -> Option<Interval> {
 ///
 /// Variants that were left out are not judged.
 pub(super) fn checks_of_group(compared: Compared<'_>) -> Vec<Check> {
-    let was_run = |variant: Variant| compared.samples.has(variant);
+    let was_run = |variant: GuardVariant| compared.samples.has(variant);
     let mut checks = Vec::new();
     for (store, name) in names(compared).iter().enumerate() {
         if !is_disturbed(compared, store) {
             continue;
         }
-        for variant in [Variant::Holmes, Variant::HolmesGate].into_iter().filter(|variant| was_run(*variant)) {
+        for variant in [GuardVariant::Holmes, GuardVariant::HolmesGate].into_iter().filter(|variant| was_run(*variant))
+        {
             let title = format!("{name}: p99 over alone, {}", variant.title());
-            let over = of_median(compared.p99_over(store, variant, Variant::Alone));
+            let over = of_median(compared.p99_over(store, variant, GuardVariant::Alone));
             checks.push(Check::interval_at_most(title, over, P99_OVER_ALONE, Unit::OverAlone));
         }
     }
     let group = compared.group.name();
-    if was_run(Variant::Holmes) && was_run(Variant::HolmesGate) {
+    if was_run(GuardVariant::Holmes) && was_run(GuardVariant::HolmesGate) {
         checks.push(Check::interval_at_least(
             format!("{group}: batch's work, Holmes + lane gate over Holmes"),
-            work_over(compared, Variant::HolmesGate, Variant::Holmes),
+            work_over(compared, GuardVariant::HolmesGate, GuardVariant::Holmes),
             1.0,
             Unit::Ratio,
         ));
     }
-    let busy = of_median(compared.samples.of(Variant::Holmes).filter_map(|run| run.figures.agent_cpu_percent));
+    let busy = of_median(compared.samples.of(GuardVariant::Holmes).filter_map(|run| run.figures.agent_cpu_percent));
     let title = format!("{group}: agent's CPU, Holmes");
     checks.extend(busy.map(|busy| Check::interval_at_most(title, busy, AGENT_BUSY_PERCENT, Unit::Percent)));
     checks
@@ -145,7 +146,7 @@ pub(super) fn names(compared: Compared<'_>) -> Vec<String> {
 
 /// Returns how much longer batch makes the p99 of a store without a policy.
 pub(super) fn unmanaged_slowdown(compared: Compared<'_>, store: usize) -> Option<Interval> {
-    of_median(compared.p99_over(store, Variant::Unmanaged, Variant::Alone))
+    of_median(compared.p99_over(store, GuardVariant::Unmanaged, GuardVariant::Alone))
 }
 
 /// Whether that is enough to judge others by.
@@ -154,7 +155,7 @@ pub(super) fn is_disturbed(compared: Compared<'_>, store: usize) -> bool {
 }
 
 /// A variant in which batch is always paused has done no work at all; then nothing is a multiple of it.
-fn work_over(compared: Compared<'_>, variant: Variant, other: Variant) -> Option<Interval> {
+fn work_over(compared: Compared<'_>, variant: GuardVariant, other: GuardVariant) -> Option<Interval> {
     of_median(
         compared.samples.compared(variant, other, |one, other| {
             Some(one.batch_work? / other.batch_work.filter(|work| *work > 0.0)?)
@@ -188,7 +189,7 @@ fn rows_of_group(compared: Compared<'_>) -> Vec<Row> {
     let stores = 0..compared.group.stores.len();
     stores
         .flat_map(|store| {
-            Variant::ALL
+            GuardVariant::ALL
                 .into_iter()
                 .filter(|variant| compared.samples.has(*variant))
                 .map(move |variant| row(compared, store, variant))
@@ -197,14 +198,14 @@ fn rows_of_group(compared: Compared<'_>) -> Vec<Row> {
 }
 
 /// Medians over the rounds; ratios are worked out within a round first. `redis_a/holmes`.
-fn row(compared: Compared<'_>, store: usize, variant: Variant) -> Row {
+fn row(compared: Compared<'_>, store: usize, variant: GuardVariant) -> Row {
     let name = format!("{}_{}/{}", compared.group.stores[store].name(), compared.group.mix.name, variant.name());
     let latency =
         |figure: fn(&Latency) -> f64| compared.samples.median(variant, |run| run.stores.get(store).map(figure));
     let mut row = Row::new(name);
     row.put("mean_us", latency(|seen| seen.mean_us));
     row.put("p99_us", latency(|seen| seen.p99_us));
-    row.put("p99_over_alone", median(compared.p99_over(store, variant, Variant::Alone)));
+    row.put("p99_over_alone", median(compared.p99_over(store, variant, GuardVariant::Alone)));
     row.put("slo_violations_percent", median(compared.violations_percent(store, variant)));
     row.put("utilisation_ratio", compared.samples.median(variant, |run| run.utilisation));
     row.put("batch_work_ratio", compared.samples.median(variant, |run| run.batch_work));
@@ -243,7 +244,7 @@ fn panels(compared: Compared<'_>) -> Vec<Panel> {
         scale: ScaleKind::Log,
         up_to: None,
         limit: None,
-        lines: Variant::ALL
+        lines: GuardVariant::ALL
             .map(|variant| line(compared, store, variant))
             .into_iter()
             .filter(|line| !line.points.is_empty())
@@ -252,7 +253,7 @@ fn panels(compared: Compared<'_>) -> Vec<Panel> {
     names(compared).into_iter().enumerate().map(panel).collect()
 }
 
-fn line(compared: Compared<'_>, store: usize, variant: Variant) -> Line {
+fn line(compared: Compared<'_>, store: usize, variant: GuardVariant) -> Line {
     let at = |percentile: f64| {
         Some((percentile, compared.samples.median(variant, |run| at_us(&run.stores.get(store)?.curve, percentile))?))
     };
@@ -270,7 +271,7 @@ pub(super) mod tests {
     }
 
     /// A run of one store with this p99; nine in ten of its requests take at most half of that.
-    fn figures(variant: Variant, p99_us: f64, batch_work: f64) -> Figures {
+    fn figures(variant: GuardVariant, p99_us: f64, batch_work: f64) -> Figures {
         let curve = curve(&[(0.0, 1.0), (50.0, p99_us / 4.0), (90.0, p99_us / 2.0), (99.0, p99_us)]);
         let store = Latency { requests: 1000, mean_us: p99_us / 4.0, p99_us, curve, left_out_percent: None };
         let batch_work = variant.has_batch().then_some(batch_work);
@@ -279,7 +280,7 @@ pub(super) mod tests {
     }
 
     /// By `read`, of these runs of one store: round, variant, p99, batch's work.
-    fn of<T>(runs: &[(u64, Variant, f64, f64)], read: impl Fn(Compared<'_>) -> T) -> T {
+    fn of<T>(runs: &[(u64, GuardVariant, f64, f64)], read: impl Fn(Compared<'_>) -> T) -> T {
         let group = Group { stores: vec![Store::Redis], mix: Mix { name: "a", records: 10 } };
         let mut samples = Samples::default();
         for (round, variant, p99_us, work) in runs {
@@ -291,36 +292,36 @@ pub(super) mod tests {
     #[test]
     fn p99s_are_compared_within_a_round_by_store() {
         let runs = [
-            (0, Variant::Alone, 100.0, 0.0),
-            (1, Variant::Alone, 200.0, 0.0),
-            (1, Variant::Holmes, 220.0, 0.5),
-            (0, Variant::Holmes, 120.0, 0.5),
-            (2, Variant::Holmes, 999.0, 0.5),
+            (0, GuardVariant::Alone, 100.0, 0.0),
+            (1, GuardVariant::Alone, 200.0, 0.0),
+            (1, GuardVariant::Holmes, 220.0, 0.5),
+            (0, GuardVariant::Holmes, 120.0, 0.5),
+            (2, GuardVariant::Holmes, 999.0, 0.5),
         ];
-        let over = |store| of(&runs, |compared| compared.p99_over(store, Variant::Holmes, Variant::Alone));
+        let over = |store| of(&runs, |compared| compared.p99_over(store, GuardVariant::Holmes, GuardVariant::Alone));
         assert_eq!(over(0), [1.1, 1.2]);
         assert_eq!(over(1), [0.0; 0], "there is no second store");
     }
 
     #[test]
     fn violations_are_counted_against_nine_in_ten_alone() {
-        let runs = [(0, Variant::Alone, 100.0, 0.0), (0, Variant::Unmanaged, 200.0, 0.5)];
+        let runs = [(0, GuardVariant::Alone, 100.0, 0.0), (0, GuardVariant::Unmanaged, 200.0, 0.5)];
         let percent = |variant| of(&runs, |compared| compared.violations_percent(0, variant));
-        assert_eq!(percent(Variant::Alone), [10.0]);
-        assert_eq!(percent(Variant::Unmanaged), [50.0]);
+        assert_eq!(percent(GuardVariant::Alone), [10.0]);
+        assert_eq!(percent(GuardVariant::Unmanaged), [50.0]);
     }
 
-    const GOOD: [(Variant, f64, f64); 4] = [
-        (Variant::Unmanaged, 300.0, 1.0),
-        (Variant::PerfIso, 200.0, 0.4),
-        (Variant::Holmes, 105.0, 0.2),
-        (Variant::HolmesGate, 108.0, 0.6),
+    const GOOD: [(GuardVariant, f64, f64); 4] = [
+        (GuardVariant::Unmanaged, 300.0, 1.0),
+        (GuardVariant::PerfIso, 200.0, 0.4),
+        (GuardVariant::Holmes, 105.0, 0.2),
+        (GuardVariant::HolmesGate, 108.0, 0.6),
     ];
 
     /// Returns the verdicts of six rounds with p99 and batch's work under each variant.
-    fn verdicts(variants: [(Variant, f64, f64); 4]) -> Vec<Verdict> {
+    fn verdicts(variants: [(GuardVariant, f64, f64); 4]) -> Vec<Verdict> {
         let round = |round| {
-            let alone = (round, Variant::Alone, 100.0, 0.0);
+            let alone = (round, GuardVariant::Alone, 100.0, 0.0);
             variants.map(|(variant, p99_us, work)| (round, variant, p99_us, work)).into_iter().chain([alone])
         };
         let runs: Vec<_> = (0..6).flat_map(round).collect();

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::plan::{Plan, Variant};
+use super::plan::{GuardVariant, Plan};
 use super::results::{Measured, is_disturbed, names, unmanaged_slowdown};
-use crate::experiment::place::Place;
+use crate::experiment::place::ExperimentCpus;
 use crate::note::LabNote;
 use sidelane_diagnostics::note::Note;
 use sidelane_host::topology::PairKind;
@@ -14,7 +14,7 @@ use sidelane_host::topology::PairKind;
 /// Up to here there is one CPU to give to batch, or none.
 const FEW_CPUS: u64 = 2;
 
-pub(super) fn settings(plan: &Plan, place: Place, measured: &Measured) -> Map<String, Value> {
+pub(super) fn settings(plan: &Plan, place: ExperimentCpus, measured: &Measured) -> Map<String, Value> {
     let settings = json!({
         "title": "Sidelane bench: guard",
         "explanation": explanation(plan, place, measured),
@@ -36,11 +36,11 @@ pub(super) fn settings(plan: &Plan, place: Place, measured: &Measured) -> Map<St
 
 /// From what agents told interference.
 fn metrics(measured: &Measured) -> BTreeSet<String> {
-    let figures = measured.figures().filter(|(variant, _)| *variant != Variant::PerfIso);
+    let figures = measured.figures().filter(|(variant, _)| *variant != GuardVariant::PerfIso);
     figures.filter_map(|(_, figures)| figures.metric.clone()).collect()
 }
 
-fn explanation(plan: &Plan, place: Place, measured: &Measured) -> Vec<String> {
+fn explanation(plan: &Plan, place: ExperimentCpus, measured: &Measured) -> Vec<String> {
     let what = "Holmes' evaluation (HPDC'22, §6) on this machine. Key-value stores serve the mixes of YCSB, with zipfian \
                 keys and 20 000 records of 1 000 bytes; an open-loop client sends requests in bursts, and counts each \
                 latency from the moment it should have been sent. Batch runs in containers that come and go. Within a \
@@ -65,7 +65,7 @@ fn explanation(plan: &Plan, place: Place, measured: &Measured) -> Vec<String> {
     vec![what.to_owned(), figures, pair]
 }
 
-pub(super) fn notes(measured: &Measured, place: Place) -> BTreeSet<Note> {
+pub(super) fn notes(measured: &Measured, place: ExperimentCpus) -> BTreeSet<Note> {
     let mut notes = measured.notes.clone();
     if place.kind == PairKind::Declared {
         notes.insert(LabNote::DeclaredPair.into());

@@ -24,12 +24,12 @@ const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nCon
                         {\"hits\":0,\"top\":[]}";
 
 /// CPU time of a request and its answer, service and client together, in pairs.
-pub(super) struct Cost {
+pub(super) struct RequestTimes {
     pub(super) without_us: Vec<f64>,
     pub(super) added_us: Vec<f64>,
 }
 
-impl Cost {
+impl RequestTimes {
     pub(super) fn row(&self) -> Row {
         let mut row = Row::new("cost");
         row.put("request_us", median(self.without_us.iter().copied()));
@@ -40,10 +40,10 @@ impl Cost {
 }
 
 /// The last measurement on `environment`, whose service is on the big core alone from now on.
-pub(super) fn measure(environment: &mut Environment, limit: Limit) -> Result<Cost> {
+pub(super) fn measure(environment: &mut Environment, limit: Limit) -> Result<RequestTimes> {
     environment.slow.as_mut().map_or(Ok(()), |slow| slow.end())?;
-    for tid in threads(environment.stage.pid) {
-        pin_thread(tid, &[environment.stage.place.request]).context("cannot bind a thread of the service")?;
+    for tid in threads(environment.fixture.pid) {
+        pin_thread(tid, &[environment.fixture.place.request]).context("cannot bind a thread of the service")?;
     }
     let mut without_us = Vec::new();
     request_us(environment)?;
@@ -58,16 +58,16 @@ pub(super) fn measure(environment: &mut Environment, limit: Limit) -> Result<Cos
         Ok(added)
     };
     let added_us = numbers_until_decided("cost for a request", limit, pair, results::check_of_cost)?;
-    Ok(Cost { without_us, added_us })
+    Ok(RequestTimes { without_us, added_us })
 }
 
 fn request_us(environment: &Environment) -> Result<f64> {
-    let stage = &environment.stage;
-    let port = u16::try_from(stage.port).context("the service has no port")?;
+    let fixture = &environment.fixture;
+    let port = u16::try_from(fixture.port).context("the service has no port")?;
     let ask = || {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).context("cannot connect to the service")?;
         stream.set_nodelay(true)?;
-        spent_us(stream, (QUESTION, ANSWER), || stage.service_cpu_ns().unwrap_or(0))
+        spent_us(stream, (QUESTION, ANSWER), || fixture.service_cpu_ns().unwrap_or(0))
     };
-    with_this_thread_on(&[stage.place.request], ask).context("cannot join the service on its CPU")?
+    with_this_thread_on(&[fixture.place.request], ask).context("cannot join the service on its CPU")?
 }

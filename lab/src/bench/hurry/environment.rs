@@ -17,14 +17,14 @@ use sidelane_host::topology::online_cpus;
 use super::plan::{HurryOptions, Load, Plan, SWEEP_LOAD};
 use super::results::{Mapped, MapperFigures, Run};
 use super::variant::{Measures, Variant};
+use crate::experiment::fixture::Fixture;
 use crate::experiment::load::{Latencies, Rhythm, Shape};
-use crate::experiment::place::Place;
+use crate::experiment::place::ExperimentCpus;
 use crate::experiment::search::OnCores;
 use crate::experiment::slow_cpu::SlowCpu;
-use crate::experiment::stage::Stage;
 use crate::experiment::{load, search};
 use crate::programs::Lab;
-use sidelane_hurry::{Figures, RunningHurry, Settings, Sizes, Told};
+use sidelane_hurry::{Figures, RunningHurry, Settings, Sizes, SourceOption};
 
 /// How often it is looked whether the mapper goes on.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -36,7 +36,7 @@ const FIRST_THRESHOLD_MS: u64 = 50;
 
 /// The service, for all runs.
 pub(super) struct Environment {
-    pub(super) stage: Stage,
+    pub(super) fixture: Fixture,
     pub(super) slow: Option<SlowCpu>,
     pub(super) measures: Measures,
     cores: Cores,
@@ -46,19 +46,19 @@ pub(super) struct Environment {
 }
 
 impl Environment {
-    pub(super) fn prepare(options: &HurryOptions, plan: &Plan, place: Place) -> Result<Self> {
+    pub(super) fn prepare(options: &HurryOptions, plan: &Plan, place: ExperimentCpus) -> Result<Self> {
         let lab = Lab::find()?;
         let slow = SlowCpu::start(&lab, place.batch, options.speed, options.slow_cpu)?;
         let on = OnCores { place, slow: slow.as_ref(), mean: plan.mean };
-        let stage = search::stage_on_cores(&on, lab, &options.cache)?;
-        for tid in threads(stage.pid) {
+        let fixture = search::stage_on_cores(&on, lab, &options.cache)?;
+        for tid in threads(fixture.pid) {
             put_first(tid).context("cannot put the service before other programs on its cores")?;
         }
-        let measures = Measures { mean_us: stage.mean_service_us, speed: options.speed };
+        let measures = Measures { mean_us: fixture.mean_service_us, speed: options.speed };
         let only = |cpu: u32| [cpu].into_iter().collect::<CpuSet>();
         let cores = Cores::given(&only(place.request), &only(place.batch), &online_cpus()?)?;
         let energy = energy(slow.is_some());
-        Ok(Self { stage, slow, measures, cores, energy, known_ns: BTreeMap::new() })
+        Ok(Self { fixture, slow, measures, cores, energy, known_ns: BTreeMap::new() })
     }
 
     /// Returns the source of energy figures, or why there is none.
@@ -89,7 +89,7 @@ impl Environment {
         if variant == Variant::Hurry {
             self.known_ns.extend(loads.iter().map(|load| (*load, figures.threshold_ns)));
         }
-        Ok(Mapped { runs, mapper: told(variant, &figures) })
+        Ok(Mapped { runs, mapper: mapper_figures(variant, &figures) })
     }
 
     /// Starts a mapper of the service's threads, and waits until it maps.
@@ -97,10 +97,10 @@ impl Environment {
         let known_ns = self.known_ns.get(&load).or(self.known_ns.get(&SWEEP_LOAD)).copied();
         let known_ns = known_ns.unwrap_or_else(|| self.measures.scaled_ns(FIRST_THRESHOLD_MS));
         let mut mapper = RunningHurry::start(Settings {
-            service: Target::Pid(self.stage.pid),
+            service: Target::Pid(self.fixture.pid),
             sizes: Sizes::Cores(self.cores.clone()),
             config: variant.config(self.measures, known_ns),
-            told: Told::Found,
+            source: SourceOption::Found,
             log: None,
         })?;
         mapper.wait_until_it_maps()?;
@@ -126,7 +126,7 @@ impl Environment {
 
     /// Asks the service; a mapper that ends before the load does is an error.
     pub(super) fn ask(&self, mut mapper: Option<&mut RunningHurry>, rhythm: Rhythm) -> Result<Latencies> {
-        let clients = load::Load::start(&self.stage, rhythm)?;
+        let clients = load::RunningClient::start(&self.fixture, rhythm)?;
         while !clients.wait(LOOK_EVERY)? {
             if let Some(why) = mapper.as_mut().and_then(|mapper| mapper.why_ended()) {
                 return Err(why.context("the mapper has ended"));
@@ -144,7 +144,7 @@ fn energy(is_emulated: bool) -> Result<RefCell<Energy>, String> {
     Energy::open(Path::new("/sys")).map(RefCell::new).map_err(|why| why.to_string())
 }
 
-fn told(variant: Variant, figures: &Figures) -> MapperFigures {
+fn mapper_figures(variant: Variant, figures: &Figures) -> MapperFigures {
     let has_threshold = matches!(variant, Variant::Hurry | Variant::Paper | Variant::Given(_));
     let requests = figures.requests() as f64;
     MapperFigures {

@@ -15,7 +15,7 @@ mod words;
 use anyhow::Result;
 
 use crate::experiment::comparison::{Experiment, Report};
-use crate::experiment::place::Place;
+use crate::experiment::place::ExperimentCpus;
 use crate::note::LabNote;
 use environment::Environment;
 pub use plan::{HurryOptions, LITTLE_SPEED};
@@ -28,7 +28,7 @@ use variant::Variant;
 /// Measures everything.
 pub fn run(options: &HurryOptions) -> Result<ResultFile> {
     let plan = Plan::of(options);
-    let place = Place::choose(Some(&options.cores))?;
+    let place = ExperimentCpus::choose(Some(&options.cores))?;
     let mut environment = Environment::prepare(options, &plan, place)?;
     environment.learn(&plan)?;
     let turns = |round| plan.turns(round, options.speed);
@@ -56,7 +56,7 @@ pub fn run(options: &HurryOptions) -> Result<ResultFile> {
     Ok(report.result(place.kind, options.patience, rounds))
 }
 
-fn notes(environment: &Environment, place: Place) -> std::collections::BTreeSet<Note> {
+fn notes(environment: &Environment, place: ExperimentCpus) -> std::collections::BTreeSet<Note> {
     let client = place.client_on_batch_lane().then_some(LabNote::ClientOnLittleCore);
     environment.slow.iter().map(|slow| slow.note()).chain(client).map(Note::from).collect()
 }

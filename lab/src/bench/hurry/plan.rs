@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::variant::{Measures, Variant};
 use crate::experiment::load::{Rhythm, Shape};
 use crate::experiment::sibling::Carrier;
-use sidelane_stats::rounds::{Limit, Patience};
+use sidelane_stats::rounds::{Limit, RoundOptions};
 
 /// Capacity of all cores of the paper's machine, in big cores, and its mean request on a big core, in seconds: see
 /// `lab/scenarios/hurry-fig8.toml`.
@@ -26,7 +26,7 @@ pub const LITTLE_SPEED: f64 = 0.31;
 #[derive(Clone, Debug)]
 pub struct HurryOptions {
     /// Whether to measure less, and the limit of rounds.
-    pub patience: Patience,
+    pub patience: RoundOptions,
     /// `--cores`: the big one and the little one.
     pub cores: String,
     /// `--slow-cpu`: who makes the little core slow.
@@ -131,7 +131,7 @@ mod tests {
     }
 
     fn plan_of(quick: bool, mean: Option<Duration>) -> Plan {
-        let patience = Patience { quick, rounds: None };
+        let patience = RoundOptions { quick, rounds: None };
         let (cores, slow_cpu, cache) = ("0:1".to_owned(), Carrier::BuiltIn, "cache".into());
         Plan::of(&HurryOptions { patience, cores, slow_cpu, speed: 0.31, mean, cache })
     }

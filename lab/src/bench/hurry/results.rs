@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cost::Cost;
+use super::cost::RequestTimes;
 use super::plan::{Load, SWEEP_LOAD};
 use super::variant::{Measures, Variant};
 use crate::experiment::comparison;
@@ -192,7 +192,7 @@ pub(super) fn best_given(compared: Compared<'_>) -> Option<Variant> {
 }
 
 /// All rows, and at the end what it costs the service.
-pub(super) fn rows(compared: Compared<'_>, cost: &Cost, measures: Measures) -> Vec<Row> {
+pub(super) fn rows(compared: Compared<'_>, cost: &RequestTimes, measures: Measures) -> Vec<Row> {
     let of_way = |variant: Variant| {
         let loads = compared.loads(variant).into_iter().map(move |load| row(compared, variant, load, measures));
         loads.chain(of_all_loads(compared, variant))
@@ -424,7 +424,7 @@ mod tests {
     fn mapper_of_several_loads_is_reported_once() {
         let (one, two) = (Load(10), Load(20));
         let samples = samples(&[(0, Variant::Paper, &[(one, 9.0), (two, 9.0)]), (0, Variant::Hurry, &[(one, 9.0)])]);
-        let cost = Cost { without_us: vec![40.0], added_us: vec![1.0] };
+        let cost = RequestTimes { without_us: vec![40.0], added_us: vec![1.0] };
         let rows = rows(Compared(&samples), &cost, Measures { mean_us: 4_000.0, speed: 0.31 });
         let told: Vec<_> = rows.iter().map(|row| (row.setting(), row.get("own_percent").is_some())).collect();
         let expected =

@@ -1,6 +1,6 @@
 //! The ways of mapping threads to cores that are compared.
 
-use sidelane_policy::hurryup::{Config, Learning, Looks, Mapping, Options, Threshold};
+use sidelane_policy::hurryup::{Config, Learning, Mapping, Options, ScanTimes, Threshold};
 
 /// The mean request of the paper on a big core, by whose length its times are scaled: see `lab/scenarios/hurry-fig8.toml`.
 const PAPER_MEAN_MS: f64 = 70.0;
@@ -107,7 +107,7 @@ impl Variant {
             Self::Hurry => Config { threshold: Threshold::Learnt(learnt), ..usual },
             Self::Given(ms) => Config { threshold: Threshold::Given(measures.scaled_ns(ms)), ..usual },
             Self::Paper => Config {
-                looks: Looks::Sampling(measures.scaled_ns(25)),
+                scan_times: ScanTimes::Sampling(measures.scaled_ns(25)),
                 threshold: Threshold::Given(measures.scaled_ns(50)),
                 options: Options::PAPER,
                 ..usual
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn times_of_the_paper_scale_with_the_mean_request() {
         let paper = Variant::Paper.config(MEASURES, 0);
-        assert_eq!((paper.looks, paper.threshold), (Looks::Sampling(1_000_000), Threshold::Given(2_000_000)));
+        assert_eq!((paper.scan_times, paper.threshold), (ScanTimes::Sampling(1_000_000), Threshold::Given(2_000_000)));
         assert_eq!(Variant::Given(300).config(MEASURES, 0).threshold, Threshold::Given(12_000_000));
         let as_in_the_paper = Variant::Paper.config(Measures { mean_us: 70e3, ..MEASURES }, 0);
         assert_eq!(as_in_the_paper, Config::PAPER);

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::environment::Environment;
 use super::plan::{HurryOptions, Load, Plan};
-use crate::experiment::place::Place;
+use crate::experiment::place::ExperimentCpus;
 
 const WHAT: &str = "Hurry-up's evaluation (Nishtala et al., §IV) on one big and one little core. A search server with a thread \
                     for each core answers searches that are as long as they have keywords; an open-loop client counts \
@@ -14,7 +14,7 @@ const WHAT: &str = "Hurry-up's evaluation (Nishtala et al., §IV) on one big and
 pub(super) fn settings(
     options: &HurryOptions,
     plan: &Plan,
-    place: Place,
+    place: ExperimentCpus,
     environment: &Environment,
     little_speed: Option<f64>,
 ) -> Map<String, Value> {

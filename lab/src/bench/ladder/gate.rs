@@ -5,13 +5,13 @@ use anyhow::Result;
 use super::Latency;
 use super::rungs::of_kernel;
 use sidelane_doctor::reaction::instrumented;
-use sidelane_doctor::reaction::latency::Effort;
+use sidelane_doctor::reaction::latency::ReactionPlan;
 use sidelane_doctor::reaction::pair::TestPair;
 
 pub(super) const NAME: &str = "instrumented gate";
 
 /// Time from the service's wake-up to the start of the nap, and from the service's stop to the end
 /// of the nap.
-pub(super) fn measure(pair: &TestPair, effort: &Effort) -> Result<Option<Latency>> {
+pub(super) fn measure(pair: &TestPair, effort: &ReactionPlan) -> Result<Option<Latency>> {
     instrumented::reactions(pair, effort).map(of_kernel)
 }

@@ -10,7 +10,7 @@ mod voluntary;
 use std::thread;
 
 use crate::note::LabNote;
-use sidelane_doctor::reaction::latency::Effort;
+use sidelane_doctor::reaction::latency::ReactionPlan;
 use sidelane_doctor::reaction::pair::TestPair;
 use sidelane_host::tsc::Clock;
 use sidelane_report::chart::{IntervalGroup, Intervals, Mean};
@@ -41,12 +41,12 @@ struct Latency {
 pub(super) struct Checked(Rung);
 
 /// Measures the instrumented gate on `pair`.
-pub(super) fn checked(pair: &TestPair, effort: &Effort) -> Checked {
+pub(super) fn checked(pair: &TestPair, effort: &ReactionPlan) -> Checked {
     Checked(rungs::checked(pair, effort))
 }
 
 /// Measures the other rungs on `pair`. `name` is the name of temporary objects such as groups.
-pub(super) fn measure(pair: &TestPair, name: &str, effort: &Effort, checked: Checked) -> Ladder {
+pub(super) fn measure(pair: &TestPair, name: &str, effort: &ReactionPlan, checked: Checked) -> Ladder {
     let cycles_per_ns = Clock::calibrate().cycles_per_ns;
     Ladder { rungs: rungs::all(pair, name, effort, cycles_per_ns, checked.0), cycles_per_ns }
 }

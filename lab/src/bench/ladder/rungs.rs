@@ -7,7 +7,7 @@ use super::{Latency, Rung, apart, gate, voluntary};
 use crate::bench::estimate::Estimate;
 use sidelane_doctor::gates::{Freezing, V1, V2, in_group};
 use sidelane_doctor::reaction::holder::WokenBy;
-use sidelane_doctor::reaction::latency::Effort;
+use sidelane_doctor::reaction::latency::ReactionPlan;
 use sidelane_doctor::reaction::pair::TestPair;
 use sidelane_doctor::reaction::victim::Switch;
 use sidelane_doctor::reaction::{holder, victim};
@@ -24,7 +24,7 @@ const NAPS: [(&str, &str); 3] = [
 ];
 
 /// All rungs; those that are not available have the reason.
-pub(super) fn all(pair: &TestPair, name: &str, effort: &Effort, cycles_per_ns: f64, checked: Rung) -> Vec<Rung> {
+pub(super) fn all(pair: &TestPair, name: &str, effort: &ReactionPlan, cycles_per_ns: f64, checked: Rung) -> Vec<Rung> {
     let here = [Nap::probe(), Nap::PAUSE];
     let naps = here.iter().take(if here[0] == here[1] { 1 } else { 2 }).map(|nap| Sleeper::Nap(*nap));
     let missing = NAPS.iter().filter(|(name, _)| here.iter().all(|nap| !nap.to_string().starts_with(name)));
@@ -46,7 +46,7 @@ pub(super) fn all(pair: &TestPair, name: &str, effort: &Effort, cycles_per_ns: f
 }
 
 /// The instrumented gate.
-pub(super) fn checked(pair: &TestPair, effort: &Effort) -> Rung {
+pub(super) fn checked(pair: &TestPair, effort: &ReactionPlan) -> Rung {
     rung(gate::NAME, apart(|| gate::measure(pair, effort)))
 }
 
@@ -59,7 +59,7 @@ fn rung(name: &str, measured: Result<Option<Latency>>) -> Rung {
     Rung { name: name.to_owned(), outcome }
 }
 
-fn nap(sleeper: Sleeper, pair: &TestPair, effort: &Effort, cycles_per_ns: f64) -> Rung {
+fn nap(sleeper: Sleeper, pair: &TestPair, effort: &ReactionPlan, cycles_per_ns: f64) -> Rung {
     let rounds = apart(|| voluntary::measure(sleeper, pair, effort)).context("cannot run on both lanes");
     let latency = rounds.map(|rounds| {
         let (sleep, wake) = rounds.iter().map(|round| (round.sleep as f64, round.wake as f64)).unzip();
@@ -81,12 +81,12 @@ pub(super) fn of_kernel((off, on): (Histogram, Histogram)) -> Option<Latency> {
     Some(Latency { sleep: of(&off)?, wake: of(&on)? })
 }
 
-fn switched(switch: &Switch, pair: &TestPair, effort: &Effort) -> Result<Option<Latency>> {
+fn switched(switch: &Switch, pair: &TestPair, effort: &ReactionPlan) -> Result<Option<Latency>> {
     let rounds = apart(|| victim::rounds(switch, pair, effort))?;
     let (sleep, wake) = rounds.into_iter().map(|(off_ns, on_ns)| (off_ns as f64, on_ns as f64)).unzip();
     Ok(of_samples(sleep, wake))
 }
 
-fn frozen(title: &str, how: &Freezing, name: &str, pair: &TestPair, effort: &Effort) -> Rung {
+fn frozen(title: &str, how: &Freezing, name: &str, pair: &TestPair, effort: &ReactionPlan) -> Rung {
     rung(title, in_group(how, name, |switch| switched(switch, pair, effort)))
 }

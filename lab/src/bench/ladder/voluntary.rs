@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::sleeper::{BE_AWAKE, END, NAP, Sleeper};
-use sidelane_doctor::reaction::latency::Effort;
+use sidelane_doctor::reaction::latency::ReactionPlan;
 use sidelane_doctor::reaction::pair::TestPair;
 use sidelane_host::clock::now_ns;
 use sidelane_host::priority::pin_this_thread;
@@ -45,7 +45,7 @@ pub(super) struct Round {
 }
 
 /// Measures `sleeper` on `pair`. The calling thread becomes the measurement thread.
-pub(super) fn measure(sleeper: Sleeper, pair: &TestPair, effort: &Effort) -> io::Result<Vec<Round>> {
+pub(super) fn measure(sleeper: Sleeper, pair: &TestPair, effort: &ReactionPlan) -> io::Result<Vec<Round>> {
     pin_this_thread(&[pair.request])?;
     let flags = &Flags::default();
     thread::scope(|scope| {
@@ -62,7 +62,7 @@ pub(super) fn measure(sleeper: Sleeper, pair: &TestPair, effort: &Effort) -> io:
     })
 }
 
-fn rounds(sleeper: Sleeper, flags: &Flags, clock: libc::clockid_t, effort: &Effort) -> Vec<Round> {
+fn rounds(sleeper: Sleeper, flags: &Flags, clock: libc::clockid_t, effort: &ReactionPlan) -> Vec<Round> {
     let deadline_ns = now_ns() + effort.gate_time.as_nanos() as u64;
     let more = |done: usize| done < effort.rounds && now_ns() < deadline_ns;
     let mut rounds = Vec::new();
@@ -166,7 +166,7 @@ mod tests {
             return sidelane_testing::skip("needs two CPUs");
         };
         let pair = TestPair { request, batch, kind: PairKind::Declared };
-        let effort = Effort { rounds: 5, gate_time: Duration::from_secs(5), sibling_pairs: 0 };
+        let effort = ReactionPlan { rounds: 5, gate_time: Duration::from_secs(5), sibling_pairs: 0 };
         for sleeper in [Sleeper::Futex, Sleeper::Nap(Nap::PAUSE), Sleeper::Nap(Nap::probe())] {
             let rounds = thread::scope(|scope| scope.spawn(|| measure(sleeper, &pair, &effort)).join().unwrap());
             let rounds = rounds.unwrap();

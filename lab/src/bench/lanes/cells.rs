@@ -42,7 +42,7 @@ pub(super) struct Run {
 
 /// The parameters of a cell.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct At<'a> {
+pub(super) struct SampleKey<'a> {
     pub(super) load: u8,
     pub(super) batch: &'a str,
     pub(super) setting: &'a str,
@@ -50,11 +50,11 @@ pub(super) struct At<'a> {
 
 /// All runs.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Cells(pub(super) Vec<Run>);
+pub(super) struct Samples(pub(super) Vec<Run>);
 
-impl Cells {
+impl Samples {
     /// The runs of one cell.
-    pub(super) fn at<'a>(&'a self, at: At<'a>) -> impl Iterator<Item = &'a Run> {
+    pub(super) fn at<'a>(&'a self, at: SampleKey<'a>) -> impl Iterator<Item = &'a Run> {
         let fits = move |run: &&Run| {
             run.load == at.load
                 && run.setting == at.setting
@@ -64,13 +64,13 @@ impl Cells {
     }
 
     /// The median of a figure over the rounds.
-    pub(super) fn median(&self, at: At<'_>, figure: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
+    pub(super) fn median(&self, at: SampleKey<'_>, figure: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
         median(self.at(at).filter_map(|run| figure(&run.figures)))
     }
 
     /// The contention cost that the last session of a cell had learned; it starts from that of the sessions
     /// before.
-    pub(super) fn contention_cost(&self, at: At<'_>) -> Option<ContentionCostEstimate> {
+    pub(super) fn contention_cost(&self, at: SampleKey<'_>) -> Option<ContentionCostEstimate> {
         self.at(at).last()?.figures.contention_cost
     }
 
@@ -82,9 +82,9 @@ impl Cells {
 
     /// A figure divided by the same figure in the same round under the setting `other`, for each
     /// round.
-    pub(super) fn ratios(&self, at: At<'_>, other: &str, figure: impl Fn(&Figures) -> Option<f64>) -> Vec<f64> {
+    pub(super) fn ratios(&self, at: SampleKey<'_>, other: &str, figure: impl Fn(&Figures) -> Option<f64>) -> Vec<f64> {
         let pair = |run: &Run| {
-            let mut others = self.at(At { setting: other, ..at });
+            let mut others = self.at(SampleKey { setting: other, ..at });
             let other = others.find(|other| other.round == run.round)?;
             Some(figure(&run.figures)? / figure(&other.figures)?)
         };
@@ -112,7 +112,7 @@ pub(super) mod tests {
 
     #[test]
     fn ratios_pair_runs_of_one_round_with_the_service_alone() {
-        let cells = Cells(vec![
+        let cells = Samples(vec![
             run(0, 50, None, "alone", 10.0, 0.0),
             run(1, 50, None, "alone", 100.0, 0.0),
             run(1, 50, Some("loop"), "borrow_idle", 110.0, 0.4),
@@ -120,12 +120,12 @@ pub(super) mod tests {
             run(0, 50, Some("flush"), "borrow_idle", 15.0, 0.4),
             run(0, 20, Some("loop"), "borrow_idle", 99.0, 0.7),
         ]);
-        let at = |batch| At { load: 50, batch, setting: "borrow_idle" };
+        let at = |batch| SampleKey { load: 50, batch, setting: "borrow_idle" };
         let p99 = |figures: &Figures| Some(figures.p99_us);
         assert_eq!(cells.ratios(at("loop"), "alone", p99), [1.1, 1.2]);
         assert_eq!(cells.ratios(at("flush"), "alone", p99), [1.5]);
         assert_eq!(cells.median(at("loop"), p99), Some(61.0));
-        assert_eq!(cells.median(At { load: 90, ..at("loop") }, p99), None);
+        assert_eq!(cells.median(SampleKey { load: 90, ..at("loop") }, p99), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use sidelane_policy::borrow::contention_cost::ContentionCostEstimate;
 
-use super::cells::{At, Cells, Figures};
+use super::cells::{Figures, SampleKey, Samples};
 use super::plan::SweepPlan;
 use super::sweep::Sweep;
 use sidelane_report::{Check, Interval, Unit};
@@ -139,13 +139,13 @@ fn all_of(
 
 /// How much more batch ran at moderate load: the median of pairs, with the batch kernel that gained
 /// least.
-fn gain(plan: &SweepPlan, cells: &Cells, policy: &str, other: &str) -> Option<Interval> {
+fn gain(plan: &SweepPlan, cells: &Samples, policy: &str, other: &str) -> Option<Interval> {
     gain_at(plan, cells, plan.moderate(), policy, other)
 }
 
-fn gain_at(plan: &SweepPlan, cells: &Cells, load: u8, policy: &str, other: &str) -> Option<Interval> {
+fn gain_at(plan: &SweepPlan, cells: &Samples, load: u8, policy: &str, other: &str) -> Option<Interval> {
     let of_batch = |batch: &String| {
-        let at = At { load, batch, setting: policy };
+        let at = SampleKey { load, batch, setting: policy };
         of_median(cells.ratios(at, other, |run| run.batch_utilisation))
     };
     all_of(plan.batches.iter().map(of_batch), Interval::min)
@@ -159,24 +159,24 @@ fn worst_of_slo(sweep: &Sweep, policy: &str) -> Option<Interval> {
 }
 
 fn within_alone(sweep: &Sweep, load: u8) -> bool {
-    let alone_us = sweep.cells.median(At { load, batch: "", setting: ALONE }, |run| Some(run.p99_us));
+    let alone_us = sweep.cells.median(SampleKey { load, batch: "", setting: ALONE }, |run| Some(run.p99_us));
     alone_us.is_some_and(|alone_us| alone_us <= sweep.promise.slo_us)
 }
 
 /// The same ratio at one load, for each batch kernel.
 fn over_slo(sweep: &Sweep, load: u8, policy: &str) -> impl Iterator<Item = Option<Interval>> {
     let over = move |batch: &String| {
-        let runs = sweep.cells.at(At { load, batch, setting: policy });
+        let runs = sweep.cells.at(SampleKey { load, batch, setting: policy });
         of_median(runs.map(|run| run.figures.p99_us / sweep.promise.slo_us))
     };
     sweep.plan.batches.iter().map(over)
 }
 
 /// p99 over alone in all pairs at moderate load, with all batch kernels.
-fn p99_over_alone(plan: &SweepPlan, cells: &Cells) -> Option<Interval> {
+fn p99_over_alone(plan: &SweepPlan, cells: &Samples) -> Option<Interval> {
     let load = plan.moderate();
     let p99_us = |run: &Figures| Some(run.p99_us);
-    let of_batch = |batch: &String| cells.ratios(At { load, batch, setting: "borrow_idle" }, ALONE, p99_us);
+    let of_batch = |batch: &String| cells.ratios(SampleKey { load, batch, setting: "borrow_idle" }, ALONE, p99_us);
     of_median(plan.batches.iter().flat_map(of_batch))
 }
 
@@ -214,7 +214,7 @@ mod tests {
                 learning: Duration::ZERO,
             },
             promise: Promise::of(Some(25_000.0), BTreeMap::from([(50, 10_000.0)]), 50),
-            cells: Cells(runs),
+            cells: Samples(runs),
             mean_service_us: 1.0,
             client_percent: 0.0,
             send_lag_us: 0.0,

@@ -26,7 +26,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::experiment::comparison::finish;
-use crate::experiment::place::Place;
+use crate::experiment::place::ExperimentCpus;
 use crate::experiment::sibling::{Carrier, Emulated, Sibling};
 use crate::experiment::store::{Mix, Store};
 use crate::experiment::{search, store};
@@ -75,11 +75,11 @@ pub const COLUMNS: [&str; 20] = [
 /// Measures everything.
 pub fn run(options: &LanesOptions) -> Result<ResultFile> {
     let plan = Plan::of(options)?;
-    let place = Place::choose(options.lanes.as_deref())?;
+    let place = ExperimentCpus::choose(options.lanes.as_deref())?;
     plan.redis.as_ref().map_or(Ok(()), |_| Store::Redis.ensure_installed(&Lab::find()?))?;
     eprint_fitted("sidelane: naps");
     let ladder = climb(options, &plan)?;
-    let search = search::stage(place, options.sibling, &options.cache).context("cannot start the search service")?;
+    let search = search::fixture(place, options.sibling, &options.cache).context("cannot start the search service")?;
     let lanes = search.beside()?.lanes;
     let emulated = Emulated::of(search.sibling.as_ref(), &place.lanes());
     let swept = sweep::run(&search, &plan.search, plan.slo_us(), checks::of_search).context("search")?;
@@ -94,11 +94,11 @@ pub fn run(options: &LanesOptions) -> Result<ResultFile> {
     Ok(result)
 }
 
-fn sweep_redis(place: Place, sibling: Option<Carrier>, plan: &plan::SweepPlan) -> Result<Sweep> {
+fn sweep_redis(place: ExperimentCpus, sibling: Option<Carrier>, plan: &plan::SweepPlan) -> Result<Sweep> {
     let lab = Lab::find()?;
     let sibling = Sibling::choose(sibling, place, &lab)?;
-    let stage = store::measured_stage(place, lab, sibling, Store::Redis, Mix::PLAIN)?;
-    sweep::run(&stage, plan, None, checks::of_redis)
+    let fixture = store::measured_stage(place, lab, sibling, Store::Redis, Mix::PLAIN)?;
+    sweep::run(&fixture, plan, None, checks::of_redis)
 }
 
 /// Measures the naps. The guard removes its groups whatever happens.
@@ -117,7 +117,7 @@ fn climb(options: &LanesOptions, plan: &Plan) -> Result<Ladder> {
 }
 
 /// Puts all measurements into the result.
-fn fill(measured: &Measured, result: &mut ResultFile, place: Place, lanes: &Lanes) {
+fn fill(measured: &Measured, result: &mut ResultFile, place: ExperimentCpus, lanes: &Lanes) {
     result.rows = measured.ladder.rows();
     result.rows.extend(rows::of_sweep(&measured.search));
     result.rows.extend(measured.redis.iter().flat_map(rows::of_sweep));

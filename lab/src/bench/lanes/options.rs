@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use crate::experiment::sibling::Carrier;
 use sidelane_policy::borrow::Objective;
-use sidelane_stats::rounds::Patience;
+use sidelane_stats::rounds::RoundOptions;
 
 /// The options of a run of `sidelane-lab bench lanes`.
 #[derive(Clone, Debug)]
 pub struct LanesOptions {
     /// Whether to use fewer settings and loads, and the limit of rounds.
-    pub patience: Patience,
+    pub patience: RoundOptions,
     /// `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
     /// `--sibling`, if given.

@@ -1,6 +1,6 @@
 //! Figs. 10 and 11: p99 and utilisation against load, a line for each setting.
 
-use super::cells::{At, Figures};
+use super::cells::{Figures, SampleKey};
 use super::sweep::Sweep;
 use crate::experiment::setting::Setting;
 use sidelane_report::Unit;
@@ -50,7 +50,7 @@ fn utilisation(sweep: &Sweep, batch: &str) -> Panel {
 
 fn lines(sweep: &Sweep, batch: &str, figure: fn(&Figures) -> Option<f64>) -> Vec<Line> {
     let point = |setting: &Setting, load: u8| {
-        let at = At { load, batch, setting: setting.name };
+        let at = SampleKey { load, batch, setting: setting.name };
         Some((f64::from(load), sweep.cells.median(at, figure)?))
     };
     let line = |setting: &Setting| Line {

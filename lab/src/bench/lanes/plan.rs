@@ -9,10 +9,10 @@ use sidelane_policy::borrow::{Budget, PolicyKind};
 use super::options::LanesOptions;
 use super::step::StepPlan;
 use crate::experiment::setting::Setting;
-use sidelane_doctor::reaction::latency::Effort;
+use sidelane_doctor::reaction::latency::ReactionPlan;
 use sidelane_requests::objective;
 use sidelane_stats::interval::ROUNDS_MIN as ROUNDS_FOR_AN_INTERVAL;
-use sidelane_stats::rounds::{Limit, Patience};
+use sidelane_stats::rounds::{Limit, RoundOptions};
 
 /// The load at which policies are compared: the paper's "moderate".
 const MODERATE_PERCENT: u8 = 50;
@@ -34,8 +34,8 @@ const LEARNING_QUICK: Duration = Duration::from_secs(30);
 
 /// The whole bench.
 pub(super) struct Plan {
-    pub(super) patience: Patience,
-    pub(super) naps: Effort,
+    pub(super) patience: RoundOptions,
+    pub(super) naps: ReactionPlan,
     pub(super) search: SweepPlan,
     /// `None` in the quick run.
     pub(super) redis: Option<SweepPlan>,
@@ -96,9 +96,9 @@ impl Plan {
     }
 }
 
-fn naps(quick: bool) -> Effort {
+fn naps(quick: bool) -> ReactionPlan {
     let (rounds, gate_ms) = if quick { (100, 600) } else { (300, 2_500) };
-    Effort { rounds, gate_time: Duration::from_millis(gate_ms), sibling_pairs: 0 }
+    ReactionPlan { rounds, gate_time: Duration::from_millis(gate_ms), sibling_pairs: 0 }
 }
 
 impl SweepPlan {
@@ -129,7 +129,7 @@ impl SweepPlan {
         Self { limit: options.patience.limit(limit, limit), ..plan }
     }
 
-    fn redis(patience: Patience) -> Self {
+    fn redis(patience: RoundOptions) -> Self {
         let limit = Limit { first: ROUNDS_MIN, rounds: 4 * ROUNDS_MIN, time: Duration::from_secs(300) };
         Self {
             service: "redis",
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     fn plan(quick: bool, loads: Option<Vec<u8>>) -> Plan {
-        let patience = Patience { quick, rounds: None };
+        let patience = RoundOptions { quick, rounds: None };
         let options = LanesOptions {
             patience,
             lanes: None,

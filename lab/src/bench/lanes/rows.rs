@@ -1,6 +1,6 @@
 //! The rows of a sweep.
 
-use super::cells::{At, Figures};
+use super::cells::{Figures, SampleKey};
 use super::sweep::Sweep;
 use crate::experiment::setting::Setting;
 use sidelane_policy::borrow::Budget;
@@ -16,7 +16,7 @@ pub(super) fn of_sweep(sweep: &Sweep) -> Vec<Row> {
             settings.iter().filter(|setting| setting.beside.is_none()).map(|alone| row(sweep, *load, "", alone)),
         );
         for batch in &sweep.plan.batches {
-            let at = |setting: &Setting| At { load: *load, batch, setting: setting.name };
+            let at = |setting: &Setting| SampleKey { load: *load, batch, setting: setting.name };
             let ran = |setting: &&Setting| sweep.cells.at(at(setting)).next().is_some();
             let beside = settings.iter().filter(|setting| setting.beside.is_some()).filter(ran);
             rows.extend(beside.map(|setting| row(sweep, *load, batch, setting)));
@@ -32,7 +32,7 @@ fn name(service: &str, batch: &str, setting: &Setting) -> String {
 }
 
 fn row(sweep: &Sweep, load: u8, batch: &str, setting: &Setting) -> Row {
-    let at = At { load, batch, setting: setting.name };
+    let at = SampleKey { load, batch, setting: setting.name };
     let median = |figure: fn(&Figures) -> Option<f64>| sweep.cells.median(at, figure);
     let mut row = Row::new(name(sweep.plan.service, batch, setting));
     row.put("load_percent", f64::from(load));

@@ -10,11 +10,11 @@ use anyhow::{Context, Result};
 use sidelane_policy::borrow::{Budget, Objective, PolicyKind};
 
 use super::objective::rounded;
+use crate::experiment::fixture::Fixture;
 use crate::experiment::learn::Experience;
-use crate::experiment::load::{Load, Rhythm, Shape, Step};
+use crate::experiment::load::{Rhythm, RunningClient, Shape, Step};
 use crate::experiment::run::{Figures, Task};
 use crate::experiment::setting::Setting;
-use crate::experiment::stage::Stage;
 use crate::experiment::{batch, run};
 use crate::note::LabNote;
 use sidelane_report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
@@ -60,20 +60,20 @@ pub(super) struct StepRuns {
     lent: Vec<Figures>,
 }
 
-/// Measures the service of `stage`, alone and beside batch in turns.
-pub(super) fn run(stage: &Stage, plan: StepPlan, given_us: Option<f64>) -> Result<StepRuns> {
+/// Measures the service of `fixture`, alone and beside batch in turns.
+pub(super) fn run(fixture: &Fixture, plan: StepPlan, given_us: Option<f64>) -> Result<StepRuns> {
     let slo_us = match given_us {
         Some(slo_us) => slo_us,
-        None => rounded(FACTOR * alone_p99_us(stage, plan)?),
+        None => rounded(FACTOR * alone_p99_us(fixture, plan)?),
     };
     let slo = Objective { percentile: 99.0, limit_ns: (slo_us * 1e3) as u64 };
     let setting = Setting::on_budget(PolicyKind::DynamicRefresh, Budget::Slo(slo));
     let mut runs = StepRuns { plan, slo_us, alone: Vec::new(), lent: Vec::new() };
-    let batch_alone_per_s = batch::alone_per_s(stage, plan.batch, BATCH_ALONE, 0)?;
+    let batch_alone_per_s = batch::alone_per_s(fixture, plan.batch, BATCH_ALONE, 0)?;
     let repetition = |runs: &mut StepRuns, turn: Turn<'_>| {
-        let rhythm = rhythm(stage, plan, slo, turn.round + 1);
+        let rhythm = rhythm(fixture, plan, slo, turn.round + 1);
         let task = Task {
-            stage,
+            fixture,
             rhythm,
             batch: plan.batch,
             batch_alone_per_s,
@@ -90,16 +90,16 @@ pub(super) fn run(stage: &Stage, plan: StepPlan, given_us: Option<f64>) -> Resul
     Ok(runs)
 }
 
-fn alone_p99_us(stage: &Stage, plan: StepPlan) -> Result<f64> {
-    let (rate_per_s, run) = (stage.rate_per_s(plan.after), plan.run - plan.at);
+fn alone_p99_us(fixture: &Fixture, plan: StepPlan) -> Result<f64> {
+    let (rate_per_s, run) = (fixture.rate_per_s(plan.after), plan.run - plan.at);
     let rhythm = Rhythm { rate_per_s, run, warm_up: Duration::from_secs(1), seed: 1, shape: Shape::Steady };
-    Ok(Load::start(stage, rhythm)?.finish()?.p99_us)
+    Ok(RunningClient::start(fixture, rhythm)?.finish()?.p99_us)
 }
 
-fn rhythm(stage: &Stage, plan: StepPlan, slo: Objective, seed: u64) -> Rhythm {
+fn rhythm(fixture: &Fixture, plan: StepPlan, slo: Objective, seed: u64) -> Rhythm {
     let step =
-        Step { then_per_s: stage.rate_per_s(plan.after), at: plan.at, limit: Duration::from_nanos(slo.limit_ns) };
-    let (rate_per_s, warm_up) = (stage.rate_per_s(plan.before), Duration::from_millis(500));
+        Step { then_per_s: fixture.rate_per_s(plan.after), at: plan.at, limit: Duration::from_nanos(slo.limit_ns) };
+    let (rate_per_s, warm_up) = (fixture.rate_per_s(plan.before), Duration::from_millis(500));
     Rhythm { rate_per_s, run: plan.run, warm_up, seed, shape: Shape::Step(step) }
 }
 

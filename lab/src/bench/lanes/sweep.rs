@@ -5,20 +5,20 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::cells::{Cells, Figures, Run};
+use super::cells::{Figures, Run, Samples};
 use super::checks::undecided_loads;
 use super::objective::Promise;
 use super::plan::SweepPlan;
+use crate::experiment::fixture::Fixture;
 use crate::experiment::learn::Experience;
 use crate::experiment::load::{Rhythm, Shape};
 use crate::experiment::run::{BesideFigures, Task};
 use crate::experiment::setting::Setting;
-use crate::experiment::stage::Stage;
 use crate::experiment::{batch, run};
 use crate::note::in_setting;
 use sidelane_diagnostics::note::Note;
 use sidelane_host::topology::Lanes;
-use sidelane_lanes::lending_limits::Learned;
+use sidelane_lanes::lending_limits::LearnedLimits;
 use sidelane_report::Check;
 use sidelane_stats::rounds::{Turn, until_decided};
 
@@ -31,7 +31,7 @@ const CALIBRATION_TIMES: u32 = 2;
 pub(super) struct Sweep {
     pub(super) plan: SweepPlan,
     pub(super) promise: Promise,
-    pub(super) cells: Cells,
+    pub(super) cells: Samples,
     pub(super) mean_service_us: f64,
     /// The client's own share of its CPU at the highest load.
     pub(super) client_percent: f64,
@@ -42,42 +42,42 @@ pub(super) struct Sweep {
     pub(super) emulated_contention_cost: Option<f64>,
     /// Knowledge of the sessions, by batch kernel and setting. Neither batch's cost to a request nor a request's demand
     /// depends on the load.
-    pub(super) learned: BTreeMap<(String, &'static str), Learned>,
+    pub(super) learned: BTreeMap<(String, &'static str), LearnedLimits>,
 }
 
-/// Runs `plan` on the service of `stage`, until each of `checks` is decided. The objective is
+/// Runs `plan` on the service of `fixture`, until each of `checks` is decided. The objective is
 /// `slo_us`, or is computed from the service alone.
 pub(super) fn run(
-    stage: &Stage,
+    fixture: &Fixture,
     plan: &SweepPlan,
     slo_us: Option<f64>,
     checks: fn(&Sweep) -> Vec<Check>,
 ) -> Result<Sweep> {
-    let alone_p99_us = calibrate(stage, plan)?;
+    let alone_p99_us = calibrate(fixture, plan)?;
     let mut sweep = Sweep {
         promise: Promise::of(slo_us, alone_p99_us, plan.moderate()),
         plan: plan.clone(),
-        cells: Cells::default(),
-        mean_service_us: stage.mean_service_us,
+        cells: Samples::default(),
+        mean_service_us: fixture.mean_service_us,
         client_percent: 0.0,
         send_lag_us: 0.0,
         notes: BTreeSet::new(),
-        emulated_contention_cost: stage.sibling.as_ref().map(|sibling| sibling.service_loss()),
+        emulated_contention_cost: fixture.sibling.as_ref().map(|sibling| sibling.service_loss()),
         learned: BTreeMap::new(),
     };
-    let lanes = stage.beside()?.lanes;
-    let round = |sweep: &mut Sweep, turn: Turn<'_>| sweep.round(stage, &lanes, turn);
+    let lanes = fixture.beside()?.lanes;
+    let round = |sweep: &mut Sweep, turn: Turn<'_>| sweep.round(fixture, &lanes, turn);
     until_decided(plan.service, plan.limit, &mut sweep, round, checks)?;
     Ok(sweep)
 }
 
 /// The p99 of the service alone at each load.
-fn calibrate(stage: &Stage, plan: &SweepPlan) -> Result<BTreeMap<u8, f64>> {
+fn calibrate(fixture: &Fixture, plan: &SweepPlan) -> Result<BTreeMap<u8, f64>> {
     let mut p99_us = BTreeMap::new();
     for load in &plan.loads {
-        let rhythm = Rhythm { run: plan.run * CALIBRATION_TIMES, ..rhythm(stage, plan, *load, 0) };
+        let rhythm = Rhythm { run: plan.run * CALIBRATION_TIMES, ..rhythm(fixture, plan, *load, 0) };
         let alone = Task {
-            stage,
+            fixture,
             rhythm,
             batch: &plan.batches[0],
             batch_alone_per_s: 0.0,
@@ -90,14 +90,14 @@ fn calibrate(stage: &Stage, plan: &SweepPlan) -> Result<BTreeMap<u8, f64>> {
 }
 
 /// The same requests at the same times for all runs of a round.
-fn rhythm(stage: &Stage, plan: &SweepPlan, load: u8, seed: u64) -> Rhythm {
-    let rate_per_s = stage.rate_per_s(f64::from(load) / 100.0);
+fn rhythm(fixture: &Fixture, plan: &SweepPlan, load: u8, seed: u64) -> Rhythm {
+    let rate_per_s = fixture.rate_per_s(f64::from(load) / 100.0);
     Rhythm { rate_per_s, run: plan.run, warm_up: plan.warm_up, seed, shape: Shape::Steady }
 }
 
 impl Sweep {
     /// The first rounds have all loads, later ones only those with an undecided check.
-    fn round(&mut self, stage: &Stage, lanes: &Lanes, turn: Turn<'_>) -> Result<()> {
+    fn round(&mut self, fixture: &Fixture, lanes: &Lanes, turn: Turn<'_>) -> Result<()> {
         let round = turn.round;
         let loads = match round < self.plan.limit.first {
             true => self.plan.loads.clone(),
@@ -105,17 +105,17 @@ impl Sweep {
         };
         let batches = self.plan.batches.clone();
         let alone_per_s =
-            |kernel: &String| Ok((kernel.clone(), batch::alone_per_s(stage, kernel, BATCH_ALONE, round)?));
+            |kernel: &String| Ok((kernel.clone(), batch::alone_per_s(fixture, kernel, BATCH_ALONE, round)?));
         let alone_per_s: Vec<(String, f64)> = batches.iter().map(alone_per_s).collect::<Result<_>>()?;
         for load in loads {
-            let rhythm = rhythm(stage, &self.plan, load, round + 1);
+            let rhythm = rhythm(fixture, &self.plan, load, round + 1);
             let turns = turns(&self.settings_of(round, load), &alone_per_s);
             let first = round as usize % turns.len();
             for (setting, kernel) in turns.iter().cycle().skip(first * 3).take(turns.len()) {
                 turn.bar.set_message(format!("{load} %, {}, {}", kernel.0, setting.title));
                 let experience = self.experience(&kernel.0, setting);
                 let task =
-                    Task { stage, rhythm, batch: &kernel.0, batch_alone_per_s: kernel.1, draw: false, experience };
+                    Task { fixture, rhythm, batch: &kernel.0, batch_alone_per_s: kernel.1, draw: false, experience };
                 let figures = run::run(task, setting).with_context(|| format!("{} at {load} %", setting.title))?;
                 self.take(round, load, setting, &kernel.0, &figures, lanes);
             }

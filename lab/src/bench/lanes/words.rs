@@ -9,7 +9,7 @@ use super::objective::FACTOR;
 use super::plan::Plan;
 use super::step::StepRuns;
 use super::sweep::Sweep;
-use crate::experiment::place::Place;
+use crate::experiment::place::ExperimentCpus;
 use crate::note::LabNote;
 use sidelane_diagnostics::note::Note;
 use sidelane_host::topology::{Lanes, PairKind};
@@ -17,7 +17,7 @@ use sidelane_host::topology::{Lanes, PairKind};
 /// A client that is later than this is too busy itself.
 const SEND_LAG_LIMIT_US: u64 = 1_000;
 
-pub(super) fn settings(plan: &Plan, place: Place, lanes: &Lanes, measured: &Measured) -> Map<String, Value> {
+pub(super) fn settings(plan: &Plan, place: ExperimentCpus, lanes: &Lanes, measured: &Measured) -> Map<String, Value> {
     let search = &measured.search;
     let settings = json!({
         "title": "Sidelane bench: lanes",
@@ -48,7 +48,7 @@ fn source(plan: &Plan) -> String {
     }
 }
 
-fn explanation(place: Place, lanes: &Lanes, measured: &Measured) -> Vec<String> {
+fn explanation(place: ExperimentCpus, lanes: &Lanes, measured: &Measured) -> Vec<String> {
     let (lanes_in_words, search) = (place.lanes(), &measured.search);
     let what = "Elfen's evaluation (USENIX ATC'16, Figs. 8, 10 and 11) on this machine. One thread serves full-text \
                 searches over real English text on the request lane; a batch job wants the other lane of the pair. An \
@@ -76,7 +76,7 @@ fn explanation(place: Place, lanes: &Lanes, measured: &Measured) -> Vec<String> 
     vec![what.to_owned(), objective, pair]
 }
 
-pub(super) fn notes(measured: &Measured, place: Place, lanes: &Lanes) -> Vec<Note> {
+pub(super) fn notes(measured: &Measured, place: ExperimentCpus, lanes: &Lanes) -> Vec<Note> {
     let mut notes = BTreeSet::from([Note::from(LabNote::FreezerEmulated)]);
     if lanes.kind == PairKind::Declared {
         notes.insert(LabNote::DeclaredPair.into());
@@ -94,7 +94,7 @@ pub(super) fn notes(measured: &Measured, place: Place, lanes: &Lanes) -> Vec<Not
     notes.into_iter().chain(measured.ladder.notes().into_iter().map(Note::from)).collect()
 }
 
-fn of_client(sweep: &Sweep, place: Place) -> impl Iterator<Item = LabNote> {
+fn of_client(sweep: &Sweep, place: ExperimentCpus) -> impl Iterator<Item = LabNote> {
     let (service, percent) = (sweep.plan.service, sweep.client_percent.round() as u64);
     let lag_us = sweep.send_lag_us.round() as u64;
     let shares = place.client_on_batch_lane().then_some(LabNote::ClientOnBatchLane { service, percent });

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::subject::{Look, Stage};
+use super::subject::{Look, ObserveFixture};
 use crate::note::LabNote;
 use sidelane_host::tsc;
 use sidelane_observe::observed::Observed;
@@ -30,14 +30,14 @@ const LONG: u64 = 2500;
 const KEPT_WANTED_PERCENT: f64 = 90.0;
 const TOLERANCE: f64 = 0.01;
 
-pub(super) fn measure(stage: &Stage, length: Duration, limit: Limit, result: &mut ResultFile) -> Result<()> {
-    let target = stage.phases(COUNTED_EVERY)?;
+pub(super) fn measure(fixture: &ObserveFixture, length: Duration, limit: Limit, result: &mut ResultFile) -> Result<()> {
+    let target = fixture.phases(COUNTED_EVERY)?;
     let (mut least_kept, mut worst_cpc, mut points) = (None::<Interval>, None::<f64>, Vec::new());
     for period in PERIODS {
         let signals = &["counter:phases.done", "cpc"];
         let mut rounds = Vec::new();
         let round = |rounds: &mut Vec<Observed>, _: Turn<'_>| {
-            rounds.push(stage.observe(&target, &Look { signals, progress: None, period, length })?);
+            rounds.push(fixture.observe(&target, &Look { signals, progress: None, period, length })?);
             Ok(())
         };
         // At short periods the share of kept samples is shown without a bound, so one round is

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::subject::{Look, Stage};
+use super::subject::{Look, ObserveFixture};
 use sidelane_observe::observed::Observed;
 use sidelane_observe::period::Period;
 use sidelane_report::chart::{Line, Multiples, Panel, ScaleKind};
@@ -22,12 +22,12 @@ const RATES: [(&str, Period); 3] = [
 /// At 1 kHz the middle 80 % of samples span at most this share of their span at the highest rate.
 const HIDDEN_RATIO: f64 = 0.2;
 
-pub(super) fn measure(stage: &Stage, length: Duration, limit: Limit, result: &mut ResultFile) -> Result<()> {
-    let target = stage.bursts(PHASE_CYCLES)?;
+pub(super) fn measure(fixture: &ObserveFixture, length: Duration, limit: Limit, result: &mut ResultFile) -> Result<()> {
+    let target = fixture.bursts(PHASE_CYCLES)?;
     let mut rounds = Vec::new();
     let round = |rounds: &mut Vec<Vec<Observed>>, _: Turn<'_>| {
         let signals = &["tag:bursts.phase", "counter:bursts.done"];
-        let look = |period| stage.observe(&target, &Look { signals, progress: None, period, length });
+        let look = |period| fixture.observe(&target, &Look { signals, progress: None, period, length });
         rounds.push(RATES.into_iter().map(|(_, period)| look(period)).collect::<Result<_>>()?);
         Ok(())
     };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::subject::{Look, Stage};
+use super::subject::{Look, ObserveFixture};
 use sidelane_host::median::median;
 use sidelane_observe::period::Period;
 use sidelane_report::{Check, Interval, ResultFile, Row, Unit};
@@ -27,10 +27,10 @@ struct Turns {
     bare: Vec<f64>,
 }
 
-pub(super) fn measure(stage: &Stage, limit: Limit, result: &mut ResultFile) -> Result<()> {
+pub(super) fn measure(fixture: &ObserveFixture, limit: Limit, result: &mut ResultFile) -> Result<()> {
     let (mut worst_ratio, mut worst_cycles) = (None, None);
     for every in WRITTEN_EVERY {
-        let turns = in_turns(stage, every, limit)?;
+        let turns = in_turns(fixture, every, limit)?;
         let mut row = Row::new(format!("one tag, written every {every} cycles"));
         row.put("ours_per_read_cycles", turns.cycles().map(|cycles| cycles.measured));
         row.put("bare_per_read_cycles", median(turns.bare.iter().copied()));
@@ -54,14 +54,14 @@ fn checks(ratio: Option<Interval>, cycles: Option<Interval>) -> [Check; 2] {
 }
 
 /// Our loop and the bare loop, in turns on the same target.
-fn in_turns(stage: &Stage, every: u64, limit: Limit) -> Result<Turns> {
-    let target = stage.phases(every)?;
+fn in_turns(fixture: &ObserveFixture, every: u64, limit: Limit) -> Result<Turns> {
+    let target = fixture.phases(every)?;
     let look = Look { signals: &["tag:phases.phase"], progress: None, period: Period::Max, length: SLICE };
     let mut turns = Turns::default();
     let round = |turns: &mut Turns, _: Turn<'_>| {
-        let seen = stage.observe(&target, &look)?;
+        let seen = fixture.observe(&target, &look)?;
         turns.ours.push(seen.analysis.periods.mean().context("nothing was read")?);
-        turns.bare.push(stage.bare(&target, "phases.phase", SLICE)?);
+        turns.bare.push(fixture.bare(&target, "phases.phase", SLICE)?);
         Ok(())
     };
     let judged = |turns: &Turns| match every >= SELDOM {

@@ -21,33 +21,33 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 
-use self::subject::Stage;
+use self::subject::ObserveFixture;
 use crate::experiment::comparison::finish;
 use crate::note::LabNote;
 use sidelane_diagnostics::machine;
 use sidelane_host::topology::Topology;
 use sidelane_report::ResultFile;
-use sidelane_stats::rounds::{Limit, Patience};
+use sidelane_stats::rounds::{Limit, RoundOptions};
 
 /// Rounds of each part, and the limit of further rounds.
 const ROUNDS: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(60) };
 const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(10) };
 
 /// Measures everything, the target on the first lane of the pair and the observer on the second.
-pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
+pub fn run(lanes: &str, patience: RoundOptions) -> Result<ResultFile> {
     let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
     let target = pair.request_lanes.first().context("a pair has a first lane")?;
     let observer = pair.batch.first().context("a pair has a second lane")?.cpu;
-    let stage = Stage::set(target, observer)?;
+    let fixture = ObserveFixture::set(target, observer)?;
     let mut result = ResultFile::new(machine::describe(pair.kind), settings(lanes));
     let length = Duration::from_millis(if patience.quick { 200 } else { 1000 });
     let limit = patience.limit(ROUNDS_QUICK, ROUNDS);
-    limit::measure(&stage, limit, &mut result).context("one tag")?;
-    fidelity::measure(&stage, length, limit, &mut result).context("rates")?;
-    overhead::measure(&stage, length, limit, &mut result).context("overhead")?;
-    hidden::measure(&stage, length, limit, &mut result).context("slow sampling")?;
-    profiler::measure(&stage, limit, &mut result).context("perf record")?;
-    pause::measure(&stage, limit, &mut result).context("pauses of a JVM")?;
+    limit::measure(&fixture, limit, &mut result).context("one tag")?;
+    fidelity::measure(&fixture, length, limit, &mut result).context("rates")?;
+    overhead::measure(&fixture, length, limit, &mut result).context("overhead")?;
+    hidden::measure(&fixture, length, limit, &mut result).context("slow sampling")?;
+    profiler::measure(&fixture, limit, &mut result).context("perf record")?;
+    pause::measure(&fixture, limit, &mut result).context("pauses of a JVM")?;
     if !result.machine.pmu {
         result.notes.push(LabNote::NoHardwareCounters.to_string());
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::subject::{Look, Stage};
+use super::subject::{Look, ObserveFixture};
 use sidelane_host::median::median;
 use sidelane_observe::period::Period;
 use sidelane_report::{Check, ResultFile, Row, Unit};
@@ -23,15 +23,15 @@ const INNER_LOOP: u64 = 200;
 /// At least three pairs in a round.
 const CHECKED: Duration = Duration::from_millis(800);
 
-pub(super) fn measure(stage: &Stage, length: Duration, limit: Limit, result: &mut ResultFile) -> Result<()> {
+pub(super) fn measure(fixture: &ObserveFixture, length: Duration, limit: Limit, result: &mut ResultFile) -> Result<()> {
     for every in WRITTEN_EVERY {
         for period in PERIODS {
             if every == INNER_LOOP && period == MODERATE {
-                checked(stage, limit, result)?;
+                checked(fixture, limit, result)?;
                 continue;
             }
             let mut rounds = Rounds::default();
-            rounds.take(stage, every, period, length)?;
+            rounds.take(fixture, every, period, length)?;
             result.rows.push(rounds.row(every, period));
         }
     }
@@ -39,14 +39,14 @@ pub(super) fn measure(stage: &Stage, length: Duration, limit: Limit, result: &mu
 }
 
 /// The combination with a bound.
-fn checked(stage: &Stage, limit: Limit, result: &mut ResultFile) -> Result<()> {
+fn checked(fixture: &ObserveFixture, limit: Limit, result: &mut ResultFile) -> Result<()> {
     let name = format!("slowdown of a target that stores its tag every {INNER_LOOP} cycles, period {MODERATE}");
     let check = |rounds: &Rounds| {
         let slowdown = of_median(rounds.slowdown_percent.iter().copied());
         Check::interval_at_most(name.clone(), slowdown, SLOWDOWN_LIMIT_PERCENT, Unit::Percent)
     };
     let mut rounds = Rounds::default();
-    let round = |rounds: &mut Rounds, _: Turn<'_>| rounds.take(stage, INNER_LOOP, MODERATE, CHECKED);
+    let round = |rounds: &mut Rounds, _: Turn<'_>| rounds.take(fixture, INNER_LOOP, MODERATE, CHECKED);
     until_decided("slowdown of a target", limit, &mut rounds, round, |rounds| vec![check(rounds)])?;
     result.checks.push(check(&rounds));
     result.rows.push(rounds.row(INNER_LOOP, MODERATE));
@@ -63,10 +63,10 @@ struct Rounds {
 }
 
 impl Rounds {
-    fn take(&mut self, stage: &Stage, every: u64, period: Period, length: Duration) -> Result<()> {
-        let target = stage.phases(every)?;
+    fn take(&mut self, fixture: &ObserveFixture, every: u64, period: Period, length: Duration) -> Result<()> {
+        let target = fixture.phases(every)?;
         let look = Look { signals: &["tag:phases.phase"], progress: Some("counter:phases.done"), period, length };
-        let seen = stage.observe(&target, &look)?;
+        let seen = fixture.observe(&target, &look)?;
         self.slowdown_percent.extend(seen.slowdown.as_ref().and_then(|slowdown| slowdown.percent));
         self.pairs += seen.slowdown.as_ref().map_or(0, |slowdown| slowdown.pairs);
         self.sampled_mean_cycles.extend(seen.analysis.periods.mean());

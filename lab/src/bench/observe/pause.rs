@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
-use super::subject::Stage;
+use super::subject::ObserveFixture;
 use crate::note::LabNote;
 use sidelane_host::priority::with_this_thread_on;
 use sidelane_host::service::Target;
@@ -29,8 +29,8 @@ const PAUSES_MIN: usize = 20;
 const ROUND: Duration = Duration::from_secs(1);
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
 
-pub(super) fn measure(stage: &Stage, limit: Limit, result: &mut ResultFile) -> Result<()> {
-    let Some(jvm) = Jvm::start(stage.target_cpu)? else {
+pub(super) fn measure(fixture: &ObserveFixture, limit: Limit, result: &mut ResultFile) -> Result<()> {
+    let Some(jvm) = Jvm::start(fixture.target_cpu)? else {
         result.notes.push(LabNote::NoJava.to_string());
         return Ok(());
     };
@@ -38,7 +38,7 @@ pub(super) fn measure(stage: &Stage, limit: Limit, result: &mut ResultFile) -> R
     // Each pause is a sample of its own, and one round has many of them.
     let limit = Limit { first: 1, ..limit };
     let round = |delays_us: &mut Vec<f64>, _: Turn<'_>| {
-        delays_us.extend(watch(stage, &jvm)?);
+        delays_us.extend(watch(fixture, &jvm)?);
         Ok(())
     };
     until_decided("pauses", limit, &mut delays_us, round, |delays_us| vec![check(delays_us)])?;
@@ -58,7 +58,7 @@ fn check(delays_us: &[f64]) -> Check {
 }
 
 /// Observes the JVM for a round.
-fn watch(stage: &Stage, jvm: &Jvm) -> Result<Vec<f64>> {
+fn watch(fixture: &ObserveFixture, jvm: &Jvm) -> Result<Vec<f64>> {
     let log = jvm.dir.path().join("log");
     session::run(&ObserveOptions {
         target: Some(Target::Pid(jvm.child.id())),
@@ -67,8 +67,8 @@ fn watch(stage: &Stage, jvm: &Jvm) -> Result<Vec<f64>> {
         progress: None,
         length: Some(ROUND),
         period: PERIOD,
-        cpu: Some(stage.target_cpu),
-        observer_cpu: Some(stage.observer_cpu),
+        cpu: Some(fixture.target_cpu),
+        observer_cpu: Some(fixture.observer_cpu),
         tolerance: 0.01,
         log: Some(log.clone()),
         live: false,

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::subject::{Look, Running, Stage};
+use super::subject::{Look, ObserveFixture, Running};
 use crate::note::LabNote;
 use sidelane_channels::Reader;
-use sidelane_channels::app::Emitted;
+use sidelane_channels::app::EmittedSignals;
 use sidelane_host::median::median;
 use sidelane_host::tsc::Clock;
 use sidelane_observe::period::Period;
@@ -39,15 +39,15 @@ struct Turns {
     perf: Rounds,
 }
 
-pub(super) fn measure(stage: &Stage, limit: Limit, result: &mut ResultFile) -> Result<()> {
+pub(super) fn measure(fixture: &ObserveFixture, limit: Limit, result: &mut ResultFile) -> Result<()> {
     if Command::new("perf").arg("--version").stdout(Stdio::null()).status().is_err() {
         result.notes.push(LabNote::NoPerf.to_string());
         return Ok(());
     }
     let clock = Clock::calibrate();
-    let target = stage.phases(WRITTEN_EVERY)?;
+    let target = fixture.phases(WRITTEN_EVERY)?;
     let mut turns = Turns::default();
-    let round = |turns: &mut Turns, _: Turn<'_>| turns.take(stage, &target, &clock);
+    let round = |turns: &mut Turns, _: Turn<'_>| turns.take(fixture, &target, &clock);
     until_decided("perf record", limit, &mut turns, round, Turns::checks)?;
     result.checks.extend(turns.checks());
     result.rows.extend([
@@ -58,19 +58,19 @@ pub(super) fn measure(stage: &Stage, limit: Limit, result: &mut ResultFile) -> R
 }
 
 impl Turns {
-    fn take(&mut self, stage: &Stage, target: &Running, clock: &Clock) -> Result<()> {
+    fn take(&mut self, fixture: &ObserveFixture, target: &Running, clock: &Clock) -> Result<()> {
         let without = progress(target, || {
             std::thread::sleep(SLICE);
             Ok(())
         })?;
         let mut samples = 0;
-        let with_perf = progress(target, || record(stage, target).map(|counted| samples = counted))?;
+        let with_perf = progress(target, || record(fixture, target).map(|counted| samples = counted))?;
         self.perf.slowdown_percent.push(100.0 * (1.0 - with_perf / without));
         self.perf.period_cycles.push(clock.cycles(SLICE.as_nanos() as u64) as f64 / samples.max(1) as f64);
         let look = Look { signals: &["tag:phases.phase"], progress: None, period: Period::Max, length: SLICE };
         let mut period = None;
         let with_ours =
-            progress(target, || stage.observe(target, &look).map(|seen| period = seen.analysis.periods.mean()))?;
+            progress(target, || fixture.observe(target, &look).map(|seen| period = seen.analysis.periods.mean()))?;
         self.ours.slowdown_percent.push(100.0 * (1.0 - with_ours / without));
         self.ours.period_cycles.push(period.context("nothing was read")?);
         Ok(())
@@ -102,7 +102,7 @@ impl Rounds {
 
 /// The target's progress per second while `work` runs.
 fn progress(target: &Running, work: impl FnOnce() -> Result<()>) -> Result<f64> {
-    let emitted = Emitted::find(target.pid()).pop().context("the target has ended")?;
+    let emitted = EmittedSignals::find(target.pid()).pop().context("the target has ended")?;
     let channel = emitted.channels("phases.done").pop().context("the target counts nothing")?;
     let Reader::Word(done) = channel.reader else { unreachable!("an emitted counter is a word") };
     let (began, before) = (Instant::now(), done.read());
@@ -111,12 +111,12 @@ fn progress(target: &Running, work: impl FnOnce() -> Result<()>) -> Result<f64> 
 }
 
 /// The number of samples that perf took of the target.
-fn record(stage: &Stage, target: &Running) -> Result<u64> {
+fn record(fixture: &ObserveFixture, target: &Running) -> Result<u64> {
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("perf.data");
     let length = SLICE.as_secs_f64().to_string();
     let mut perf = Command::new("taskset");
-    perf.args(["-c", &stage.observer_cpu.to_string(), "perf", "record", "-F", "max", "-o"]).arg(&file);
+    perf.args(["-c", &fixture.observer_cpu.to_string(), "perf", "record", "-F", "max", "-o"]).arg(&file);
     perf.args(["-p", &target.pid().to_string(), "--", "sleep", &length]).stdout(Stdio::null()).stderr(Stdio::null());
     let status = perf.status().context("cannot run perf record")?;
     anyhow::ensure!(status.success(), "perf record failed: {status}; try it by hand");

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::bench::workshop::Workshop;
-use sidelane_channels::app::Emitted;
+use crate::bench::workshop::CBuild;
+use sidelane_channels::app::EmittedSignals;
 use sidelane_channels::signal::Signal;
 use sidelane_host::priority::with_this_thread_on;
 use sidelane_host::service::Target;
@@ -28,8 +28,8 @@ const SOURCES: [(&str, &str); 6] = [
 const READY_WITHIN: Duration = Duration::from_secs(5);
 
 /// The programs, and the lanes they run on.
-pub(super) struct Stage {
-    _workshop: Workshop,
+pub(super) struct ObserveFixture {
+    _workshop: CBuild,
     phases: PathBuf,
     bursts: PathBuf,
     bare: PathBuf,
@@ -37,9 +37,9 @@ pub(super) struct Stage {
     pub(super) observer_cpu: u32,
 }
 
-impl Stage {
+impl ObserveFixture {
     pub(super) fn set(target_cpu: u32, observer_cpu: u32) -> Result<Self> {
-        let workshop = Workshop::open(&SOURCES)?;
+        let workshop = CBuild::open(&SOURCES)?;
         let build = |name: &str| workshop.build(&format!("runtime/c/examples/{name}.c"), name, &[]);
         let (phases, bursts, bare) = (build("phases")?, build("bursts")?, build("bare")?);
         Ok(Self { phases, bursts, bare, _workshop: workshop, target_cpu, observer_cpu })
@@ -107,7 +107,7 @@ impl Running {
 
     fn wait_until_it_emits(&self) -> Result<()> {
         let began = Instant::now();
-        while Emitted::find(self.pid()).iter().all(|emitted| emitted.names().len() < 2) {
+        while EmittedSignals::find(self.pid()).iter().all(|emitted| emitted.names().len() < 2) {
             ensure!(began.elapsed() < READY_WITHIN, "the target emits nothing after {READY_WITHIN:?}");
             std::thread::sleep(Duration::from_millis(2));
         }

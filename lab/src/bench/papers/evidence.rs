@@ -42,27 +42,27 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    pub(super) fn all(&self) -> Cells<'_> {
-        Cells(self.outcomes.iter().collect())
+    pub(super) fn all(&self) -> RunSet<'_> {
+        RunSet(self.outcomes.iter().collect())
     }
 
     /// The runs of one setting.
-    pub(super) fn of(&self, setting: &str) -> Cells<'_> {
+    pub(super) fn of(&self, setting: &str) -> RunSet<'_> {
         self.all().keep(|outcome| outcome.setting == setting)
     }
 
     /// A number of each of `cells`, divided by that of `other` at the same load and batch.
-    pub(super) fn ratios(&self, cells: &Cells, other: &str, number: Number) -> Option<Vec<f64>> {
+    pub(super) fn ratios(&self, cells: &RunSet, other: &str, number: Number) -> Option<Vec<f64>> {
         Some(self.pairs(cells, other, number)?.into_iter().map(|(own, other)| own / other).collect())
     }
 
     /// A number of each of `cells`, less that of `other` at the same load and batch.
-    pub(super) fn differences(&self, cells: &Cells, other: &str, number: Number) -> Option<Vec<f64>> {
+    pub(super) fn differences(&self, cells: &RunSet, other: &str, number: Number) -> Option<Vec<f64>> {
         Some(self.pairs(cells, other, number)?.into_iter().map(|(own, other)| own - other).collect())
     }
 
     /// `None` without cells, or if one of them has no partner.
-    fn pairs(&self, cells: &Cells, other: &str, number: Number) -> Option<Vec<(f64, f64)>> {
+    fn pairs(&self, cells: &RunSet, other: &str, number: Number) -> Option<Vec<(f64, f64)>> {
         let pair = |own: &&Outcome| {
             let other = self.outcomes.iter().find(|outcome| outcome.setting == other && outcome.at == own.at)?;
             Some((number(&own.figures), number(&other.figures)))
@@ -73,9 +73,9 @@ impl Evidence {
 }
 
 /// A part of the runs.
-pub(super) struct Cells<'e>(Vec<&'e Outcome>);
+pub(super) struct RunSet<'e>(Vec<&'e Outcome>);
 
-impl<'e> Cells<'e> {
+impl<'e> RunSet<'e> {
     fn keep(&self, wanted: impl Fn(&Outcome) -> bool) -> Self {
         Self(self.0.iter().copied().filter(|outcome| wanted(outcome)).collect())
     }

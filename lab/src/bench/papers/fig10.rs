@@ -1,8 +1,8 @@
 //! Elfen's Fig. 10: batch in idle moments on one core (a) and on seven (b), and with a budget on
 //! seven (c).
 
-use super::evidence::{Cells, Evidence, RATE, least, mean_ms, most, p99_ms, utilisation};
-use super::statement::Wanted::{AtLeast, AtMost};
+use super::evidence::{Evidence, RATE, RunSet, least, mean_ms, most, p99_ms, utilisation};
+use super::statement::PaperBound::{AtLeast, AtMost};
 use super::statement::{ABOUT, READ, Statement};
 use sidelane_report::Unit;
 
@@ -145,7 +145,7 @@ pub(super) const SEVEN_CORES: [Statement; 10] = [
 ];
 
 /// The utilisation gained over the service alone, where 1 is one lane.
-fn gains(seen: &Evidence, cells: &Cells) -> Option<Vec<f64>> {
+fn gains(seen: &Evidence, cells: &RunSet) -> Option<Vec<f64>> {
     seen.differences(cells, "alone", utilisation)
 }
 
@@ -159,13 +159,13 @@ fn peak(seen: &Evidence) -> Option<(f64, f64)> {
 }
 
 /// The runs at loads below the peak.
-fn before_peak<'e>(seen: &'e Evidence) -> Option<Cells<'e>> {
+fn before_peak<'e>(seen: &'e Evidence) -> Option<RunSet<'e>> {
     Some(seen.of(DYNAMIC).within(0.0..=peak(seen)?.0.next_down()))
 }
 
 /// The runs in which the objective is kept: the paper sees degradations beyond it, from causes that
 /// are not modelled.
-fn within_slo<'e>(seen: &'e Evidence, setting: &str) -> Cells<'e> {
+fn within_slo<'e>(seen: &'e Evidence, setting: &str) -> RunSet<'e> {
     seen.of(setting).up_to(p99_ms, SLO_MS)
 }
 

@@ -1,8 +1,8 @@
 //! Elfen's Fig. 11: four policies on one core; the more aggressive the policy, the more
 //! utilisation.
 
-use super::evidence::{Cells, Evidence, Number, least, most, p99_ms, utilisation};
-use super::statement::Wanted::{AtLeast, AtMost};
+use super::evidence::{Evidence, Number, RunSet, least, most, p99_ms, utilisation};
+use super::statement::PaperBound::{AtLeast, AtMost};
 use super::statement::{READ, Statement};
 use sidelane_report::Unit;
 
@@ -85,7 +85,7 @@ fn highest_within(seen: &Evidence) -> Option<f64> {
     Some(seen.of("alone").up_to(p99_ms, SLO_MS).line(p99_ms).last()?.0)
 }
 
-fn moderate<'e>(seen: &'e Evidence, policy: &str) -> Cells<'e> {
+fn moderate<'e>(seen: &'e Evidence, policy: &str) -> RunSet<'e> {
     seen.of(policy).within(MODERATE)
 }
 

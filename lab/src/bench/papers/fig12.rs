@@ -3,7 +3,7 @@
 use sidelane_sim::Figures;
 
 use super::evidence::{Evidence, least, most};
-use super::statement::Wanted::{AtLeast, AtMost};
+use super::statement::PaperBound::{AtLeast, AtMost};
 use super::statement::{READ, Statement};
 use sidelane_report::Unit;
 

@@ -1,7 +1,7 @@
 //! Elfen's Fig. 2: latencies grow with load alone, faster than in proportion.
 
 use super::evidence::{Evidence, lc_utilisation, most, p99_ms};
-use super::statement::Wanted::{AtLeast, AtMost};
+use super::statement::PaperBound::{AtLeast, AtMost};
 use super::statement::{ABOUT, READ, Statement};
 use sidelane_report::Unit;
 

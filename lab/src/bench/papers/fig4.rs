@@ -1,7 +1,7 @@
 //! Elfen's Fig. 4: any co-runner on the other lane delays requests.
 
 use super::evidence::{Evidence, RATE, batch_utilisation, least, p99_ms};
-use super::statement::Wanted::{AtLeast, AtMost};
+use super::statement::PaperBound::{AtLeast, AtMost};
 use super::statement::{ABOUT, READ, Statement};
 use sidelane_report::Unit;
 

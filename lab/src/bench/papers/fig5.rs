@@ -5,7 +5,7 @@ use sidelane_sim::time::{MS, Nanos};
 use sidelane_sim::{Engine, Model};
 
 use super::evidence::{Evidence, lc_utilisation};
-use super::statement::Wanted::{AtLeast, AtMost};
+use super::statement::PaperBound::{AtLeast, AtMost};
 use super::statement::{READ, Statement};
 use sidelane_report::{Row, Unit};
 

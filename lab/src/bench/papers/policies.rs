@@ -2,8 +2,8 @@
 //! figure of a paper: the statements are Sidelane's own, about its policy `deadline`.
 
 use super::evidence::{Evidence, least, most, p99_ms, utilisation};
+use super::statement::PaperBound::{AtLeast, AtMost};
 use super::statement::Statement;
-use super::statement::Wanted::{AtLeast, AtMost};
 use sidelane_report::Unit;
 
 const SLO_MS: f64 = 100.0;

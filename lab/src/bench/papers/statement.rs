@@ -11,7 +11,7 @@ pub(super) const ABOUT: f64 = 0.1;
 
 /// The bound that the paper gives for the number.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Wanted {
+pub(super) enum PaperBound {
     AtMost(f64),
     AtLeast(f64),
 }
@@ -22,7 +22,7 @@ pub(super) struct Statement<E = Evidence> {
     pub(super) source: &'static str,
     /// The statement, with its number if it has one.
     pub(super) says: &'static str,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: PaperBound,
     pub(super) unit: Unit,
     /// `None` if a run that this needs is missing.
     pub(super) measured: fn(&E) -> Option<f64>,
@@ -33,8 +33,8 @@ impl<E> Statement<E> {
         let name = format!("{}: {}", self.source, self.says);
         let measured = (self.measured)(evidence);
         match self.wanted {
-            Wanted::AtMost(limit) => Check::at_most(name, measured, readable(limit), self.unit),
-            Wanted::AtLeast(limit) => Check::at_least(name, measured, readable(limit), self.unit),
+            PaperBound::AtMost(limit) => Check::at_most(name, measured, readable(limit), self.unit),
+            PaperBound::AtLeast(limit) => Check::at_least(name, measured, readable(limit), self.unit),
         }
     }
 }

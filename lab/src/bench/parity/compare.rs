@@ -12,7 +12,7 @@ const UTILISATION: f64 = 0.1;
 
 /// The figures that are compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Seen {
+pub(super) struct ComparedFigures {
     pub(super) p50_us: f64,
     pub(super) p99_us: f64,
     pub(super) lc_utilisation: f64,
@@ -27,8 +27,8 @@ pub(super) struct Compared {
     pub(super) name: String,
     pub(super) load_percent: f64,
     /// The measurements, by round.
-    pub(super) measured: Vec<Seen>,
-    pub(super) simulated: Seen,
+    pub(super) measured: Vec<ComparedFigures>,
+    pub(super) simulated: ComparedFigures,
     /// The client's share of the batch lane, which batch cannot have used; the model has no client.
     pub(super) client: f64,
 }
@@ -36,12 +36,12 @@ pub(super) struct Compared {
 impl Compared {
     pub(super) fn checks(&self) -> Vec<Check> {
         let simulated = &self.simulated;
-        let latency = |what, measured: fn(&Seen) -> f64, simulated| {
+        let latency = |what, measured: fn(&ComparedFigures) -> f64, simulated| {
             let name = format!("{what} at {}: measured over simulated, whichever is more", self.name);
             let ratio = self.median(|seen| Some(measured(seen))).map(|one| one.apart_from(simulated, factor));
             Check::interval_at_most(name, ratio, LATENCY_FACTOR, Unit::Ratio)
         };
-        let lane = |what, measured: fn(&Seen) -> Option<f64>, simulated, limit| {
+        let lane = |what, measured: fn(&ComparedFigures) -> Option<f64>, simulated, limit| {
             let name = format!("{what} lane at {}: measured less simulated, of its time", self.name);
             let apart = |one: f64, other: f64| (one - other).abs();
             let difference = self.median(measured).map(|one| one.apart_from(simulated, apart));
@@ -60,7 +60,7 @@ impl Compared {
         checks
     }
 
-    fn median(&self, figure: impl Fn(&Seen) -> Option<f64>) -> Option<Interval> {
+    fn median(&self, figure: impl Fn(&ComparedFigures) -> Option<f64>) -> Option<Interval> {
         of_median(self.measured.iter().filter_map(figure).filter(|figure| figure.is_finite()))
     }
 
@@ -75,9 +75,9 @@ impl Compared {
         })
     }
 
-    fn medians(&self) -> Seen {
-        let of = |figure: fn(&Seen) -> Option<f64>| self.median(figure).map(|median| median.measured);
-        Seen {
+    fn medians(&self) -> ComparedFigures {
+        let of = |figure: fn(&ComparedFigures) -> Option<f64>| self.median(figure).map(|median| median.measured);
+        ComparedFigures {
             p50_us: of(|seen| Some(seen.p50_us)).unwrap_or(f64::NAN),
             p99_us: of(|seen| Some(seen.p99_us)).unwrap_or(f64::NAN),
             lc_utilisation: of(|seen| Some(seen.lc_utilisation)).unwrap_or(f64::NAN),
@@ -100,9 +100,10 @@ fn round(limit: f64) -> f64 {
 mod tests {
     use super::*;
 
-    const SEEN: Seen = Seen { p50_us: 400.0, p99_us: 4000.0, lc_utilisation: 0.5, batch_utilisation: Some(0.5) };
+    const SEEN: ComparedFigures =
+        ComparedFigures { p50_us: 400.0, p99_us: 4000.0, lc_utilisation: 0.5, batch_utilisation: Some(0.5) };
 
-    fn failing(measured: Seen, simulated: Seen, client: f64) -> Vec<String> {
+    fn failing(measured: ComparedFigures, simulated: ComparedFigures, client: f64) -> Vec<String> {
         let name = "50 %, borrow-idle".to_owned();
         let compared = Compared { name, load_percent: 50.0, measured: vec![measured; 6], simulated, client };
         let checks = compared.checks().into_iter().filter(|check| !check.ok);
@@ -112,26 +113,26 @@ mod tests {
     #[test]
     fn figures_may_differ_in_both_directions() {
         assert_eq!(failing(SEEN, SEEN, 0.0), [""; 0]);
-        let other = Seen { p50_us: 310.0, p99_us: 5100.0, ..SEEN };
+        let other = ComparedFigures { p50_us: 310.0, p99_us: 5100.0, ..SEEN };
         assert_eq!(failing(other, SEEN, 0.0), ["p50", "p99"]);
         assert_eq!(failing(SEEN, other, 0.0), ["p50", "p99"]);
-        let busier = Seen { lc_utilisation: 0.65, ..SEEN };
+        let busier = ComparedFigures { lc_utilisation: 0.65, ..SEEN };
         assert_eq!(failing(busier, SEEN, 0.0), ["request lane"]);
         assert_eq!(failing(SEEN, busier, 0.0), ["request lane"]);
     }
 
     #[test]
     fn time_of_the_client_is_no_deficit_of_batch() {
-        let less = Seen { batch_utilisation: Some(0.35), ..SEEN };
+        let less = ComparedFigures { batch_utilisation: Some(0.35), ..SEEN };
         assert_eq!(failing(less, SEEN, 0.0), ["batch lane"]);
         assert_eq!(failing(less, SEEN, 0.06), [""; 0]);
     }
 
     #[test]
     fn unmeasured_figures_do_not_agree() {
-        let none = Seen { p99_us: f64::NAN, batch_utilisation: None, ..SEEN };
+        let none = ComparedFigures { p99_us: f64::NAN, batch_utilisation: None, ..SEEN };
         assert_eq!(failing(none, SEEN, 0.0), ["p99", "batch lane"]);
-        let alone = Seen { batch_utilisation: None, ..SEEN };
+        let alone = ComparedFigures { batch_utilisation: None, ..SEEN };
         assert_eq!(failing(alone, alone, 0.0), [""; 0]);
     }
 }

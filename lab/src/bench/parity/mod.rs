@@ -20,12 +20,12 @@ use serde_json::{Map, Value, json};
 use sidelane_sim::{Choices, Experiment, Model};
 
 use crate::experiment::comparison::finish;
+use crate::experiment::fixture::Fixture;
 use crate::experiment::learn::Experience;
-use crate::experiment::load::{Load, Rhythm, Shape};
-use crate::experiment::place::Place;
+use crate::experiment::load::{Rhythm, RunningClient, Shape};
+use crate::experiment::place::ExperimentCpus;
 use crate::experiment::run::Task;
 use crate::experiment::sibling::{Carrier, Sibling};
-use crate::experiment::stage::Stage;
 use crate::experiment::{batch, run, search};
 use crate::note::LabNote;
 use compare::Compared;
@@ -36,7 +36,7 @@ use sidelane_host::topology::{Lanes, PairKind};
 use sidelane_report::{Check, ResultFile};
 use sidelane_requests::watch;
 use sidelane_requests::watch::WatchOptions;
-use sidelane_stats::rounds::{Limit, Patience, Turn, until_decided};
+use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
 
 /// The options of `sidelane-lab bench parity`.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ pub struct ParityOptions {
     /// The scenario.
     pub scenario: PathBuf,
     /// Whether to use short runs, as the scenario's `[quick]` says, and the limit of rounds.
-    pub patience: Patience,
+    pub patience: RoundOptions,
     /// `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
     /// `--sibling`, if given.
@@ -69,21 +69,24 @@ const BATCH_ALONE: Duration = Duration::from_millis(300);
 
 /// Runs the scenario on the machine and in simulation.
 pub fn run(options: &ParityOptions) -> Result<ResultFile> {
-    let place = Place::choose(options.lanes.as_deref())?;
-    let mut stage = search::stage(place, options.sibling, &options.cache).context("cannot start the search service")?;
-    let recorded = record(&stage).context("cannot record the service's requests")?;
+    let place = ExperimentCpus::choose(options.lanes.as_deref())?;
+    let mut fixture =
+        search::fixture(place, options.sibling, &options.cache).context("cannot start the search service")?;
+    let recorded = record(&fixture).context("cannot record the service's requests")?;
     let experiment = load(&options.scenario, options.patience.quick, &recorded)?;
-    let lanes = stage.beside()?.lanes;
+    let lanes = fixture.beside()?.lanes;
     let all = experiment.points.iter().flat_map(|point| &point.runs);
     let (left_out, runs): (Vec<&Model>, Vec<&Model>) = all.partition(|model| model::saturated(model).is_some());
-    let mut notes = words(&lanes, place, stage.sibling.is_some());
+    let mut notes = words(&lanes, place, fixture.sibling.is_some());
     notes.extend(left_out.iter().filter_map(|model| Some(Note::from(left_out_note(model, model::saturated(model)?)))));
     let mut both = Both { compared: runs.iter().map(|model| compared(model)).collect(), notes };
     let limit = options.patience.limit(ROUNDS_QUICK, ROUNDS);
-    let round = |both: &mut Both, turn: Turn<'_>| both.take_round(&mut stage, &lanes, &runs, turn);
+    let round = |both: &mut Both, turn: Turn<'_>| both.take_round(&mut fixture, &lanes, &runs, turn);
     let rounds = until_decided("parity", limit, &mut both, round, Both::checks)?;
-    let mut result =
-        ResultFile::new(machine::describe(lanes.kind), settings(options, &experiment, stage.sibling.as_ref(), rounds));
+    let mut result = ResultFile::new(
+        machine::describe(lanes.kind),
+        settings(options, &experiment, fixture.sibling.as_ref(), rounds),
+    );
     result.rows = both.compared.iter().flat_map(Compared::rows).collect();
     result.checks = both.checks();
     result.notes = written(&both.notes);
@@ -92,12 +95,12 @@ pub fn run(options: &ParityOptions) -> Result<ResultFile> {
 }
 
 /// The log of the service's requests under load.
-fn record(stage: &Stage) -> Result<String> {
-    let log = stage.scratch.path().join(RECORDED);
-    let watched = WatchOptions { target: Target::Pid(stage.pid), length: RECORD, log: Some(log.clone()) };
+fn record(fixture: &Fixture) -> Result<String> {
+    let log = fixture.scratch.path().join(RECORDED);
+    let watched = WatchOptions { target: Target::Pid(fixture.pid), length: RECORD, log: Some(log.clone()) };
     let run = RECORD - 2 * RECORD_MARGIN;
     let rhythm = Rhythm {
-        rate_per_s: stage.rate_per_s(RECORD_LOAD),
+        rate_per_s: fixture.rate_per_s(RECORD_LOAD),
         run,
         warm_up: Duration::ZERO,
         seed: 1,
@@ -106,7 +109,7 @@ fn record(stage: &Stage) -> Result<String> {
     thread::scope(|scope| -> Result<()> {
         let watch = scope.spawn(|| watch::run(&watched).map(drop));
         thread::sleep(RECORD_MARGIN);
-        Load::start(stage, rhythm)?.finish()?;
+        RunningClient::start(fixture, rhythm)?.finish()?;
         watch.join().map_err(|_| anyhow!("the watch has panicked"))?
     })?;
     Ok(fs::read_to_string(log)?)
@@ -155,22 +158,22 @@ impl Both {
     }
 
     /// Runs each setting once on the machine.
-    fn take_round(&mut self, stage: &mut Stage, lanes: &Lanes, models: &[&Model], turn: Turn<'_>) -> Result<()> {
+    fn take_round(&mut self, fixture: &mut Fixture, lanes: &Lanes, models: &[&Model], turn: Turn<'_>) -> Result<()> {
         for (model, compared) in models.iter().zip(&mut self.compared) {
             turn.bar.set_message(compared.name.clone());
             let real = model::real(model)?;
-            if let Some(sibling) = &mut stage.sibling {
+            if let Some(sibling) = &mut fixture.sibling {
                 sibling.begin(model::slowdown(model)?)?;
                 self.notes.insert(sibling.note().into());
             }
-            let stage = &*stage;
+            let fixture = &*fixture;
             let batch_alone_per_s = match real.setting.beside {
-                Some(_) => batch::alone_per_s(stage, real.batch, BATCH_ALONE, turn.round)?,
+                Some(_) => batch::alone_per_s(fixture, real.batch, BATCH_ALONE, turn.round)?,
                 None => 0.0,
             };
             let rhythm = Rhythm { seed: turn.round + 1, ..real.rhythm };
             let task = Task {
-                stage,
+                fixture,
                 rhythm,
                 batch: real.batch,
                 batch_alone_per_s,
@@ -179,10 +182,10 @@ impl Both {
             };
             let figures = run::run(task, &real.setting).with_context(|| real.setting.title.to_owned())?;
             self.notes.extend(figures.beside.iter().flat_map(|beside| beside.notes.iter().cloned()));
-            if stage.place.client_on_batch_lane() {
+            if fixture.place.client_on_batch_lane() {
                 compared.client = compared.client.max(figures.latencies.cpu_percent / 100.0);
             }
-            compared.measured.push(model::seen(&figures, lanes));
+            compared.measured.push(model::figures(&figures, lanes));
         }
         Ok(())
     }
@@ -205,7 +208,7 @@ fn settings(
     settings.as_object().cloned().unwrap_or_default()
 }
 
-fn words(lanes: &Lanes, place: Place, emulated: bool) -> BTreeSet<Note> {
+fn words(lanes: &Lanes, place: ExperimentCpus, emulated: bool) -> BTreeSet<Note> {
     let mut notes = BTreeSet::from([Note::from(LabNote::SimulatedRows)]);
     if lanes.kind == PairKind::Declared && !emulated {
         notes.insert(LabNote::PairWithoutSlowdown.into());

@@ -5,11 +5,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use sidelane_policy::borrow::{self, PolicyKind};
 use sidelane_sim::arrivals::Arrivals;
-use sidelane_sim::model::{Beside, Budget, Decider, Job, Until};
+use sidelane_sim::model::{BatchMode, Budget, Job, LendingDecider, RunEnd};
 use sidelane_sim::smt::NAP;
 use sidelane_sim::{Model, sweep};
 
-use super::compare::Seen;
+use super::compare::ComparedFigures;
 use crate::experiment::load::{Rhythm, Shape};
 use crate::experiment::run;
 use crate::experiment::setting::Setting;
@@ -38,7 +38,7 @@ pub(super) struct Real<'m> {
 ///
 /// If the model has parts that the lab cannot run.
 pub(super) fn real(model: &Model) -> Result<Real<'_>> {
-    let (Arrivals::Poisson { gap_ns }, Until::Time(run_ns)) = (&model.service.arrivals, model.until) else {
+    let (Arrivals::Poisson { gap_ns }, RunEnd::Time(run_ns)) = (&model.service.arrivals, model.until) else {
         bail!("for real there is only a load with arrivals.kind = \"poisson\", for run_s");
     };
     if model.service.workers != 1 || model.machine.lanes_per_core != 2 {
@@ -72,20 +72,22 @@ pub(super) fn slowdown(model: &Model) -> Result<Slowdown> {
 fn setting(model: &Model) -> Result<Setting> {
     let name = &model.setting.name;
     Ok(match model.setting.beside {
-        Beside::Nothing => Setting::ALONE,
-        Beside::Unmanaged => Setting::UNMANAGED,
-        Beside::Lent(lending) => match (lending.by, lending.budget) {
-            (Decider::Policy(PolicyKind::BorrowIdle), _) => Setting::borrow_idle(),
-            (Decider::Policy(policy), Budget::Given(ns)) => Setting::on_budget(policy, borrow::Budget::Given(ns)),
+        BatchMode::Nothing => Setting::ALONE,
+        BatchMode::Unmanaged => Setting::UNMANAGED,
+        BatchMode::Lent(lending) => match (lending.by, lending.budget) {
+            (LendingDecider::Policy(PolicyKind::BorrowIdle), _) => Setting::borrow_idle(),
+            (LendingDecider::Policy(policy), Budget::Given(ns)) => {
+                Setting::on_budget(policy, borrow::Budget::Given(ns))
+            }
             _ => bail!("for real {name} needs a budget_ms"),
         },
     })
 }
 
 /// The measured figures.
-pub(super) fn seen(figures: &run::Figures, lanes: &Lanes) -> Seen {
+pub(super) fn figures(figures: &run::Figures, lanes: &Lanes) -> ComparedFigures {
     let books = figures.beside.as_ref().map(|beside| &beside.books);
-    Seen {
+    ComparedFigures {
         p50_us: figures.p50_us(),
         p99_us: figures.p99_us(),
         lc_utilisation: figures.lc_utilisation,
@@ -96,20 +98,20 @@ pub(super) fn seen(figures: &run::Figures, lanes: &Lanes) -> Seen {
 /// The request lane's utilisation in the model, if it is so high that there is no steady state to
 /// compare. It assumes batch beside every request, each of which takes that many times as long.
 pub(super) fn saturated(model: &Model) -> Option<f64> {
-    let unmanaged = matches!(model.setting.beside, Beside::Unmanaged);
+    let unmanaged = matches!(model.setting.beside, BatchMode::Unmanaged);
     let batch = model.batch.first().and_then(Job::class).filter(|_| unmanaged)?;
     let busy = model.service.load() * model.smt.slowdown(model.service.class, batch);
     (busy >= BUSY_MOST).then_some(busy)
 }
 
 /// The simulated figures.
-pub(super) fn simulated(model: &Model) -> Seen {
+pub(super) fn simulated(model: &Model) -> ComparedFigures {
     let until = match model.until {
-        Until::Time(ns) => Until::Time(ns * TIMES),
+        RunEnd::Time(ns) => RunEnd::Time(ns * TIMES),
         requests => requests,
     };
     let figures = sweep::run_machine(&Model { until, ..model.clone() });
-    Seen {
+    ComparedFigures {
         p50_us: figures.p50_ns as f64 / 1e3,
         p99_us: figures.p99_ns as f64 / 1e3,
         lc_utilisation: figures.lc_utilisation,

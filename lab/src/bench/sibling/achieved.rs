@@ -16,13 +16,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::worker::{Loss, Rest, Worker};
-use crate::experiment::place::Place;
+use crate::experiment::place::ExperimentCpus;
 use crate::experiment::sibling::{Carrier, LaneReport, Sibling, Slowdown};
 use crate::programs::Lab;
 use sidelane_host::median::median;
 use sidelane_report::{Check, Interval, Row, Unit};
 use sidelane_stats::interval::of_median;
-use sidelane_stats::rounds::{Limit, Patience, Turn, until_decided};
+use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
 
 /// The loss of each lane beside the other, as requested.
 pub(super) const ASKED_PERCENT: f64 = 40.0;
@@ -38,7 +38,7 @@ const SETTLE: Duration = Duration::from_millis(30);
 
 /// A carrier, and its bounds.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct CarrierBounds {
     carrier: Carrier,
     name: &'static str,
     loss: Loss,
@@ -48,14 +48,20 @@ struct Wanted {
     cost_percent: f64,
 }
 
-const CARRIERS: [Wanted; 2] = [
-    Wanted { carrier: Carrier::BuiltIn, name: "built in", loss: Loss::MadeUp, within_percent: 2.0, cost_percent: 0.5 },
-    Wanted { carrier: Carrier::Thief, name: "thief", loss: Loss::Taken, within_percent: 5.0, cost_percent: 3.0 },
+const CARRIERS: [CarrierBounds; 2] = [
+    CarrierBounds {
+        carrier: Carrier::BuiltIn,
+        name: "built in",
+        loss: Loss::MadeUp,
+        within_percent: 2.0,
+        cost_percent: 0.5,
+    },
+    CarrierBounds { carrier: Carrier::Thief, name: "thief", loss: Loss::Taken, within_percent: 5.0, cost_percent: 3.0 },
 ];
 
 /// One carrier at one load.
 pub(super) struct Achieved {
-    wanted: Wanted,
+    wanted: CarrierBounds,
     load_percent: u64,
     /// Whether the batch lane had a worker too.
     beside: bool,
@@ -71,7 +77,7 @@ const STRETCH: Duration = Duration::from_millis(150);
 pub(super) const PAIRS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(60) };
 const PAIRS_QUICK: Limit = Limit { first: 9, rounds: 36, time: Duration::from_secs(15) };
 
-pub(super) fn run(place: Place, patience: Patience) -> Result<Vec<Achieved>> {
+pub(super) fn run(place: ExperimentCpus, patience: RoundOptions) -> Result<Vec<Achieved>> {
     let bench = Bench {
         place,
         lab: Lab::find()?,
@@ -90,7 +96,7 @@ pub(super) fn run(place: Place, patience: Patience) -> Result<Vec<Achieved>> {
 }
 
 struct Bench {
-    place: Place,
+    place: ExperimentCpus,
     lab: Lab,
     scratch: tempfile::TempDir,
     limit: Limit,
@@ -110,7 +116,7 @@ impl Bench {
     }
 
     /// Measures one carrier at one load, with a worker on the batch lane or without.
-    fn measure(&self, wanted: Wanted, load_percent: u64, beside: bool, unit_ns: f64) -> Result<Achieved> {
+    fn measure(&self, wanted: CarrierBounds, load_percent: u64, beside: bool, unit_ns: f64) -> Result<Achieved> {
         let mut sibling = Sibling::start(self.place, &self.lab, wanted.carrier)?;
         let mut workers = vec![self.worker(self.place.request, Some(rest(load_percent, unit_ns)), Some(&sibling))?];
         if beside {

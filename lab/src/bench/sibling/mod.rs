@@ -21,18 +21,18 @@ use anyhow::{Result, bail};
 use serde_json::{Map, json};
 
 use crate::experiment::comparison::finish;
-use crate::experiment::place::Place;
+use crate::experiment::place::ExperimentCpus;
 use sidelane_diagnostics::machine;
 use sidelane_diagnostics::note::written;
 use sidelane_host::topology::PairKind;
 use sidelane_report::ResultFile;
-use sidelane_stats::rounds::Patience;
+use sidelane_stats::rounds::RoundOptions;
 
 /// The options of `sidelane-lab bench sibling`.
 #[derive(Clone, Debug)]
 pub struct SiblingOptions {
     /// The limit of stretches and rounds.
-    pub patience: Patience,
+    pub patience: RoundOptions,
     /// `--lanes`; by default CPUs 0 and 1.
     pub lanes: Option<String>,
     /// Where index and queries are kept between runs.
@@ -41,7 +41,7 @@ pub struct SiblingOptions {
 
 /// Measures everything.
 pub fn run(options: &SiblingOptions) -> Result<ResultFile> {
-    let place = Place::choose(options.lanes.as_deref())?;
+    let place = ExperimentCpus::choose(options.lanes.as_deref())?;
     if place.kind == PairKind::Smt {
         bail!("CPUs {} are real lanes of one core: there is nothing to emulate", place.lanes());
     }
@@ -55,7 +55,7 @@ pub fn run(options: &SiblingOptions) -> Result<ResultFile> {
     Ok(result)
 }
 
-fn settings(options: &SiblingOptions, place: Place) -> Map<String, serde_json::Value> {
+fn settings(options: &SiblingOptions, place: ExperimentCpus) -> Map<String, serde_json::Value> {
     let settings = json!({
         "title": "Sidelane bench: emulated sibling",
         "lanes": place.lanes(),

@@ -7,12 +7,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::SiblingOptions;
+use crate::experiment::fixture::Fixture;
 use crate::experiment::learn::Experience;
 use crate::experiment::load::{Rhythm, Shape};
-use crate::experiment::place::Place;
+use crate::experiment::place::ExperimentCpus;
 use crate::experiment::run::{Figures, Task};
 use crate::experiment::setting::Setting;
-use crate::experiment::stage::Stage;
 use crate::experiment::{batch, run, search};
 use crate::note::LabNote;
 use sidelane_diagnostics::note::Note;
@@ -40,28 +40,29 @@ fn settings() -> [Setting; 3] {
     [Setting::ALONE, Setting::UNMANAGED, Setting::borrow_idle()]
 }
 
-pub(super) fn run(place: Place, options: &SiblingOptions) -> Result<SearchRuns> {
-    let stage = search::stage(place, None, &options.cache).context("cannot start the search service")?;
+pub(super) fn run(place: ExperimentCpus, options: &SiblingOptions) -> Result<SearchRuns> {
+    let fixture = search::fixture(place, None, &options.cache).context("cannot start the search service")?;
     let length = Duration::from_millis(if options.patience.quick { 1_500 } else { 4_000 });
-    let mut runs = SearchRuns { rounds: Vec::new(), note: stage.sibling.as_ref().map(|sibling| sibling.note()) };
+    let mut runs = SearchRuns { rounds: Vec::new(), note: fixture.sibling.as_ref().map(|sibling| sibling.note()) };
     let round = |runs: &mut SearchRuns, turn: Turn<'_>| {
-        runs.rounds.push(one_round(&stage, turn.round, length)?);
+        runs.rounds.push(one_round(&fixture, turn.round, length)?);
         Ok(())
     };
     until_decided("search", options.patience.limit(ROUNDS_QUICK, ROUNDS), &mut runs, round, SearchRuns::checks)?;
     Ok(runs)
 }
 
-fn one_round(stage: &Stage, round: u64, length: Duration) -> Result<[Figures; 3]> {
+fn one_round(fixture: &Fixture, round: u64, length: Duration) -> Result<[Figures; 3]> {
     let rhythm = Rhythm {
-        rate_per_s: stage.rate_per_s(LOAD),
+        rate_per_s: fixture.rate_per_s(LOAD),
         run: length,
         warm_up: Duration::from_millis(400),
         seed: round + 1,
         shape: Shape::Steady,
     };
-    let batch_alone_per_s = batch::alone_per_s(stage, BATCH, BATCH_ALONE, round)?;
-    let task = Task { stage, rhythm, batch: BATCH, batch_alone_per_s, draw: false, experience: Experience::default() };
+    let batch_alone_per_s = batch::alone_per_s(fixture, BATCH, BATCH_ALONE, round)?;
+    let task =
+        Task { fixture, rhythm, batch: BATCH, batch_alone_per_s, draw: false, experience: Experience::default() };
     let [alone, unmanaged, borrow_idle] = settings();
     Ok([run::run(task, &alone)?, run::run(task, &unmanaged)?, run::run(task, &borrow_idle)?])
 }
@@ -100,7 +101,7 @@ impl SearchRuns {
         ]
     }
 
-    pub(super) fn notes(&self, place: Place) -> BTreeSet<Note> {
+    pub(super) fn notes(&self, place: ExperimentCpus) -> BTreeSet<Note> {
         let mut notes: BTreeSet<Note> = self.note.iter().cloned().map(Note::from).collect();
         let beside = self.rounds.iter().flat_map(|round| round.iter().filter_map(|run| run.beside.as_ref()));
         notes.extend(beside.flat_map(|beside| beside.notes.iter().cloned()));

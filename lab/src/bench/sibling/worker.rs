@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::experiment::fixture::cpu_ns;
 use crate::experiment::sibling::Sibling;
-use crate::experiment::stage::cpu_ns;
 use crate::programs::Lab;
 use sidelane_host::priority::with_this_thread_on;
 

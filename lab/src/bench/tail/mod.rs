@@ -10,6 +10,7 @@
 //! - `hazard`: a server that collects garbage, hedged at hazards and by a timer
 
 mod cost;
+mod fixture;
 mod hazard;
 mod lucene;
 mod options;
@@ -17,7 +18,6 @@ mod planted;
 mod proxied;
 mod proxy;
 mod redis;
-mod stage;
 mod traced;
 
 use std::collections::BTreeMap;
@@ -26,24 +26,24 @@ use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 
 use crate::experiment::comparison::finish;
-use crate::experiment::place::Place;
+use crate::experiment::place::ExperimentCpus;
 use crate::note::LabNote;
 use crate::programs::Lab;
+use fixture::TailFixture;
 pub use options::{Part, TailOptions};
 pub use planted::Claim;
 use sidelane_diagnostics::machine;
 use sidelane_host::topology::PairKind;
 use sidelane_report::ResultFile;
-use stage::Stage;
 
 /// Measures the parts that were asked for.
 pub fn run(options: &TailOptions) -> Result<ResultFile> {
-    let stage = Stage { lab: Lab::find()?, place: Place::choose(options.lanes.as_deref())?, options };
-    let mut result = ResultFile::new(machine::describe(stage.place.kind), settings(&stage));
+    let fixture = TailFixture { lab: Lab::find()?, place: ExperimentCpus::choose(options.lanes.as_deref())?, options };
+    let mut result = ResultFile::new(machine::describe(fixture.place.kind), settings(&fixture));
     for part in options.parts() {
-        measure(part, &stage, &mut result).with_context(|| part.name().to_owned())?;
+        measure(part, &fixture, &mut result).with_context(|| part.name().to_owned())?;
     }
-    if stage.place.kind == PairKind::Declared {
+    if fixture.place.kind == PairKind::Declared {
         result.notes.push(LabNote::DeclaredPair.to_string());
     }
     finish(&mut result, options.patience, lucene::rounds(options.patience).rounds);
@@ -53,31 +53,31 @@ pub fn run(options: &TailOptions) -> Result<ResultFile> {
 /// Plants a cause once, by the lab's name of it. Returns the expected statement of a trace on its slow requests, and
 /// the number of each statement; `None` if no cause explains most of a request.
 pub fn claims(lab: Lab, options: &TailOptions, planted: &str) -> Result<(Claim, BTreeMap<Option<Claim>, u64>)> {
-    let stage = Stage { lab, place: Place::choose(options.lanes.as_deref())?, options };
-    planted::claims(&stage, planted)
+    let fixture = TailFixture { lab, place: ExperimentCpus::choose(options.lanes.as_deref())?, options };
+    planted::claims(&fixture, planted)
 }
 
 /// Each adds its rows, checks, notes and pictures.
-fn measure(part: Part, stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> {
+fn measure(part: Part, fixture: &TailFixture<'_>, result: &mut ResultFile) -> Result<()> {
     match part {
-        Part::Planted => planted::measure(stage, result),
-        Part::Redis => redis::measure(stage, result),
-        Part::Cost => cost::measure(stage, result),
-        Part::Lucene => lucene::measure(stage, result),
-        Part::Proxy => proxy::measure(stage, result),
-        Part::Hazard => hazard::measure(stage, result),
+        Part::Planted => planted::measure(fixture, result),
+        Part::Redis => redis::measure(fixture, result),
+        Part::Cost => cost::measure(fixture, result),
+        Part::Lucene => lucene::measure(fixture, result),
+        Part::Proxy => proxy::measure(fixture, result),
+        Part::Hazard => hazard::measure(fixture, result),
     }
 }
 
-fn settings(stage: &Stage<'_>) -> Map<String, Value> {
-    let parts: Vec<&str> = stage.options.parts().into_iter().map(Part::name).collect();
+fn settings(fixture: &TailFixture<'_>) -> Map<String, Value> {
+    let parts: Vec<&str> = fixture.options.parts().into_iter().map(Part::name).collect();
     let settings = json!({
         "title": "Sidelane bench: tail",
         "explanation": EXPLANATION,
-        "lanes": stage.place.lanes(),
-        "client_cpu": stage.place.client,
+        "lanes": fixture.place.lanes(),
+        "client_cpu": fixture.place.client,
         "parts": parts,
-        "quick": stage.options.patience.quick,
+        "quick": fixture.options.patience.quick,
     });
     settings.as_object().cloned().unwrap_or_default()
 }

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-use sidelane_stats::rounds::Patience;
+use sidelane_stats::rounds::RoundOptions;
 
 /// The options of a run of `sidelane-lab bench tail`.
 #[derive(Clone, Debug)]
 pub struct TailOptions {
     /// Whether to measure less, and the limit of rounds.
-    pub patience: Patience,
+    pub patience: RoundOptions,
     /// `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
     /// `--part`; all by default.

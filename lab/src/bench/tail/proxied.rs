@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use tempfile::TempDir;
 
-use super::stage::Stage;
+use super::fixture::TailFixture;
 use crate::programs::dying_with_us;
 use crate::programs::sidelane;
 use sidelane_host::priority::{make_this_thread_fifo, with_this_thread_on};
@@ -20,7 +20,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Options of a proxy.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted<'a> {
+pub(super) struct ProxySettings<'a> {
     /// `--hazard`
     pub(super) hazards: &'a str,
     /// `--hedge`
@@ -32,7 +32,7 @@ pub(super) struct Wanted<'a> {
 }
 
 /// Ended when dropped.
-pub(super) struct Proxied {
+pub(super) struct RunningProxy {
     child: Child,
     port: u32,
     scratch: TempDir,
@@ -53,9 +53,13 @@ struct Summary {
     counts: Done,
 }
 
-impl Proxied {
+impl RunningProxy {
     /// Starts it beside the client, in front of the servers at these ports: the active one, then the backup.
-    pub(super) fn start(stage: &Stage<'_>, (active, backup): (u32, u32), wanted: Wanted<'_>) -> Result<Self> {
+    pub(super) fn start(
+        fixture: &TailFixture<'_>,
+        (active, backup): (u32, u32),
+        wanted: ProxySettings<'_>,
+    ) -> Result<Self> {
         let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
         let wanted_priority = wanted.priority;
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
@@ -70,7 +74,7 @@ impl Proxied {
         // SAFETY: one async-signal-safe system call between fork and exec.
         unsafe { command.pre_exec(move || wanted_priority.map_or(Ok(()), make_this_thread_fifo)) };
         let child =
-            with_this_thread_on(&[stage.place.client], || command.spawn())?.context("cannot start the proxy")?;
+            with_this_thread_on(&[fixture.place.client], || command.spawn())?.context("cannot start the proxy")?;
         let proxy = Self { child, port: port.into(), scratch };
         let began = Instant::now();
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
@@ -97,7 +101,7 @@ impl Proxied {
     }
 }
 
-impl Drop for Proxied {
+impl Drop for RunningProxy {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::stage::Stage;
-use super::traced::{Subject, Traced, while_running};
+use super::fixture::TailFixture;
+use super::traced::{TraceResult, TracedService, while_running};
 use sidelane_host::median::median;
 use sidelane_host::service::Target;
 use sidelane_report::{Check, ResultFile, Row, Unit};
@@ -28,14 +28,14 @@ struct Run {
 }
 
 /// Traces it again and again.
-pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> {
-    let Some((server, place)) = stage.redis(result)? else { return Ok(()) };
-    let limit = stage.options.patience.limit(ROUNDS_QUICK, ROUNDS);
-    let seconds = if stage.options.patience.quick { 0.5 } else { 5.0 };
+pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Result<()> {
+    let Some((server, place)) = fixture.redis(result)? else { return Ok(()) };
+    let limit = fixture.options.patience.limit(ROUNDS_QUICK, ROUNDS);
+    let seconds = if fixture.options.patience.quick { 0.5 } else { 5.0 };
     let mut runs: Vec<Run> = Vec::new();
     let round = |runs: &mut Vec<Run>, _: Turn<'_>| {
-        let load = || server.load(&stage.lab, place, RATE_PER_S, seconds);
-        let subject = Subject { service: Target::Pid(server.pid()), place: stage.place, batch: None };
+        let load = || server.load(&fixture.lab, place, RATE_PER_S, seconds);
+        let subject = TracedService { service: Target::Pid(server.pid()), place: fixture.place, batch: None };
         let (traced, client) = while_running(&subject, load)?;
         runs.push(Run::of(&traced, client["requests"].as_f64().unwrap_or(0.0)));
         Ok(())
@@ -48,7 +48,7 @@ pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> 
 
 impl Run {
     /// Requests of the client's first connection prepared the data; they are not of the load.
-    fn of(traced: &Traced, sent: f64) -> Self {
+    fn of(traced: &TraceResult, sent: f64) -> Self {
         let earliest = traced.timelines.iter().min_by_key(|timeline| timeline.arrived_ns);
         let first = earliest.map(|timeline| timeline.socket);
         let of_load = traced.timelines.iter().filter(|timeline| Some(timeline.socket) != first);

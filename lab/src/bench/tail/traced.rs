@@ -6,12 +6,12 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
-use crate::experiment::place::Place;
+use crate::experiment::place::ExperimentCpus;
 use sidelane_host::priority::with_this_thread_on;
 use sidelane_host::service::{Service, Target};
 use sidelane_host::topology::Topology;
 use sidelane_timeline::builder::{Builder, Counts, Settings};
-use sidelane_timeline::ending::Unanswered;
+use sidelane_timeline::ending::UnansweredRequest;
 use sidelane_timeline::record::{Kinds, Record};
 use sidelane_timeline::timeline::Timeline;
 use sidelane_trace::pauses::Pauses;
@@ -20,11 +20,11 @@ use sidelane_tracker::tracker::{Extension, LaneLending, Purpose, Tracker};
 use sidelane_tracker::tracking::{BatchTracking, LaneUse, ServiceTracking};
 
 /// A trace that has ended.
-pub(super) struct Traced {
+pub(super) struct TraceResult {
     /// Requests, those with a whole timeline and those without.
     pub(super) timelines: Vec<Timeline>,
     /// Requests that their connection's end cut off.
-    pub(super) unanswered: Vec<Unanswered>,
+    pub(super) unanswered: Vec<UnansweredRequest>,
     pub(super) counts: Counts,
     /// Records that were not read in time.
     pub(super) lost: u64,
@@ -33,9 +33,9 @@ pub(super) struct Traced {
 }
 
 /// The traced service.
-pub(super) struct Subject {
+pub(super) struct TracedService {
     pub(super) service: Target,
-    pub(super) place: Place,
+    pub(super) place: ExperimentCpus,
     /// Batch beside it, if its lanes are tracked.
     pub(super) batch: Option<Batch>,
 }
@@ -47,13 +47,13 @@ pub(super) struct Batch(pub(super) &'static str);
 /// Traces it while `load` runs, in a thread of its own. Both stay on the client's CPU, so that neither disturbs the
 /// service.
 pub(super) fn while_running<T: Send>(
-    subject: &Subject,
+    subject: &TracedService,
     load: impl FnOnce() -> Result<T> + Send,
-) -> Result<(Traced, T)> {
+) -> Result<(TraceResult, T)> {
     with_this_thread_on(&[subject.place.client], || trace(subject, load)).context("cannot choose a CPU")?
 }
 
-impl Subject {
+impl TracedService {
     /// Batch is known as such for as long as what is returned with the recorder lives.
     fn record(&self, service: Service) -> Result<(Recorder, Option<BatchTracking>)> {
         let Some(Batch(name)) = self.batch else {
@@ -72,7 +72,7 @@ impl Subject {
     }
 }
 
-fn trace<T: Send>(subject: &Subject, load: impl FnOnce() -> Result<T> + Send) -> Result<(Traced, T)> {
+fn trace<T: Send>(subject: &TracedService, load: impl FnOnce() -> Result<T> + Send) -> Result<(TraceResult, T)> {
     let service = subject.service.find()?;
     let mut pauses = Pauses::watch(&service.pids);
     let (mut recorder, _batch) = subject.record(service).context("cannot trace")?;
@@ -100,5 +100,5 @@ fn trace<T: Send>(subject: &Subject, load: impl FnOnce() -> Result<T> + Send) ->
     builder.finish(&mut |timeline| timelines.push(timeline));
     unanswered.extend(builder.take_unanswered());
     let counts = builder.counts();
-    Ok((Traced { timelines, unanswered, counts, lost: recorder.lost(), recorded }, loaded))
+    Ok((TraceResult { timelines, unanswered, counts, lost: recorder.lost(), recorded }, loaded))
 }

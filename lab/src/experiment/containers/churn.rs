@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Containers, Work, Workshop};
+use super::{Containers, Work, WorkFiles};
 
 /// A container, and when it is there.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,14 +25,14 @@ pub struct Churn<'a> {
     stays: &'a [Stay],
     length: Duration,
     containers: Containers,
-    workshop: &'a Workshop,
+    workshop: &'a WorkFiles,
     /// Work done by containers that are gone.
     done: BTreeMap<&'static str, u64>,
 }
 
 impl<'a> Churn<'a> {
     /// Those that are there from the beginning come.
-    pub fn start(stays: &'a [Stay], length: Duration, containers: Containers, workshop: &'a Workshop) -> Result<Self> {
+    pub fn start(stays: &'a [Stay], length: Duration, containers: Containers, workshop: &'a WorkFiles) -> Result<Self> {
         let mut churn = Self { stays, length, containers, workshop, done: BTreeMap::new() };
         churn.tick(Duration::ZERO, Duration::ZERO)?;
         Ok(churn)

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::work::{Prepared, Work, Workshop};
+use super::work::{Prepared, Work, WorkFiles};
 use crate::experiment::batch;
 use sidelane_host::cgroup::Leaf;
 use sidelane_rollback::groups::kill_all;
@@ -38,7 +38,7 @@ struct Shared {
 }
 
 impl Container {
-    pub(super) fn start(name: &str, leaves: Vec<Leaf>, work: &Work, workshop: &Workshop) -> Result<Self> {
+    pub(super) fn start(name: &str, leaves: Vec<Leaf>, work: &Work, workshop: &WorkFiles) -> Result<Self> {
         let prepared = work.prepare(workshop, name)?;
         let (counter, shared) = (prepared.counter.clone(), Arc::<Shared>::default());
         let (doors, for_thread) = (doors(&leaves)?, Arc::clone(&shared));

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 
 pub use churn::{Churn, Stay};
 use container::Container;
-pub use work::{Work, Workshop};
+pub use work::{Work, WorkFiles};
 
 use sidelane_host::cgroup::{Hierarchy, Leaf};
 use sidelane_host::cpulist::CpuSet;
@@ -53,7 +53,7 @@ impl Containers {
     }
 
     /// Starts a container in which `work` is done again and again.
-    pub fn start(&mut self, name: &str, work: &Work, workshop: &Workshop) -> Result<()> {
+    pub fn start(&mut self, name: &str, work: &Work, workshop: &WorkFiles) -> Result<()> {
         let group = format!("{}/{name}", self.name);
         brief(&mut self.guardian, &group)?;
         let leaves = make_leaves(&self.hierarchies, &group)?;

@@ -57,7 +57,7 @@ impl Work {
         }
     }
 
-    pub(super) fn prepare(&self, workshop: &Workshop, container: &str) -> Result<Prepared> {
+    pub(super) fn prepare(&self, workshop: &WorkFiles, container: &str) -> Result<Prepared> {
         let counter = workshop.folder.join(format!("counter-{container}"));
         let _ = fs::remove_file(&counter);
         let file = |name: &str| workshop.folder.join(name).into_os_string();
@@ -94,13 +94,13 @@ impl Prepared {
 }
 
 /// Needs of the work: the lab, and files to work on.
-pub struct Workshop {
+pub struct WorkFiles {
     lab: Lab,
     sibling_options: Vec<String>,
     folder: PathBuf,
 }
 
-impl Workshop {
+impl WorkFiles {
     /// Makes the files in `folder`. The lab's kernels make up themselves for what `sibling` takes, if that is so.
     pub fn make(lab: &Lab, sibling: Option<&Sibling>, folder: &Path) -> Result<Self> {
         let sibling_options = sibling.map(Sibling::options).unwrap_or_default();
@@ -152,7 +152,7 @@ mod tests {
     fn kernels_count_their_units_and_other_work_its_runs() {
         let folder = tempfile::tempdir().unwrap();
         let lab = Lab::at("/lab".into());
-        let workshop = Workshop::make(&lab, None, folder.path()).unwrap();
+        let workshop = WorkFiles::make(&lab, None, folder.path()).unwrap();
         let kernel = Work::Kernel("matrix").prepare(&workshop, "c1").unwrap();
         assert_eq!(kernel.counter, Some(folder.path().join("counter-c1")));
         assert!(kernel.words.starts_with(&["/lab".into(), "batch".into(), "matrix".into()]), "{:?}", kernel.words);

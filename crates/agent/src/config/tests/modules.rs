@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use sidelane_policy::hurryup::{self, Learning, Looks, Threshold};
+use sidelane_policy::hurryup::{self, Learning, ScanTimes, Threshold};
 
 use sidelane_proxy::access::Format;
 
@@ -156,7 +156,10 @@ fn threads_are_mapped_as_by_the_verb() {
     let [big, little] = ["0-3", "4-7"].map(|cpus| cpus.parse().unwrap());
     assert_eq!(hurry.cores, BigCores::Given(big, little));
     let mapping = hurry.mapping(None);
-    assert_eq!((mapping.threshold, mapping.looks), (Threshold::Given(50_000_000), Looks::Sampling(25_000_000)));
+    assert_eq!(
+        (mapping.threshold, mapping.scan_times),
+        (Threshold::Given(50_000_000), ScanTimes::Sampling(25_000_000))
+    );
     assert_eq!(read(&with_hurry("siblings = true")).hurry.unwrap().cores, BigCores::Siblings);
     let learnt = read(&with_hurry("percentile = 99.9")).hurry.unwrap().mapping(Some(500));
     assert_eq!(learnt.threshold, Threshold::Learnt(Learning::of(9990, Some(500))));

@@ -19,7 +19,7 @@ use std::thread::{self, JoinHandle};
 use sidelane_policy::Nanos;
 use sidelane_policy::borrow::{AnyRule, Borrow, BorrowConfig, LaneState};
 
-use super::super::super::decider::{Decider, HolderBooks, Means, Shared};
+use super::super::super::decider::{Decider, KeeperCounts, Means, Shared};
 use super::super::super::holder::Holder;
 use sidelane_host::clock::now_ns;
 use sidelane_host::topology::BatchLane;
@@ -90,8 +90,8 @@ impl ExtKeeper {
     }
 
     /// Returns the counts of it and its successor.
-    pub fn books(&self) -> HolderBooks {
-        self.shared.books() + self.holder().map(Holder::books).unwrap_or_default()
+    pub fn counts(&self) -> KeeperCounts {
+        self.shared.counts() + self.holder().map(Holder::counts).unwrap_or_default()
     }
 
     /// Returns whether its successor is off its lane; this keeper itself need not be on it.

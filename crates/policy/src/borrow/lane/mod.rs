@@ -32,8 +32,8 @@
 //! idle lane thousands of times a second. Such a lane is lent only when a request starts, which wakes the keeper.
 
 use crate::Nanos;
-use crate::borrow::seen::Observation;
-use crate::borrow::state::{Decision, LaneState, Reason};
+use crate::borrow::seen::LaneObservation;
+use crate::borrow::state::{Decision, LaneReason, LaneState};
 
 /// Debt that a nanosecond of release pays back. A service busy for up to PAYBACK ÷ (PAYBACK + 1) = 75 % of the time
 /// never makes batch leave its lane.
@@ -76,19 +76,19 @@ const LOOK_EVERY_NS: Nanos = 10_000_000;
 /// `check` of Elfen's Fig. 9, for one batch lane.
 ///
 /// In the figure batch itself checks, all the time. Here the lane's keeper checks when something changes and when time
-/// is up, and may miss changes between two samples. So rules count from the times in an [`Observation`], not from the
+/// is up, and may miss changes between two samples. So rules count from the times in an [`LaneObservation`], not from the
 /// time of the sample.
 pub trait Rule {
     /// Takes in what was seen at `now`, idle or busy. While the request lanes are busy, returns the time
     /// until which batch may run beside them; `None`: not at all, and not before they were idle.
-    fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos>;
+    fn check(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos>;
 
     /// Returns whether a request that starts after an idle moment like this one may find batch running: then its start
     /// needs no summons.
-    fn lends(&self, seen: &Observation) -> bool;
+    fn lends(&self, seen: &LaneObservation) -> bool;
 
     /// Returns the rule's own reason why batch may not run beside the observation.
-    fn refuses(&self, _seen: &Observation) -> Option<Reason> {
+    fn refuses(&self, _seen: &LaneObservation) -> Option<LaneReason> {
         None
     }
 }
@@ -107,22 +107,22 @@ pub struct Borrow<R> {
     /// Debt at `since`.
     debt_ns: Nanos,
     wakeup: Option<Nanos>,
-    why: Reason,
+    why: LaneReason,
 }
 
 impl<R: Rule> Borrow<R> {
     /// Creates a policy for a lane on which batch may run now.
     pub fn new(config: BorrowConfig, rule: R) -> Self {
-        let (state, why) = (LaneState::Released, Reason::Start);
+        let (state, why) = (LaneState::Released, LaneReason::Start);
         Self { config, rule, state, since: 0, debt_ns: 0, wakeup: None, why }
     }
 
     /// Takes in what was seen at `now`, which never goes back from one call to the next.
-    pub fn observe(&mut self, now: Nanos, seen: &Observation) -> Decision {
+    pub fn observe(&mut self, now: Nanos, seen: &LaneObservation) -> Decision {
         let until = self.rule.check(now, seen);
         match self.state {
-            _ if seen.service_on_batch_lane => self.keep_away(Reason::ServiceOnBatchLane, None, now),
-            _ if seen.limits.kept_off => self.keep_away(Reason::KeptOff, Some(self.look_evicted_at(now)), now),
+            _ if seen.service_on_batch_lane => self.keep_away(LaneReason::ServiceOnBatchLane, None, now),
+            _ if seen.limits.kept_off => self.keep_away(LaneReason::KeptOff, Some(self.look_evicted_at(now)), now),
             LaneState::Released | LaneState::Lent => self.running(now, seen, until),
             LaneState::Held => self.held(now, seen, until),
             LaneState::Evicted => self.evicted(now, seen),
@@ -136,7 +136,7 @@ impl<R: Rule> Borrow<R> {
         self.wakeup
     }
 
-    fn running(&mut self, now: Nanos, seen: &Observation, until: Option<Nanos>) {
+    fn running(&mut self, now: Nanos, seen: &LaneObservation, until: Option<Nanos>) {
         match until {
             _ if !seen.request_busy => self.beside_idle(now, seen),
             Some(until) => self.lend(until, now),
@@ -148,7 +148,7 @@ impl<R: Rule> Borrow<R> {
         }
     }
 
-    fn held(&mut self, now: Nanos, seen: &Observation, until: Option<Nanos>) {
+    fn held(&mut self, now: Nanos, seen: &LaneObservation, until: Option<Nanos>) {
         let release_at = self.release_at(seen);
         match until {
             _ if !seen.request_busy && now >= release_at => self.beside_idle(now, seen),
@@ -156,56 +156,56 @@ impl<R: Rule> Borrow<R> {
                 if release_at.saturating_sub(now) > HOLD_IDLE_MAX_NS {
                     self.enter(LaneState::Evicted, now);
                 }
-                self.rest(Reason::IdleTooShort, Some(release_at));
+                self.rest(LaneReason::IdleTooShort, Some(release_at));
             }
-            Some(_) if now < release_at => self.rest(Reason::RequestBusy, Some(release_at)),
+            Some(_) if now < release_at => self.rest(LaneReason::RequestBusy, Some(release_at)),
             Some(until) => self.lend(until, now),
             None => self.hold_on(self.why_hold(seen), now),
         }
     }
 
-    fn evicted(&mut self, now: Nanos, seen: &Observation) {
+    fn evicted(&mut self, now: Nanos, seen: &LaneObservation) {
         if seen.request_busy {
             let planned = self.wakeup.filter(|at| *at > now);
             self.rest(self.why, planned.or(Some(self.look_evicted_at(now))));
         } else if now >= self.release_at(seen) {
             self.beside_idle(now, seen);
         } else {
-            self.rest(Reason::IdleTooShort, Some(self.release_at(seen)));
+            self.rest(LaneReason::IdleTooShort, Some(self.release_at(seen)));
         }
     }
 
     /// Handles batch beside an idle service; whether it may go on when the service starts can change.
-    fn beside_idle(&mut self, now: Nanos, seen: &Observation) {
+    fn beside_idle(&mut self, now: Nanos, seen: &LaneObservation) {
         let lends = self.rule.lends(seen) && seen.limits.budget_ns >= self.config.lend_ahead_min_ns;
         self.enter(if lends { LaneState::Lent } else { LaneState::Released }, now);
         // A request that starts right now has its budget until then.
         let look_at = now.saturating_add(seen.limits.budget_ns.clamp(1, LOOK_EVERY_NS));
-        self.rest(Reason::RequestIdle, lends.then_some(look_at));
+        self.rest(LaneReason::RequestIdle, lends.then_some(look_at));
     }
 
     /// Lets batch run beside a request `until` its budget is spent.
     fn lend(&mut self, until: Nanos, now: Nanos) {
         self.enter(LaneState::Lent, now);
-        self.rest(Reason::CoRunning, Some(until));
+        self.rest(LaneReason::CoRunning, Some(until));
     }
 
     /// Continues a hold beside a busy request lane, until it has lasted too long.
-    fn hold_on(&mut self, why: Reason, now: Nanos) {
+    fn hold_on(&mut self, why: LaneReason, now: Nanos) {
         match now >= self.evict_at() {
-            true => self.evict(Reason::HeldTooLong, now),
+            true => self.evict(LaneReason::HeldTooLong, now),
             false => self.rest(why, Some(self.evict_at())),
         }
     }
 
-    fn evict(&mut self, why: Reason, now: Nanos) {
+    fn evict(&mut self, why: LaneReason, now: Nanos) {
         self.enter(LaneState::Evicted, now);
         self.rest(why, Some(self.look_evicted_at(now)));
     }
 
     /// Sends batch away, or keeps it away, whatever the request lanes do. While it is away, the next look is at
     /// `wakeup`.
-    fn keep_away(&mut self, why: Reason, wakeup: Option<Nanos>, now: Nanos) {
+    fn keep_away(&mut self, why: LaneReason, wakeup: Option<Nanos>, now: Nanos) {
         match self.state {
             LaneState::Evicted => self.rest(why, wakeup),
             _ => self.evict(why, now),
@@ -219,7 +219,7 @@ impl<R: Rule> Borrow<R> {
         }
     }
 
-    fn rest(&mut self, why: Reason, wakeup: Option<Nanos>) {
+    fn rest(&mut self, why: LaneReason, wakeup: Option<Nanos>) {
         (self.why, self.wakeup) = (why, wakeup);
     }
 
@@ -245,15 +245,15 @@ impl<R: Rule> Borrow<R> {
 
     /// Returns when batch gets a held or evicted lane back, if the request lanes stay as they are: idle, or busy with a
     /// request that has budget left.
-    fn release_at(&self, seen: &Observation) -> Nanos {
+    fn release_at(&self, seen: &LaneObservation) -> Nanos {
         seen.request_since.saturating_add(self.config.min_idle_ns.max(seen.limits.min_idle_ns))
     }
 
-    fn why_hold(&self, seen: &Observation) -> Reason {
+    fn why_hold(&self, seen: &LaneObservation) -> LaneReason {
         match (self.rule.refuses(seen), self.why) {
             (Some(why), _) => why,
-            (None, Reason::CoRunning | Reason::BudgetSpent) => Reason::BudgetSpent,
-            _ => Reason::RequestBusy,
+            (None, LaneReason::CoRunning | LaneReason::BudgetSpent) => LaneReason::BudgetSpent,
+            _ => LaneReason::RequestBusy,
         }
     }
 }

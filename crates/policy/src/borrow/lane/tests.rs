@@ -15,25 +15,25 @@ const CONFIG: BorrowConfig = BorrowConfig { min_idle_ns: 10, evict_after_ns: 1_0
 struct Always;
 
 impl Rule for Always {
-    fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos> {
+    fn check(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos> {
         Some(now + seen.limits.budget_ns)
     }
 
-    fn lends(&self, _seen: &Observation) -> bool {
+    fn lends(&self, _seen: &LaneObservation) -> bool {
         true
     }
 }
 
-fn busy(since: Nanos) -> Observation {
-    Observation { request_busy: true, request_since: since, ..Observation::default() }
+fn busy(since: Nanos) -> LaneObservation {
+    LaneObservation { request_busy: true, request_since: since, ..LaneObservation::default() }
 }
 
-fn idle(since: Nanos) -> Observation {
-    Observation { request_busy: false, ..busy(since) }
+fn idle(since: Nanos) -> LaneObservation {
+    LaneObservation { request_busy: false, ..busy(since) }
 }
 
 /// Returns the state that the policy wants, if it wanted another one before.
-fn look(policy: &mut Borrow<impl Rule>, now: Nanos, seen: Observation) -> Option<LaneState> {
+fn look(policy: &mut Borrow<impl Rule>, now: Nanos, seen: LaneObservation) -> Option<LaneState> {
     let before = policy.state;
     Some(policy.observe(now, &seen).state).filter(|state| *state != before)
 }
@@ -43,13 +43,13 @@ fn lane_is_held_while_service_runs_and_released_when_idle() {
     let mut policy = Borrow::new(CONFIG, Idle);
     assert_eq!(look(&mut policy, 5, idle(0)), None);
     assert_eq!(look(&mut policy, 100, busy(99)), Some(LaneState::Held));
-    assert_eq!(policy.why, Reason::RequestBusy);
+    assert_eq!(policy.why, LaneReason::RequestBusy);
     assert_eq!(policy.next_wakeup(), Some(1_100));
     assert_eq!(look(&mut policy, 205, idle(200)), None);
-    assert_eq!(policy.why, Reason::IdleTooShort);
+    assert_eq!(policy.why, LaneReason::IdleTooShort);
     assert_eq!(policy.next_wakeup(), Some(210));
     assert_eq!(look(&mut policy, 210, idle(200)), Some(LaneState::Released));
-    assert_eq!(policy.why, Reason::RequestIdle);
+    assert_eq!(policy.why, LaneReason::RequestIdle);
     assert_eq!(policy.next_wakeup(), None);
 }
 
@@ -68,7 +68,7 @@ fn a_long_hold_evicts_and_the_next_idle_moment_restores() {
     look(&mut policy, 0, busy(0));
     assert_eq!(look(&mut policy, 999, busy(0)), None);
     assert_eq!(look(&mut policy, 1_000, busy(0)), Some(LaneState::Evicted));
-    assert_eq!(policy.why, Reason::HeldTooLong);
+    assert_eq!(policy.why, LaneReason::HeldTooLong);
     assert_eq!(policy.next_wakeup(), Some(1_000 + LOOK_EVICTED_MIN_NS));
     assert_eq!(look(&mut policy, 5_000, busy(0)), None);
     assert_eq!(policy.next_wakeup(), Some(1_000 + LOOK_EVICTED_MIN_NS));
@@ -84,7 +84,7 @@ fn a_long_hold_evicts_and_the_next_idle_moment_restores() {
 fn an_idle_lane_is_lent_ahead_only_with_a_budget_worth_a_look() {
     let mut policy = Borrow::new(BorrowConfig { lend_ahead_min_ns: 300, ..CONFIG }, Always);
     let with_budget =
-        |budget_ns| Observation { limits: LendingLimits { budget_ns, ..LendingLimits::default() }, ..idle(0) };
+        |budget_ns| LaneObservation { limits: LendingLimits { budget_ns, ..LendingLimits::default() }, ..idle(0) };
 
     assert_eq!(look(&mut policy, 100, with_budget(299)), None);
     assert_eq!(policy.next_wakeup(), None);
@@ -92,7 +92,7 @@ fn an_idle_lane_is_lent_ahead_only_with_a_budget_worth_a_look() {
     assert_eq!(policy.next_wakeup(), Some(500));
     assert_eq!(look(&mut policy, 300, with_budget(299)), Some(LaneState::Released));
     assert_eq!(policy.next_wakeup(), None);
-    let starts = Observation { request_busy: true, request_since: 350, ..with_budget(299) };
+    let starts = LaneObservation { request_busy: true, request_since: 350, ..with_budget(299) };
     assert_eq!(look(&mut policy, 360, starts), Some(LaneState::Lent));
 }
 
@@ -122,10 +122,10 @@ fn a_debt_at_its_limit_evicts_at_once() {
 #[test]
 fn service_on_batch_lane_evicts_batch_until_it_leaves() {
     let mut policy = Borrow::new(CONFIG, Idle);
-    let visited = Observation { service_on_batch_lane: true, ..idle(0) };
+    let visited = LaneObservation { service_on_batch_lane: true, ..idle(0) };
     assert_eq!(look(&mut policy, 50, visited), Some(LaneState::Evicted));
     assert_eq!(look(&mut policy, 60, visited), None);
-    assert_eq!(policy.why, Reason::ServiceOnBatchLane);
+    assert_eq!(policy.why, LaneReason::ServiceOnBatchLane);
     assert_eq!(look(&mut policy, 70, idle(0)), Some(LaneState::Released));
 }
 
@@ -154,14 +154,14 @@ fn history() -> impl Strategy<Value = History> {
 }
 
 impl History {
-    fn seen_at(&self, now: Nanos) -> Observation {
+    fn seen_at(&self, now: Nanos) -> LaneObservation {
         let flips = self.flips_ns.partition_point(|&at| at <= now);
         let since = flips.checked_sub(1).map_or(0, |last| self.flips_ns[last]);
         if flips % 2 == 1 { busy(since) } else { idle(since) }
     }
 
     /// Every look in order: time, observation, the state if it is another one than before, the policy after it.
-    fn play(&self) -> Vec<(Nanos, Observation, Option<LaneState>, Borrow<Idle>)> {
+    fn play(&self) -> Vec<(Nanos, LaneObservation, Option<LaneState>, Borrow<Idle>)> {
         let mut policy = Borrow::new(CONFIG, Idle);
         let mut planned: Vec<Nanos> = self.flips_ns.iter().chain(&self.extra_looks).copied().collect();
         planned.sort_unstable();
@@ -261,16 +261,16 @@ proptest! {
     }
 }
 
-fn kept_off(since: Nanos) -> Observation {
+fn kept_off(since: Nanos) -> LaneObservation {
     let limits = LendingLimits { kept_off: true, ..LendingLimits::default() };
-    Observation { limits, ..idle(since) }
+    LaneObservation { limits, ..idle(since) }
 }
 
 #[test]
 fn kept_off_batch_leaves_idle_lane_and_returns_afterwards() {
     let mut policy = Borrow::new(CONFIG, Idle);
     assert_eq!(look(&mut policy, 100, kept_off(0)), Some(LaneState::Evicted));
-    assert_eq!((policy.why, policy.next_wakeup()), (Reason::KeptOff, Some(100 + LOOK_EVICTED_MIN_NS)));
+    assert_eq!((policy.why, policy.next_wakeup()), (LaneReason::KeptOff, Some(100 + LOOK_EVICTED_MIN_NS)));
     assert_eq!(look(&mut policy, 60_000, kept_off(0)), None);
     assert_eq!(look(&mut policy, 60_001, idle(0)), Some(LaneState::Released));
 }
@@ -278,11 +278,13 @@ fn kept_off_batch_leaves_idle_lane_and_returns_afterwards() {
 #[test]
 fn an_idle_moment_has_to_be_as_long_as_the_terms_say() {
     let mut policy = Borrow::new(CONFIG, Idle);
-    let idle_long =
-        |since| Observation { limits: LendingLimits { min_idle_ns: 500, ..LendingLimits::default() }, ..idle(since) };
+    let idle_long = |since| LaneObservation {
+        limits: LendingLimits { min_idle_ns: 500, ..LendingLimits::default() },
+        ..idle(since)
+    };
     look(&mut policy, 0, busy(0));
     assert_eq!(look(&mut policy, 50, idle_long(20)), None);
-    assert_eq!((policy.why, policy.next_wakeup()), (Reason::IdleTooShort, Some(520)));
+    assert_eq!((policy.why, policy.next_wakeup()), (LaneReason::IdleTooShort, Some(520)));
     assert_eq!(look(&mut policy, 520, idle_long(20)), Some(LaneState::Released));
 }
 
@@ -291,10 +293,10 @@ fn a_lane_is_not_held_for_an_idle_moment_that_has_to_be_long() {
     const WAIT: Nanos = 2 * HOLD_IDLE_MAX_NS;
     let mut policy = Borrow::new(BorrowConfig { evict_after_ns: 10 * WAIT, ..CONFIG }, Idle);
     let limits = LendingLimits { min_idle_ns: WAIT, ..LendingLimits::default() };
-    let [idle, busy] = [idle, busy].map(|seen| move |since| Observation { limits, ..seen(since) });
+    let [idle, busy] = [idle, busy].map(|seen| move |since| LaneObservation { limits, ..seen(since) });
     look(&mut policy, 0, busy(0));
     assert_eq!(look(&mut policy, 60, idle(50)), Some(LaneState::Evicted));
-    assert_eq!((policy.why, policy.next_wakeup()), (Reason::IdleTooShort, Some(50 + WAIT)));
+    assert_eq!((policy.why, policy.next_wakeup()), (LaneReason::IdleTooShort, Some(50 + WAIT)));
     // A request in between: the moment begins anew.
     assert_eq!(look(&mut policy, 50 + WAIT, idle(2_000)), None);
     assert_eq!(policy.next_wakeup(), Some(2_000 + WAIT));

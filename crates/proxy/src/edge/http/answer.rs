@@ -15,8 +15,8 @@ use super::super::tunnel;
 use super::client::{Client, departure};
 use super::exchange::{After, Failure, MALFORMED};
 use crate::config::Limits;
-use crate::http::{Body, Number, ResponseHead, Wanted, client_goes_on, read_response};
-use crate::request_table::{End, Outcome, RequestId};
+use crate::http::{Body, Number, ResponseContext, ResponseHead, client_goes_on, read_response};
+use crate::request_table::{End, RequestId, ServerOutcome};
 
 /// Maximum size of a dropped answer that is read for the reuse of its connection. A longer one closes the connection.
 const DROPPED_MAX: u64 = 64 << 10;
@@ -37,7 +37,7 @@ pub(super) struct Forwarding<'a> {
     pub(super) shared: &'a Shared,
     pub(super) client: &'a mut Client,
     pub(super) request_id: RequestId,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: ResponseContext,
     /// Whether the client asked for another protocol.
     pub(super) may_switch: bool,
     /// Whether the whole request was read from the client.
@@ -163,8 +163,9 @@ pub(crate) async fn swallow(
     mut connection: ServerConnection,
     is_head: bool,
     limits: &Limits,
-) -> Option<(Outcome, Option<ServerConnection>)> {
-    let wanted = Wanted { number: Number::default(), is_head, is_old: false, keeps_alive: true, has_via: false };
+) -> Option<(ServerOutcome, Option<ServerConnection>)> {
+    let wanted =
+        ResponseContext { number: Number::default(), is_head, is_old: false, keeps_alive: true, has_via: false };
     let mut unused = Vec::new();
     let answer = loop {
         let answer = read_response(connection.input.data(), limits.head_bytes, wanted, &mut unused).ok()?;
@@ -179,7 +180,7 @@ pub(crate) async fn swallow(
     let mut body = answer.body;
     let mut dropped = 0;
     connection.kept = kept(&answer);
-    let outcome = Outcome::Status(answer.status);
+    let outcome = ServerOutcome::Status(answer.status);
     loop {
         let count = body.take(connection.input.data()).ok()?;
         connection.input.consume(count);

@@ -15,7 +15,7 @@ use super::super::pace::Pace;
 use super::super::shared::{Owner, Shared};
 use super::admin;
 use super::journal::Journal;
-use crate::access::Outcome;
+use crate::access::RequestOutcome;
 use crate::config::Limits;
 use crate::http::{Body, Peer, Refused, RequestHead, read_request, write_error};
 use crate::request_table::{Class, End, Label, RequestId};
@@ -91,7 +91,7 @@ impl Client {
         let is_listed = shared.config.repeatable.contains(&self.input.data()[head.method.0..head.method.1]);
         if self.input.data()[head.target.0..head.target.1].starts_with(OWN) {
             let target = self.input.data()[head.target.0..head.target.1].to_vec();
-            self.answer_here(admin::answer(shared, &target), |journal| journal.finish_apart(Outcome::Own)).await;
+            self.answer_here(admin::answer(shared, &target), |journal| journal.finish_apart(RequestOutcome::Own)).await;
             return Err(NoRequest::Closed);
         }
         self.input.consume(head.bytes);

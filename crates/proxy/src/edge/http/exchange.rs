@@ -16,8 +16,8 @@ use super::super::shared::{Shared, now};
 use super::answer::{Answered, Dropped, Forwarding, drop_answer, relay};
 use super::client::{Client, Departure, Gone, departure};
 use super::upload;
-use crate::http::{Forwarded, RequestHead, ResponseHead, Wanted, read_response};
-use crate::request_table::{Class, End, Loss, Next, Outcome, Quality, RequestId, Verdict};
+use crate::http::{Forwarded, RequestHead, ResponseContext, ResponseHead, read_response};
+use crate::request_table::{Class, End, Loss, Next, Quality, RequestId, ServerOutcome, Verdict};
 
 /// Maximum number of second answers that are read and dropped at a time, so that their connections can be reused.
 const DROPPING_MAX: usize = 32;
@@ -36,7 +36,7 @@ pub(super) struct Exchange<'a> {
     pub(super) shared: &'a Rc<Shared>,
     pub(super) client: &'a mut Client,
     pub(super) request_id: RequestId,
-    wanted: Wanted,
+    wanted: ResponseContext,
     pub(super) is_repeatable: bool,
     copies: [Option<Copy>; 2],
 }
@@ -56,7 +56,7 @@ pub(super) async fn exchange(shared: &Rc<Shared>, client: &mut Client, head: Req
     let (request_id, to) = shared.admit(class, &client.mailbox);
     client.journal.begin(request_id);
     let keeps_alive = head.keeps_alive;
-    let wanted = Wanted {
+    let wanted = ResponseContext {
         number: shared.number(request_id.number),
         is_head: head.is_head,
         is_old: head.is_old,
@@ -93,22 +93,22 @@ impl Exchange<'_> {
         self.start(to);
         let answered = self.first_answer().await?;
         self.drop_other(answered.by);
-        if self.is_repeatable && Outcome::Status(answered.head.status).quality() == Quality::Success {
+        if self.is_repeatable && ServerOutcome::Status(answered.head.status).quality() == Quality::Success {
             self.shared.note_sample(&self.client.request);
         }
         relay(self.forwarding(head.upgrades, true), answered).await
     }
 
     fn forwarding(&mut self, may_switch: bool, is_read: bool) -> Forwarding<'_> {
-        let wanted = self.wanted();
+        let wanted = self.response_context();
         let Self { shared, client, request_id, .. } = self;
         Forwarding { shared, client, request_id: *request_id, wanted, may_switch, is_read }
     }
 
     /// Returns the answer options of the client. During a drain, no connection is kept.
-    pub(super) fn wanted(&self) -> Wanted {
+    pub(super) fn response_context(&self) -> ResponseContext {
         let keeps_alive = self.wanted.keeps_alive && !self.shared.drain.has_begun();
-        Wanted { keeps_alive, ..self.wanted }
+        ResponseContext { keeps_alive, ..self.wanted }
     }
 
     /// Starts a copy that the request table counts as sent.
@@ -179,7 +179,8 @@ impl Exchange<'_> {
         let Some(Copy::Kept(mut connection, sent)) = self.copies[server.index()].take() else { return None };
         self.client.out.clear();
         let head_bytes = self.shared.config.limits.head_bytes;
-        let head = read_response(connection.input.data(), head_bytes, self.wanted(), &mut self.client.out).ok()??;
+        let head = read_response(connection.input.data(), head_bytes, self.response_context(), &mut self.client.out)
+            .ok()??;
         connection.input.consume(head.bytes);
         Some(Answered { by: server, connection, head, is_asked: sent == self.client.request.len() })
     }
@@ -223,7 +224,7 @@ impl Exchange<'_> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
             Err(_) => return self.lose_connection(server, false),
         }
-        let wanted = self.wanted();
+        let wanted = self.response_context();
         loop {
             let Some(Copy::There(connection, _)) = &mut self.copies[server.index()] else { return Ok(None) };
             self.client.out.clear();
@@ -245,7 +246,7 @@ impl Exchange<'_> {
 
     /// Asks the request table which answer is forwarded. The head of this final answer is in `out` and in the input.
     fn judge(&mut self, server: Server, head: ResponseHead) -> Option<Answered> {
-        match self.shared.answered(self.request_id, server, Outcome::Status(head.status)) {
+        match self.shared.answered(self.request_id, server, ServerOutcome::Status(head.status)) {
             Verdict::Forward(by) if by == server => {
                 let Some(Copy::There(mut connection, sent)) = self.copies[server.index()].take() else { return None };
                 connection.input.consume(head.bytes);

@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use sidelane_policy::Nanos;
 
-use super::super::ended::{Ended, Facts};
+use super::super::ended::{EndedRequest, Facts};
 use super::super::shared::{Shared, now};
-use crate::access::{Asked, FIELD_MAX, Outcome, REQUEST_MAX, Text};
+use crate::access::{ClientRequest, FIELD_MAX, REQUEST_MAX, RequestOutcome, Text};
 use crate::http::Number;
 use crate::request_table::{End, RequestId};
 
@@ -16,7 +16,7 @@ use crate::request_table::{End, RequestId};
 pub(super) struct Journal {
     shared: Rc<Shared>,
     client: SocketAddr,
-    stage: Stage,
+    stage: RequestStage,
     /// Request line, Referer and User-Agent, one after the other.
     texts: Vec<u8>,
     /// Lengths of the three texts: bytes in `texts`, and bytes that were omitted.
@@ -28,8 +28,8 @@ pub(super) struct Journal {
     status: Option<u16>,
 }
 
-/// Stage of the present request.
-enum Stage {
+/// RequestStage of the present request.
+enum RequestStage {
     /// No byte of a request has arrived.
     Idle,
     /// The request has been arriving since the given time, and is not in the request table yet.
@@ -43,7 +43,7 @@ impl Journal {
         Self {
             shared,
             client: SocketAddr::new(client.ip().to_canonical(), client.port()),
-            stage: Stage::Idle,
+            stage: RequestStage::Idle,
             texts: Vec::new(),
             lengths: [(0, 0); 3],
             received: 0,
@@ -55,8 +55,8 @@ impl Journal {
 
     /// Records that a part of a request has arrived.
     pub(super) fn comes(&mut self) {
-        if self.shared.has_log() && matches!(self.stage, Stage::Idle) {
-            self.stage = Stage::Coming(now());
+        if self.shared.has_log() && matches!(self.stage, RequestStage::Idle) {
+            self.stage = RequestStage::Coming(now());
         }
     }
 
@@ -90,7 +90,7 @@ impl Journal {
 
     /// Records that the request is in the request table from now on.
     pub(super) fn begin(&mut self, request_id: RequestId) {
-        self.stage = Stage::InFlight(request_id);
+        self.stage = RequestStage::InFlight(request_id);
     }
 
     /// Counts bytes that were written to the client.
@@ -120,21 +120,21 @@ impl Journal {
     }
 
     /// Writes the log entry of a request that is not in the request table.
-    pub(super) fn finish_apart(&mut self, outcome: Outcome) {
+    pub(super) fn finish_apart(&mut self, outcome: RequestOutcome) {
         if self.shared.has_log() {
-            let arrived_ns = if let Stage::Coming(since) = self.stage { since } else { now() };
-            self.log(&Ended::apart(outcome, arrived_ns, None), None);
+            let arrived_ns = if let RequestStage::Coming(since) = self.stage { since } else { now() };
+            self.log(&EndedRequest::apart(outcome, arrived_ns, None), None);
         }
         self.reset();
     }
 
     fn reset(&mut self) {
-        self.stage = Stage::Idle;
+        self.stage = RequestStage::Idle;
         (self.received, self.sent, self.head_sent, self.status) = (0, 0, 0, None);
         self.lengths = [(0, 0); 3];
     }
 
-    fn log(&self, ended: &Ended, number: Option<Number>) {
+    fn log(&self, ended: &EndedRequest, number: Option<Number>) {
         let mut rest = &self.texts[..];
         let [line, referer, agent] = self.lengths.map(|(bytes, omitted)| {
             let (bytes, others) = rest.split_at(bytes);
@@ -148,7 +148,7 @@ impl Journal {
             sent_bytes: self.sent,
             body_bytes: self.sent.saturating_sub(self.head_sent),
             number,
-            asked: Asked::Http { line, referer, agent },
+            asked: ClientRequest::Http { line, referer, agent },
         };
         self.shared.log(ended, facts);
     }
@@ -159,9 +159,9 @@ impl Drop for Journal {
     /// the head was complete, or the proxy ends.
     fn drop(&mut self) {
         match self.stage {
-            Stage::Idle => {}
-            Stage::Coming(since) => self.log(&Ended::apart(Outcome::Abandoned, since, None), None),
-            Stage::InFlight(request_id) => {
+            RequestStage::Idle => {}
+            RequestStage::Coming(since) => self.log(&EndedRequest::apart(RequestOutcome::Abandoned, since, None), None),
+            RequestStage::InFlight(request_id) => {
                 if let Some(ended) = self.shared.cut_off(request_id).filter(|_| self.shared.has_log()) {
                     self.log(&ended, Some(self.shared.number(request_id.number)));
                 }

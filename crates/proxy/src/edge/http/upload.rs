@@ -14,8 +14,8 @@ use super::super::shared::now;
 use super::answer::Answered;
 use super::client::{Client, Departure, departure};
 use super::exchange::{Exchange, Failure, LATE, LOST, MALFORMED, SLOW};
-use crate::http::{Body, RequestHead, ResponseHead, Wanted, read_response};
-use crate::request_table::{Loss, Next, Outcome};
+use crate::http::{Body, RequestHead, ResponseContext, ResponseHead, read_response};
+use crate::request_table::{Loss, Next, ServerOutcome};
 
 /// Maximum number of body bytes that are read and not sent. At this number, the proxy stops reading from the client.
 const AHEAD_MAX: usize = 64 << 10;
@@ -116,8 +116,8 @@ pub(super) async fn send(
             Event::Writable => progress.write(&mut exchange.client.request, &connection),
             Event::FromServer => match connection.input.fill(&connection.stream) {
                 Ok(1..) => {
-                    let wanted = exchange.wanted();
-                    let wanted = Wanted { keeps_alive: wanted.keeps_alive && body.is_over(), ..wanted };
+                    let wanted = exchange.response_context();
+                    let wanted = ResponseContext { keeps_alive: wanted.keeps_alive && body.is_over(), ..wanted };
                     if let Some(head) = read_answer(exchange, &mut connection, to, wanted, &mut limit.is_held).await? {
                         let is_asked = body.is_over() && progress.unsent(&exchange.client.request).is_empty();
                         return Ok(Answered { by: to, connection, head, is_asked });
@@ -247,7 +247,7 @@ async fn read_answer(
     exchange: &mut Exchange<'_>,
     connection: &mut ServerConnection,
     to: Server,
-    wanted: Wanted,
+    wanted: ResponseContext,
     is_held: &mut bool,
 ) -> Result<Option<ResponseHead>, Failure> {
     let limits = exchange.shared.config.limits;
@@ -267,7 +267,7 @@ async fn read_answer(
             *is_held = false;
             continue;
         }
-        exchange.shared.answered(exchange.request_id, to, Outcome::Status(answer.status));
+        exchange.shared.answered(exchange.request_id, to, ServerOutcome::Status(answer.status));
         return Ok(Some(answer));
     }
 }

@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use sidelane_policy::hedge::Server;
 
-use super::super::ended::{Ended, Facts};
+use super::super::ended::{EndedRequest, Facts};
 use super::super::shared::{Shared, now};
-use crate::access::{Asked, Outcome};
+use crate::access::{ClientRequest, RequestOutcome};
 use crate::request_table::{End, Label, RequestId};
 use crate::resp::{Command, count_keys, name_of};
 
@@ -67,20 +67,20 @@ impl Journal {
     /// Logs the command that ties the connection to the server `to`; `None` if no server was reached.
     pub(super) fn is_tied(&self, command: &Command, to: Option<Server>) {
         if self.shared.has_log() {
-            let outcome = if to.is_some() { Outcome::Tied } else { Outcome::Failed };
+            let outcome = if to.is_some() { RequestOutcome::Tied } else { RequestOutcome::Failed };
             let name = Label::of(name_of(command));
-            self.log(&Ended::apart(outcome, now(), to), name.bytes(), Size::of(command), 0);
+            self.log(&EndedRequest::apart(outcome, now(), to), name.bytes(), Size::of(command), 0);
         }
     }
 
     /// Logs data of the client that is not a command.
     pub(super) fn is_refused(&self, answer: &[u8]) {
         if self.shared.has_log() {
-            self.log(&Ended::apart(Outcome::Refused, now(), None), b"", Size::default(), answer.len());
+            self.log(&EndedRequest::apart(RequestOutcome::Refused, now(), None), b"", Size::default(), answer.len());
         }
     }
 
-    fn log(&self, ended: &Ended, name: &[u8], size: Size, sent: usize) {
+    fn log(&self, ended: &EndedRequest, name: &[u8], size: Size, sent: usize) {
         let facts = Facts {
             client: self.client,
             status: None,
@@ -88,7 +88,7 @@ impl Journal {
             sent_bytes: sent as u64,
             body_bytes: sent as u64,
             number: None,
-            asked: Asked::Redis { name, keys: size.keys },
+            asked: ClientRequest::Redis { name, keys: size.keys },
         };
         self.shared.log(ended, facts);
     }

@@ -3,15 +3,15 @@
 use super::super::connection::ServerConnection;
 use super::super::http::more;
 use crate::config::Limits;
-use crate::request_table::{Outcome, Reply};
+use crate::request_table::{ReplyKind, ServerOutcome};
 use crate::resp::Scanner;
 
 /// Reads a complete reply and drops it. Returns its classification, and the connection if it can be reused.
 pub(crate) async fn swallow(
     mut connection: ServerConnection,
     limits: &Limits,
-) -> Option<(Outcome, Option<ServerConnection>)> {
-    let (mut scanner, mut bytes, mut outcome) = (Scanner::default(), 0, Outcome::Reply(Reply::Value));
+) -> Option<(ServerOutcome, Option<ServerConnection>)> {
+    let (mut scanner, mut bytes, mut outcome) = (Scanner::default(), 0, ServerOutcome::Reply(ReplyKind::Value));
     loop {
         let (count, is_whole) = scanner.next(connection.input.data()).ok()?;
         if bytes == 0 {
@@ -34,13 +34,13 @@ const FAILING: [&[u8]; 4] = [b"-LOADING", b"-MASTERDOWN", b"-BUSY ", b"-CLUSTERD
 const REFUSALS: [&[u8]; 4] = [b"-TRYAGAIN", b"-READONLY", b"-NOAUTH", b"-NOREPLICAS"];
 
 /// Classifies a reply by its first bytes.
-pub(super) fn outcome_of(reply: &[u8]) -> Outcome {
+pub(super) fn outcome_of(reply: &[u8]) -> ServerOutcome {
     let begins_as = |errors: &[&[u8]]| errors.iter().any(|error| reply.starts_with(error));
-    Outcome::Reply(match reply.first() {
-        Some(b'-') if begins_as(&FAILING) => Reply::Failing,
-        Some(b'-') if begins_as(&REFUSALS) => Reply::Refusal,
-        Some(b'-' | b'!') => Reply::Error,
-        _ => Reply::Value,
+    ServerOutcome::Reply(match reply.first() {
+        Some(b'-') if begins_as(&FAILING) => ReplyKind::Failing,
+        Some(b'-') if begins_as(&REFUSALS) => ReplyKind::Refusal,
+        Some(b'-' | b'!') => ReplyKind::Error,
+        _ => ReplyKind::Value,
     })
 }
 
@@ -51,11 +51,14 @@ mod tests {
     #[test]
     fn errors_of_the_server_are_told_from_those_of_the_command() {
         let of = |reply: &str| outcome_of(reply.as_bytes());
-        assert_eq!(of("-LOADING Redis is loading the dataset in memory\r\n"), Outcome::Reply(Reply::Failing));
-        assert_eq!(of("-READONLY You can't write against a read only replica.\r\n"), Outcome::Reply(Reply::Refusal));
+        assert_eq!(of("-LOADING Redis is loading the dataset in memory\r\n"), ServerOutcome::Reply(ReplyKind::Failing));
+        assert_eq!(
+            of("-READONLY You can't write against a read only replica.\r\n"),
+            ServerOutcome::Reply(ReplyKind::Refusal)
+        );
         for error in ["-WRONGTYPE Operation\r\n", "-ERR unknown command\r\n", "-MOVED 1 a:1\r\n", "!5\r\nERR a\r\n"] {
-            assert_eq!(of(error), Outcome::Reply(Reply::Error));
+            assert_eq!(of(error), ServerOutcome::Reply(ReplyKind::Error));
         }
-        assert_eq!(of("$8\r\n-LOADING\r\n"), Outcome::Reply(Reply::Value));
+        assert_eq!(of("$8\r\n-LOADING\r\n"), ServerOutcome::Reply(ReplyKind::Value));
     }
 }

@@ -18,7 +18,7 @@ use crate::resp::{BadFrame, Scanner};
 
 /// State of the connection.
 #[derive(Default)]
-enum Way {
+enum ConnectionState {
     #[default]
     None,
     Connecting(Pin<Box<dyn Future<Output = Option<ServerConnection>>>>),
@@ -28,7 +28,7 @@ enum Way {
 /// One server from the view of one client's task: its connection, and its unsent commands.
 #[derive(Default)]
 pub(super) struct Side {
-    way: Way,
+    way: ConnectionState,
     unsent: Buffer,
     scanner: Scanner,
     /// Whether the connection has state of this client, so that no other client may use it.
@@ -49,17 +49,17 @@ impl Side {
     /// Queues a command to be written as soon as possible. Opens a connection if there is none.
     pub(super) fn send(&mut self, shared: &Rc<Shared>, server: Server, command: &[u8]) {
         self.unsent.push(command);
-        if matches!(self.way, Way::None) {
+        if matches!(self.way, ConnectionState::None) {
             self.way = match shared.idle_connection(server).filter(|_| !self.has_greeting()) {
-                Some(connection) => Way::There(connection),
-                None => Way::Connecting(Box::pin(open(Rc::clone(shared), server, self.greeting.clone()))),
+                Some(connection) => ConnectionState::There(connection),
+                None => ConnectionState::Connecting(Box::pin(open(Rc::clone(shared), server, self.greeting.clone()))),
             };
         }
     }
 
     /// Returns whether there is no connection and no greeting yet.
     pub(super) fn is_new(&self) -> bool {
-        matches!(self.way, Way::None) && !self.has_greeting()
+        matches!(self.way, ConnectionState::None) && !self.has_greeting()
     }
 
     /// Returns whether new connections begin with a greeting.
@@ -73,14 +73,14 @@ impl Side {
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<SideEvent> {
-        if let Way::Connecting(connecting) = &mut self.way {
+        if let ConnectionState::Connecting(connecting) = &mut self.way {
             match connecting.as_mut().poll(cx) {
-                Poll::Ready(Some(connection)) => self.way = Way::There(connection),
+                Poll::Ready(Some(connection)) => self.way = ConnectionState::There(connection),
                 Poll::Ready(None) => return Poll::Ready(SideEvent::Lost(Loss::NotSent)),
                 Poll::Pending => return Poll::Pending,
             }
         }
-        let Way::There(connection) = &self.way else { return Poll::Pending };
+        let ConnectionState::There(connection) = &self.way else { return Poll::Pending };
         let lost = Poll::Ready(SideEvent::Lost(Loss::Sent));
         while !self.unsent.is_empty() {
             match connection.stream.try_write(self.unsent.data()) {
@@ -103,7 +103,7 @@ impl Side {
 
     /// Reads available bytes. An error means the end of the connection.
     pub(super) fn read(&mut self) -> io::Result<()> {
-        let Way::There(connection) = &mut self.way else { return Ok(()) };
+        let ConnectionState::There(connection) = &mut self.way else { return Ok(()) };
         match connection.input.fill(&connection.stream) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
@@ -113,7 +113,7 @@ impl Side {
 
     /// Returns the received bytes of the next reply, and whether they are all of it; `None` if there are none.
     pub(super) fn reply(&mut self) -> Result<Option<(&[u8], bool)>, BadFrame> {
-        let Way::There(connection) = &mut self.way else { return Ok(None) };
+        let ConnectionState::There(connection) = &mut self.way else { return Ok(None) };
         if connection.input.is_empty() {
             return Ok(None);
         }
@@ -124,7 +124,7 @@ impl Side {
     /// Removes the first bytes that [`Self::reply`] returned.
     pub(super) fn take(&mut self, count: usize) {
         self.scanner.take();
-        if let Way::There(connection) = &mut self.way {
+        if let ConnectionState::There(connection) = &mut self.way {
             connection.input.consume(count);
         }
     }
@@ -137,7 +137,7 @@ impl Side {
     /// Returns the number of received bytes not yet used.
     pub(super) fn kept_bytes(&self) -> usize {
         match &self.way {
-            Way::There(connection) => connection.input.data().len(),
+            ConnectionState::There(connection) => connection.input.data().len(),
             _ => 0,
         }
     }
@@ -153,7 +153,7 @@ impl Side {
 
     pub(super) fn connection(&self) -> Option<&ServerConnection> {
         match &self.way {
-            Way::There(connection) => Some(connection),
+            ConnectionState::There(connection) => Some(connection),
             _ => None,
         }
     }
@@ -178,7 +178,7 @@ impl Side {
     /// Takes the present connection; `None` if there is none, or if commands are unsent.
     pub(super) fn take_connection(&mut self) -> Option<ServerConnection> {
         match std::mem::take(&mut self.way) {
-            Way::There(connection) if self.unsent.is_empty() => Some(connection),
+            ConnectionState::There(connection) if self.unsent.is_empty() => Some(connection),
             _ => None,
         }
     }

@@ -18,7 +18,7 @@ const LATER_NS: u64 = 100_000_000;
 
 /// Store of the timelines of a server's requests.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct RecentTimelines {
     timelines: VecDeque<Timeline>,
     spans: usize,
     /// Names of the server's threads.
@@ -31,7 +31,7 @@ pub(super) struct Kept {
 
 /// Result of the search for a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found<'k> {
+pub(super) enum LookupResult<'k> {
     /// Timeline of the request.
     This(&'k Timeline),
     /// The request was sent before the trace began.
@@ -44,7 +44,7 @@ pub(super) enum Found<'k> {
     Several(usize),
 }
 
-impl Kept {
+impl RecentTimelines {
     /// Creates an empty store for a trace that began at `began_ns`.
     pub(super) fn since(began_ns: u64) -> Self {
         Self { began_ns, ..Self::default() }
@@ -62,18 +62,18 @@ impl Kept {
 
     /// Finds the request that came from the proxy's port while the proxy waited for its answer. Proxy and trace both
     /// use `CLOCK_MONOTONIC`.
-    pub(super) fn find(&self, asked: &SentCopy) -> Found<'_> {
+    pub(super) fn find(&self, asked: &SentCopy) -> LookupResult<'_> {
         let until_ns = asked.until_ns.unwrap_or(u64::MAX);
         let is_it = |timeline: &&Timeline| {
             timeline.peer_port == u32::from(asked.port) && (asked.sent_ns..=until_ns).contains(&timeline.arrived_ns)
         };
         let found: Vec<&Timeline> = self.timelines.iter().filter(is_it).collect();
         match found[..] {
-            [one] => Found::This(one),
-            [_, ..] => Found::Several(found.len()),
-            [] if asked.sent_ns < self.began_ns => Found::Earlier,
-            [] if self.until_ns < until_ns.saturating_add(told_within_ns()) => Found::Later,
-            [] => Found::None,
+            [one] => LookupResult::This(one),
+            [_, ..] => LookupResult::Several(found.len()),
+            [] if asked.sent_ns < self.began_ns => LookupResult::Earlier,
+            [] if self.until_ns < until_ns.saturating_add(told_within_ns()) => LookupResult::Later,
+            [] => LookupResult::None,
         }
     }
 }
@@ -100,8 +100,8 @@ mod tests {
         Timeline { peer_port: port.into(), ..timeline(number, at_ns, &[(Cause::OnCpu, 1_000)]) }
     }
 
-    fn kept(timelines: impl IntoIterator<Item = Timeline>) -> Kept {
-        let mut kept = Kept { until_ns: 10 * S, ..Kept::since(S) };
+    fn kept(timelines: impl IntoIterator<Item = Timeline>) -> RecentTimelines {
+        let mut kept = RecentTimelines { until_ns: 10 * S, ..RecentTimelines::since(S) };
         timelines.into_iter().for_each(|timeline| kept.add(timeline));
         kept
     }
@@ -110,9 +110,9 @@ mod tests {
         SentCopy { server: Server::First, port: PORT, arrived_ns: sent_ns, sent_ns, until_ns }
     }
 
-    fn number(found: Found<'_>) -> u64 {
+    fn number(found: LookupResult<'_>) -> u64 {
         match found {
-            Found::This(timeline) => timeline.request,
+            LookupResult::This(timeline) => timeline.request,
             other => panic!("{other:?}"),
         }
     }
@@ -123,17 +123,17 @@ mod tests {
         let kept = kept(all.map(|(number, at_ns, port)| arrived(number, at_ns, port)));
         assert_eq!(number(kept.find(&asked(2 * S + 1, Some(4 * S)))), 3);
         assert_eq!(number(kept.find(&asked(4 * S + 1, None))), 4);
-        assert_eq!(kept.find(&asked(2 * S + 1, Some(3 * S))), Found::None, "that one came from another port");
-        assert_eq!(kept.find(&asked(2 * S + 1, Some(5 * S))), Found::Several(2));
+        assert_eq!(kept.find(&asked(2 * S + 1, Some(3 * S))), LookupResult::None, "that one came from another port");
+        assert_eq!(kept.find(&asked(2 * S + 1, Some(5 * S))), LookupResult::Several(2));
     }
 
     #[test]
     fn missing_request_is_later_earlier_or_unknown() {
         let kept = kept([]);
-        assert_eq!(kept.find(&asked(S - 1, Some(S))), Found::Earlier);
-        assert_eq!(kept.find(&asked(8 * S, Some(9 * S))), Found::Later, "its response may go on");
-        assert_eq!(kept.find(&asked(2 * S, None)), Found::Later, "it has no response");
-        assert_eq!(kept.find(&asked(8 * S, Some(8 * S + S / 2))), Found::None);
+        assert_eq!(kept.find(&asked(S - 1, Some(S))), LookupResult::Earlier);
+        assert_eq!(kept.find(&asked(8 * S, Some(9 * S))), LookupResult::Later, "its response may go on");
+        assert_eq!(kept.find(&asked(2 * S, None)), LookupResult::Later, "it has no response");
+        assert_eq!(kept.find(&asked(8 * S, Some(8 * S + S / 2))), LookupResult::None);
     }
 
     #[test]

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde_json::Value;
-use sidelane_host::aside::Aside;
+use sidelane_host::aside::Background;
 use sidelane_host::clock::now_ns;
 use sidelane_host::service::Target;
-use sidelane_host::until::Until;
+use sidelane_host::until::Shutdown;
 use sidelane_report::terminal::eprint_fitted;
 use sidelane_timeline::builder::{Builder, Settings};
 use sidelane_trace::source::Source;
@@ -21,7 +21,7 @@ use sidelane_trace::source::Source;
 use super::options::ProxyOptions;
 use super::watch::is_on_this_machine;
 use crate::config::{SentCopy, TraceLookup};
-use kept::Kept;
+use kept::RecentTimelines;
 
 /// Interval at which the names of threads are read. It is shorter than the delay of a timeline.
 const NAMES_EVERY: Duration = Duration::from_millis(200);
@@ -29,7 +29,7 @@ const NAMES_EVERY: Duration = Duration::from_millis(200);
 /// Traces of a proxy's servers. Dropping it asks the recorders to end, and does not wait.
 pub(super) struct Traces {
     servers: [Option<Arc<Traced>>; 2],
-    _recorders: Vec<Aside<(), ()>>,
+    _recorders: Vec<Background<(), ()>>,
 }
 
 /// Trace of one server.
@@ -43,7 +43,7 @@ enum State {
     /// The server does not listen yet, or the kernel program is being loaded.
     Begins,
     /// The trace records requests.
-    Records(Kept),
+    Records(RecentTimelines),
     /// The trace has failed or ended, for the given reason.
     Ended(String),
 }
@@ -59,7 +59,7 @@ impl Traces {
         let here = servers.iter().flatten().filter(|traced| is_on_this_machine(traced.server));
         let recorder = |traced: &Arc<Traced>| {
             let traced = Arc::clone(traced);
-            Aside::start("sidelane-trace", move |until, _| {
+            Background::start("sidelane-trace", move |until, _| {
                 traced.record(until);
                 Ok(())
             })
@@ -100,13 +100,13 @@ impl Traced {
             State::Begins => {
                 words::untraced("the trace of its server has not begun", "ask for a request that comes later")
             }
-            State::Records(kept) => words::told(kept, asked, self.server),
+            State::Records(kept) => words::answer(kept, asked, self.server),
             State::Ended(why) => words::untraced("its server is not traced", why),
         }
     }
 
     /// Runs the recording thread.
-    fn record(&self, until: Until) {
+    fn record(&self, until: Shutdown) {
         if let Err(error) = self.follow(until) {
             let why = format!("{error:#}");
             eprint_fitted(&format!("sidelane: requests at {} are not traced: {why}", self.server));
@@ -114,7 +114,7 @@ impl Traced {
         }
     }
 
-    fn follow(&self, until: Until) -> Result<()> {
+    fn follow(&self, until: Shutdown) -> Result<()> {
         let target = Target::Port(self.server.port());
         if !until.wait_until(|| Source::is_there(&target))? {
             return Ok(());
@@ -122,7 +122,7 @@ impl Traced {
         let mut source = Source::start(&target, false, until)?;
         let mut builder = Builder::new(Settings { kinds: source.recorded(), ..Settings::default() });
         builder.traced_by(std::process::id());
-        *self.state() = State::Records(Kept::since(now_ns()));
+        *self.state() = State::Records(RecentTimelines::since(now_ns()));
         eprint_fitted(&format!("sidelane: tracing the requests at {}", self.server));
         let (mut records, mut ended, mut named_at) = (Vec::new(), Vec::new(), Instant::now());
         while source.wait()? {

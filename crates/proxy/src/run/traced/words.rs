@@ -10,7 +10,7 @@ use sidelane_timeline::diagnosis::CauseTime;
 use sidelane_timeline::timeline::{Span, Timeline};
 use sidelane_trace::words::of_span;
 
-use super::kept::{Found, Kept};
+use super::kept::{LookupResult, RecentTimelines};
 use crate::config::SentCopy;
 
 /// Maximum number of spans in the answer. The shortest spans beyond it are left out.
@@ -22,16 +22,16 @@ pub(super) fn untraced(why: &str, what_to_do: &str) -> Value {
 }
 
 /// Returns the answer for a request, from the stored timelines of its server.
-pub(super) fn told(kept: &Kept, asked: &SentCopy, server: SocketAddr) -> Value {
+pub(super) fn answer(kept: &RecentTimelines, asked: &SentCopy, server: SocketAddr) -> Value {
     match kept.find(asked) {
-        Found::This(timeline) => this(timeline, kept, asked),
-        Found::Earlier => untraced("it was sent before the trace began", "ask for a request that came later"),
-        Found::Later => json!({
+        LookupResult::This(timeline) => this(timeline, kept, asked),
+        LookupResult::Earlier => untraced("it was sent before the trace began", "ask for a request that came later"),
+        LookupResult::Later => json!({
             "state": "later",
             "why": "it has not ended, or more of its response may come",
             "what_to_do": "ask again in two seconds",
         }),
-        Found::None => untraced(
+        LookupResult::None => untraced(
             &format!(
                 "the trace has no request from port {} at that time: the server did not take it up, or records \
                       are missing",
@@ -39,7 +39,7 @@ pub(super) fn told(kept: &Kept, asked: &SentCopy, server: SocketAddr) -> Value {
             ),
             &format!("see what `sidelane trace --service port:{}` counts as lost", server.port()),
         ),
-        Found::Several(count) => untraced(
+        LookupResult::Several(count) => untraced(
             &format!("{count} requests came from port {} at that time, and one of them is this", asked.port),
             &format!("trace the server: sidelane trace --service port:{}", server.port()),
         ),
@@ -47,7 +47,7 @@ pub(super) fn told(kept: &Kept, asked: &SentCopy, server: SocketAddr) -> Value {
 }
 
 /// Returns the answer for a timeline. Its times are relative to the request's arrival at the proxy.
-fn this(timeline: &Timeline, kept: &Kept, asked: &SentCopy) -> Value {
+fn this(timeline: &Timeline, kept: &RecentTimelines, asked: &SentCopy) -> Value {
     let since = |at_ns: u64| at_ns.saturating_sub(asked.arrived_ns);
     let mut longest: Vec<&Span> = timeline.spans.iter().collect();
     longest.sort_by_key(|span| Reverse(span.length_ns()));
@@ -97,10 +97,10 @@ mod tests {
     const S: u64 = 1_000_000_000;
 
     fn of(parts: &[(Cause, u64)]) -> Value {
-        let mut kept = Kept::since(0);
+        let mut kept = RecentTimelines::since(0);
         kept.add(Timeline { peer_port: 7, ..timeline(1, S, parts) });
         let asked = SentCopy { server: Server::First, port: 7, arrived_ns: S - 5, sent_ns: S, until_ns: Some(2 * S) };
-        told(&kept, &asked, ([127, 0, 0, 1], 9001).into())
+        answer(&kept, &asked, ([127, 0, 0, 1], 9001).into())
     }
 
     #[test]

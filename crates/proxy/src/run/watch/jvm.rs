@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use sidelane_policy::hedge::{Hazard, Hazards};
 
-use super::super::options::Watched;
+use super::super::options::WatchedHazards;
 use sidelane_channels::hsperf::{JvmError, channels};
 use sidelane_channels::{Channel, Reader, Word};
 
@@ -23,7 +23,7 @@ pub(super) struct JvmPauses {
 
 impl JvmPauses {
     /// Finds the counters of the first JVM among the processes.
-    pub(super) fn find(pids: &BTreeSet<u32>, wanted: &Watched) -> Self {
+    pub(super) fn find(pids: &BTreeSet<u32>, wanted: &WatchedHazards) -> Self {
         Self {
             cause: wanted.contains(Hazard::JvmGc).then(|| Cause::find(pids)),
             safepoint: wanted.contains(Hazard::Safepoint).then(|| Safepoint::find(pids)),

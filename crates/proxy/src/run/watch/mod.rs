@@ -22,10 +22,10 @@ use sidelane_host::clock::now_ns;
 use sidelane_policy::hedge::{Hazard, Hazards, Server};
 use sidelane_report::terminal::eprint_fitted;
 
-use super::options::Watched;
+use super::options::WatchedHazards;
 use crate::hazard_board::HazardBoard;
 use crate::note::ProxyNote;
-use sources::{Lack, Sources};
+use sources::{Sources, UnwatchableHazard};
 
 /// Interval of searches for the process that listens, while there is none.
 const FIND_EVERY: Duration = Duration::from_millis(10);
@@ -36,7 +36,7 @@ const FIND_ALL_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct Watch {
     server: Server,
     address: SocketAddr,
-    wanted: Watched,
+    wanted: WatchedHazards,
     poll: Duration,
     found: Option<Sources>,
     /// Whether the server was found at any time.
@@ -55,7 +55,7 @@ impl Watch {
     pub(super) fn new(
         server: Server,
         address: SocketAddr,
-        wanted: &Watched,
+        wanted: &WatchedHazards,
         poll: Duration,
     ) -> Result<(Option<Self>, Vec<ProxyNote>)> {
         let unwatched = |why: String| (None, vec![ProxyNote::HazardsUnwatched { server: address.to_string(), why }]);
@@ -72,7 +72,7 @@ impl Watch {
             Ok(None) => eprint_fitted(&format!(
                 "sidelane: nobody is seen to listen at {address}: it is watched as soon as somebody is"
             )),
-            Err(out_of_sight) if *wanted == Watched::All => return Ok(unwatched(out_of_sight.to_string())),
+            Err(out_of_sight) if *wanted == WatchedHazards::All => return Ok(unwatched(out_of_sight.to_string())),
             Err(out_of_sight) => {
                 bail!("{wanted} of {address} cannot be watched: {out_of_sight}; use --hazard all or none")
             }
@@ -80,7 +80,7 @@ impl Watch {
         Ok((Some(watch), Vec::new()))
     }
 
-    fn of(server: Server, address: SocketAddr, wanted: &Watched, poll: Duration) -> Self {
+    fn of(server: Server, address: SocketAddr, wanted: &WatchedHazards, poll: Duration) -> Self {
         Self {
             server,
             address,
@@ -105,15 +105,15 @@ impl Watch {
         for (hazard, lack) in sources.lacks() {
             let server = self.address.to_string();
             match lack {
-                _ if self.wanted != Watched::All => {
+                _ if self.wanted != WatchedHazards::All => {
                     bail!(
                         "{hazard} of {server} cannot be watched: {lack}; leave it out of --hazard, or use --hazard all"
                     )
                 }
-                Lack::Unreadable(why) => {
+                UnwatchableHazard::Unreadable(why) => {
                     notes.push(ProxyNote::HazardUnseen { server, hazard: hazard.to_string(), why })
                 }
-                Lack::NotThere(_) => {}
+                UnwatchableHazard::NotThere(_) => {}
             }
         }
         Ok(notes)
@@ -176,7 +176,7 @@ impl Watch {
     /// Prints which hazards cannot be seen. This may change when the server restarts.
     fn say_lacks(&mut self, sources: &Sources) {
         for (hazard, lack) in sources.lacks() {
-            if matches!(lack, Lack::Unreadable(_)) || self.wanted != Watched::All {
+            if matches!(lack, UnwatchableHazard::Unreadable(_)) || self.wanted != WatchedHazards::All {
                 self.say(format!("{hazard} of {} is not seen: {}", self.address, lack.kind()));
             }
         }
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn a_server_that_was_never_found_has_no_hazard() {
         let nowhere = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let mut watch = Watch::of(Server::First, nowhere, &Watched::All, FIND_EVERY);
+        let mut watch = Watch::of(Server::First, nowhere, &WatchedHazards::All, FIND_EVERY);
         watch.find();
         assert_eq!(watch.look(), Hazards::NONE);
         watch.was_found = true;
@@ -228,6 +228,6 @@ mod tests {
     #[test]
     fn listener_of_the_proxy_itself_is_no_server() {
         let own = TcpListener::bind("127.0.0.1:0").unwrap();
-        assert!(matches!(Sources::find(own.local_addr().unwrap(), &Watched::All), Ok(None)));
+        assert!(matches!(Sources::find(own.local_addr().unwrap(), &WatchedHazards::All), Ok(None)));
     }
 }

@@ -6,11 +6,11 @@ use std::{fmt, process};
 
 use sidelane_channels::hsperf::JvmError;
 use sidelane_host::accepting::{Accepting, accepting};
-use sidelane_host::service::Stand;
+use sidelane_host::service::StandIn;
 use sidelane_policy::hedge::{Hazard, Hazards};
 use thiserror::Error;
 
-use super::super::options::Watched;
+use super::super::options::WatchedHazards;
 use super::jvm::JvmPauses;
 use super::process::Processes;
 use super::throttled::Throttled;
@@ -34,15 +34,15 @@ pub(super) enum OutOfSight {
 
 /// Process that accepts connections for another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Taker(Stand);
+pub(super) struct Taker(StandIn);
 
 impl std::fmt::Display for Taker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.0 {
-            Stand::Activation { pid, comm } => {
+            StandIn::Activation { pid, comm } => {
                 write!(f, "{comm} (process {pid}), which starts the server with the first one")
             }
-            Stand::ContainerProxy { pid, comm } => {
+            StandIn::ContainerProxy { pid, comm } => {
                 write!(f, "{comm} (process {pid}), which passes them on to a container")
             }
         }
@@ -54,7 +54,7 @@ pub(super) struct Sources {
     processes: Processes,
     /// Whether one of the listening processes has ended, so that new ones may have come.
     have_changed: bool,
-    wanted: Watched,
+    wanted: WatchedHazards,
     jvm: JvmPauses,
     throttled: Option<Throttled>,
     /// Last result of the signals that need system calls.
@@ -65,7 +65,7 @@ pub(super) struct Sources {
 impl Sources {
     /// Opens the sources for the process that listens at this address. Returns `None` if no process listens, and an
     /// error if the process cannot be watched.
-    pub(super) fn find(address: SocketAddr, wanted: &Watched) -> Result<Option<Self>, OutOfSight> {
+    pub(super) fn find(address: SocketAddr, wanted: &WatchedHazards) -> Result<Option<Self>, OutOfSight> {
         let mut hidden = None;
         for _ in 0..LOOKS {
             match accepting(address, process::id()) {
@@ -83,7 +83,7 @@ impl Sources {
         hidden.map_or(Ok(None), Err)
     }
 
-    fn of(processes: Processes, wanted: &Watched) -> Self {
+    fn of(processes: Processes, wanted: &WatchedHazards) -> Self {
         let jvm = JvmPauses::find(&processes.pids(), wanted);
         let throttled = wanted.contains(Hazard::Throttled).then(|| Throttled::find(&processes.pids())).flatten();
         let (files, files_at) = (Hazards::NONE, Instant::now());
@@ -117,46 +117,48 @@ impl Sources {
     }
 
     /// Returns the hazards that should be watched and cannot be seen, each with the reason.
-    pub(super) fn lacks(&self) -> Vec<(Hazard, Lack)> {
+    pub(super) fn lacks(&self) -> Vec<(Hazard, UnwatchableHazard)> {
         let wanted = HAZARDS.into_iter().filter(|hazard| self.wanted.contains(*hazard));
-        wanted.filter_map(|hazard| Some((hazard, self.lack(hazard)?))).collect()
+        wanted.filter_map(|hazard| Some((hazard, self.unwatchable(hazard)?))).collect()
     }
 
-    fn lack(&self, hazard: Hazard) -> Option<Lack> {
+    fn unwatchable(&self, hazard: Hazard) -> Option<UnwatchableHazard> {
         match hazard {
             Hazard::JvmGc | Hazard::Safepoint => self.jvm.error(hazard).map(lack_of_jvm),
             Hazard::Throttled if self.throttled.is_none() => {
-                Some(Lack::NotThere("its control group has no quota of CPU time"))
+                Some(UnwatchableHazard::NotThere("its control group has no quota of CPU time"))
             }
             _ => None,
         }
     }
 }
 
-fn lack_of_jvm(error: &JvmError) -> Lack {
+fn lack_of_jvm(error: &JvmError) -> UnwatchableHazard {
     match error {
-        JvmError::NoJvm { .. } | JvmError::NoProcess { .. } | JvmError::NoTarget => Lack::NotThere("it is no JVM"),
-        error => Lack::Unreadable(error.to_string()),
+        JvmError::NoJvm { .. } | JvmError::NoProcess { .. } | JvmError::NoTarget => {
+            UnwatchableHazard::NotThere("it is no JVM")
+        }
+        error => UnwatchableHazard::Unreadable(error.to_string()),
     }
 }
 
 /// Reason for which a hazard cannot be seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Lack {
+pub(super) enum UnwatchableHazard {
     /// The server cannot have this hazard.
     NotThere(&'static str),
     /// The server may have this hazard, but its signal cannot be read.
     Unreadable(String),
 }
 
-impl Lack {
+impl UnwatchableHazard {
     /// Returns the reason without digits. Process ids are left out, so that it is equal in each run of the server.
     pub(super) fn kind(&self) -> String {
         self.to_string().replace(|letter: char| letter.is_ascii_digit(), "")
     }
 }
 
-impl fmt::Display for Lack {
+impl fmt::Display for UnwatchableHazard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotThere(what) => f.write_str(what),

@@ -1,7 +1,7 @@
 //! A core: the request that runs there, how fast, and since when.
 
 use sidelane_policy::borrow::delay::DelayBound;
-use sidelane_policy::borrow::{Requests, Running};
+use sidelane_policy::borrow::{Requests, RunningRequest};
 
 use crate::time::{Nanos, Speed, Work};
 
@@ -29,7 +29,7 @@ pub struct Request {
 
 /// A core of the service.
 #[derive(Clone, Debug)]
-pub struct Core {
+pub struct ServiceCore {
     /// Settled up to here.
     pub since: Nanos,
     /// Of 1.
@@ -48,7 +48,7 @@ pub struct Core {
     pub delay: DelayBound,
 }
 
-impl Core {
+impl ServiceCore {
     pub fn new(factor: f64, first_lane: usize, lanes: usize) -> Self {
         Self {
             since: 0,
@@ -74,7 +74,7 @@ impl Core {
 
     /// The requests that a keeper of its lanes sees, for this queue length.
     pub fn requests(&self, waiting: usize) -> Requests {
-        let running = self.request.as_ref().map(|request| Running {
+        let running = self.request.as_ref().map(|request| RunningRequest {
             number: request.number,
             arrived: request.arrived,
             started: request.started,

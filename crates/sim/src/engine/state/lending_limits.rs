@@ -1,12 +1,12 @@
 //! The lending limits of lanes, as the agent works them out ([`LendingLimitsMeter`]), from what a machine here knows of
 //! its requests.
 
-use sidelane_policy::borrow::contention_cost::{Counters, Finished};
+use sidelane_policy::borrow::contention_cost::{FinishedRequest, RequestCounters};
 use sidelane_policy::borrow::deadline::QueuedCost;
 use sidelane_policy::borrow::{self, LatencyWindow, LendingLimits, LendingLimitsMeter};
 
 use super::core::Request;
-use crate::model::{Beside, Decider, Model};
+use crate::model::{BatchMode, LendingDecider, Model};
 use crate::time::Nanos;
 
 /// Works out budget and contention cost.
@@ -21,13 +21,13 @@ pub struct LendingLimitsKeeper {
 impl LendingLimitsKeeper {
     pub fn new(model: &Model) -> Self {
         let (by, budget, queue_weight) = match &model.setting.beside {
-            Beside::Lent(lending) => (Some(lending.by), lending.budget.known(model.objective), lending.queue_weight),
+            BatchMode::Lent(lending) => (Some(lending.by), lending.budget.known(model.objective), lending.queue_weight),
             _ => (None, borrow::Budget::None, 0.0),
         };
-        let by_age = matches!(by, Some(Decider::Policy(kind)) if kind.is_by_age());
+        let by_age = matches!(by, Some(LendingDecider::Policy(kind)) if kind.is_by_age());
         let queued = QueuedCost::new(queue_weight, model.service.workers);
         Self {
-            wanted: by.is_some_and(Decider::lends),
+            wanted: by.is_some_and(LendingDecider::lends),
             counters: model.machine.counters,
             meter: LendingLimitsMeter::new(budget, by_age, queued, Box::default),
         }
@@ -43,9 +43,11 @@ impl LendingLimitsKeeper {
             return;
         }
         let server_ns = now - request.started;
-        let counted =
-            Counters { instructions: (request.work.ns() as u64) << (if glitch { 4 } else { 0 }), cycles: server_ns };
-        let finished = Finished {
+        let counted = RequestCounters {
+            instructions: (request.work.ns() as u64) << (if glitch { 4 } else { 0 }),
+            cycles: server_ns,
+        };
+        let finished = FinishedRequest {
             server_ns,
             co_run_ns: request.co_run_ns,
             waited: request.waited,

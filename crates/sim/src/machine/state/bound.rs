@@ -2,51 +2,53 @@
 
 use sidelane_policy::Policy;
 use sidelane_policy::cpus::CpuMask;
-use sidelane_policy::hurryup::{Actions, Config, Cores, HurryUp, Mapping, Request, Seen, Thread as Number};
+use sidelane_policy::hurryup::{
+    BigLittleCores, Config, HurryActions, HurryEvent, HurryUp, Mapping, Request, Thread as Number,
+};
 
 use super::cpu::Thread;
-use crate::machine::model::{Model, WORKERS_MAX};
+use crate::machine::model::{MachineModel, WORKERS_MAX};
 use crate::time::Nanos;
 
 /// Who binds threads.
-pub struct Bound {
+pub struct ThreadBinder {
     config: Config,
     policy: HurryUp,
-    actions: Box<Actions>,
+    actions: Box<HurryActions>,
     /// What has happened since it looked.
-    told: Vec<Seen>,
+    told: Vec<HurryEvent>,
 }
 
-impl Bound {
+impl ThreadBinder {
     /// Where the setting binds threads.
-    pub fn new(model: &Model) -> Option<Box<Self>> {
+    pub fn new(model: &MachineModel) -> Option<Box<Self>> {
         let config = model.setting.mapping?;
         let policy = HurryUp::new(config);
         let mut bound = Box::new(Self { config, policy, actions: Box::default(), told: Vec::new() });
-        bound.tell(Seen::Cores(cores(model)));
+        bound.tell(HurryEvent::Cores(cores(model)));
         for (service, described) in model.services.iter().enumerate() {
             for worker in 0..described.workers {
                 let thread = number(&Thread { service, worker, visit: 0 });
-                bound.tell(Seen::Joined { thread, allowed: described.cpus });
+                bound.tell(HurryEvent::Joined { thread, allowed: described.cpus });
             }
         }
         Some(bound)
     }
 
     /// Something happened.
-    pub fn tell(&mut self, seen: Seen) {
+    pub fn tell(&mut self, seen: HurryEvent) {
         self.told.push(seen);
     }
 
     /// A thread takes a request.
     pub fn begin(&mut self, thread: Thread, now: Nanos) {
-        self.tell(Seen::Began { thread: number(&thread), request: thread.visit as Request, since: now });
+        self.tell(HurryEvent::Began { thread: number(&thread), request: thread.visit as Request, since: now });
     }
 
     /// Tells the policy what has happened, or that time has passed. Returns how many threads it sends elsewhere.
     pub fn look(&mut self, now: Nanos) -> usize {
         if self.told.is_empty() {
-            self.told.push(Seen::Nothing);
+            self.told.push(HurryEvent::Nothing);
         }
         self.actions.clear();
         let mut count = 0;
@@ -79,8 +81,8 @@ fn number(thread: &Thread) -> Number {
 }
 
 /// Each core has one CPU, with its number.
-fn cores(model: &Model) -> Cores {
+fn cores(model: &MachineModel) -> BigLittleCores {
     let big: CpuMask = model.machine.big_cores().collect();
     let all: CpuMask = (0..model.machine.cores()).collect();
-    Cores { big, little: all.without(&big) }
+    BigLittleCores { big, little: all.without(&big) }
 }

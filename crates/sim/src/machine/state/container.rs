@@ -35,12 +35,12 @@ impl Container {
 
 /// Slot table of containers; a freed slot is reused only after the controller's next observation.
 #[derive(Clone, Debug)]
-pub struct Places {
+pub struct ContainerSlots {
     pub all: Vec<Option<Container>>,
     unseen: Vec<bool>,
 }
 
-impl Places {
+impl ContainerSlots {
     /// None, if there is never to be a container.
     pub fn new(any: bool) -> Self {
         let count = if any { MAX_CONTAINERS } else { 0 };
@@ -71,7 +71,7 @@ impl Places {
 
 /// Containers of one kind that are to come.
 #[derive(Clone, Debug)]
-pub struct Queue {
+pub struct ContainerArrivals {
     pub running: usize,
     /// Submitted, and waiting for room.
     pub backlog: u64,
@@ -82,7 +82,7 @@ pub struct Queue {
     pub work: Rng,
 }
 
-impl Queue {
+impl ContainerArrivals {
     /// For the kind at place `number` of a machine with this seed. Those that follow others are all due at once.
     pub fn new(kind: &Kind, seed: u64, number: usize) -> Self {
         let seed = seed_of(seed, (usize::MAX - number) as u64);

@@ -3,24 +3,24 @@
 use std::collections::VecDeque;
 
 use sidelane_policy::Policy;
-use sidelane_policy::cpus::{Action, Actions, Observation, Reason};
+use sidelane_policy::cpus::{CpuAction, CpuActions, CpuReason, MachineObservation};
 
-use crate::machine::model::Model;
-use crate::machine::setting::{Beside, Control};
+use crate::machine::model::MachineModel;
+use crate::machine::setting::{ContainerMode, Control};
 use crate::rng::{Rng, Stream};
 use crate::time::{NEVER, Nanos};
 
 /// A policy of CPUs: the code that the agent runs.
-pub type CpuPolicy = dyn Policy<Observation = Observation, Actions = Actions, Reason = Reason> + Send;
+pub type CpuPolicy = dyn Policy<Observation = MachineObservation, Actions = CpuActions, Reason = CpuReason> + Send;
 
 /// The controller.
 pub struct Controller {
     pub control: Control,
     pub policy: Box<CpuPolicy>,
-    pub seen: Box<Observation>,
-    pub actions: Box<Actions>,
+    pub seen: Box<MachineObservation>,
+    pub actions: Box<CpuActions>,
     /// Decided, and not yet done.
-    pub to_do: VecDeque<Action>,
+    pub to_do: VecDeque<CpuAction>,
     pub looked_at: Nanos,
     /// The next regular look.
     pub look_at: Nanos,
@@ -30,8 +30,8 @@ pub struct Controller {
 }
 
 impl Controller {
-    pub fn new(model: &Model, policy: Option<Box<CpuPolicy>>) -> Option<Self> {
-        let Beside::Managed(control) = &model.setting.beside else { return None };
+    pub fn new(model: &MachineModel, policy: Option<Box<CpuPolicy>>) -> Option<Self> {
+        let ContainerMode::Managed(control) = &model.setting.beside else { return None };
         Some(Self {
             control: control.clone(),
             policy: policy?,

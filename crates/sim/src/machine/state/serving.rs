@@ -3,7 +3,7 @@
 use sidelane_policy::cpus::CpuMask;
 
 use crate::arrivals::Client;
-use crate::machine::model::Service;
+use crate::machine::model::MachineService;
 use crate::queues::Queues;
 use crate::rng::{Rng, Stream, seed_of};
 
@@ -25,7 +25,7 @@ pub struct Serving {
 
 impl Serving {
     /// The service at place `number` of a machine with this seed.
-    pub fn new(service: &Service, seed: u64, number: usize) -> Self {
+    pub fn new(service: &MachineService, seed: u64, number: usize) -> Self {
         let seed = seed_of(seed, number as u64);
         Self {
             queues: Queues::new(service.queue, service.workers),

@@ -1,6 +1,6 @@
 //! How the threads of services are bound to big and little cores.
 
-use sidelane_policy::hurryup::{Config, Learning, Looks, Mapping, Options, Threshold};
+use sidelane_policy::hurryup::{Config, Learning, Mapping, Options, ScanTimes, Threshold};
 
 use crate::model::Machine;
 use crate::scenario::given::Result;
@@ -21,11 +21,12 @@ pub(super) fn config(reader: &Reader, mapping: Mapping, machine: &Machine) -> Re
     if mapping != Mapping::HurryUp {
         return Ok(Config { mapping, ..Config::PAPER });
     }
-    let looks = reader.number("sampling_ms", LONGER).map_or(Looks::Events, |number| Looks::Sampling(ms(number)));
+    let looks =
+        reader.number("sampling_ms", LONGER).map_or(ScanTimes::Events, |number| ScanTimes::Sampling(ms(number)));
     let given = reader.number("threshold_ms", MILLISECONDS);
     let learning = learning(reader, machine)?;
     let threshold = given.map_or(Threshold::Learnt(learning), |number| Threshold::Given(ms(number)));
-    Ok(Config { mapping, looks, threshold, options: options(reader)? })
+    Ok(Config { mapping, scan_times: looks, threshold, options: options(reader)? })
 }
 
 /// All on, unless `as_printed` or one by one.

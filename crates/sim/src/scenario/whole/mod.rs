@@ -12,13 +12,13 @@ use super::given::{Choices, Files, Result, length, seed};
 use super::parts;
 use crate::fleet::Fleet;
 use crate::machine::layout::Layout;
-use crate::machine::model::Model;
-use crate::machine::setting::Setting;
+use crate::machine::model::MachineModel;
+use crate::machine::setting::MachineSetting;
 use crate::smt::Interference;
 use sidelane_toml::Reader;
 
 /// A run for each setting.
-pub(super) fn models(top: &Reader, choices: Choices, files: Files) -> Result<(Vec<Model>, Option<Fleet>)> {
+pub(super) fn models(top: &Reader, choices: Choices, files: Files) -> Result<(Vec<MachineModel>, Option<Fleet>)> {
     let machine = parts::machine(top.table("machine"))?;
     let layout = Layout::new(&machine);
     cpus::fit(top, layout)?;
@@ -31,7 +31,7 @@ pub(super) fn models(top: &Reader, choices: Choices, files: Files) -> Result<(Ve
         top,
         &settings::Machine { hardware: &machine, layout, services: &services, smt: &smt, files },
     )?;
-    let run = |setting: Setting| Model {
+    let run = |setting: MachineSetting| MachineModel {
         machine: machine.clone(),
         chip: chip.clone(),
         services: services.clone(),

@@ -5,7 +5,7 @@ use sidelane_policy::cpus::MAX_SERVICES;
 use super::cpus;
 use super::names::{class, name};
 use crate::machine::layout::Layout;
-use crate::machine::model::{Call, FAN_OUT, Service, WORKERS_MAX};
+use crate::machine::model::{Call, FAN_OUT, MachineService, WORKERS_MAX};
 use crate::model::Queue;
 use crate::scenario::given::{Files, Result};
 use crate::scenario::parts::{LONGER, ms};
@@ -14,7 +14,7 @@ use crate::smt::Interference;
 use sidelane_toml::Reader;
 
 /// All services.
-pub(super) fn services(top: &Reader, layout: Layout, smt: &Interference, files: Files) -> Result<Vec<Service>> {
+pub(super) fn services(top: &Reader, layout: Layout, smt: &Interference, files: Files) -> Result<Vec<MachineService>> {
     let readers = top.numbered_tables("service");
     if readers.is_empty() || readers.len() > MAX_SERVICES {
         return Err(top.wrong(
@@ -23,7 +23,7 @@ pub(super) fn services(top: &Reader, layout: Layout, smt: &Interference, files: 
             format!("write 1 to {MAX_SERVICES}"),
         ));
     }
-    let mut services: Vec<Service> = Vec::new();
+    let mut services: Vec<MachineService> = Vec::new();
     for reader in &readers {
         let others: Vec<&str> = services.iter().map(|other| other.name.as_str()).collect();
         let name = name(reader, &others)?;
@@ -41,7 +41,7 @@ pub(super) fn services(top: &Reader, layout: Layout, smt: &Interference, files: 
     Ok(services)
 }
 
-fn service(reader: &Reader, name: &str, layout: Layout, smt: &Interference, files: Files) -> Result<Service> {
+fn service(reader: &Reader, name: &str, layout: Layout, smt: &Interference, files: Files) -> Result<MachineService> {
     let workers = reader.whole("workers", 1..=WORKERS_MAX).unwrap_or(1);
     let queues = [("shared", Queue::Shared), ("per-worker", Queue::PerWorker)];
     let demand = demand(reader.table("demand"), files)?;
@@ -50,7 +50,7 @@ fn service(reader: &Reader, name: &str, layout: Layout, smt: &Interference, file
         true => Some(arrivals(clients, demand.mean_ns() / workers as f64, files)?),
         false => None,
     };
-    Ok(Service {
+    Ok(MachineService {
         name: name.to_owned(),
         class: class(reader, name, smt)?,
         cpus: cpus::list(reader, "cpus", layout)?.unwrap_or(cpus::all(layout)),
@@ -65,7 +65,7 @@ fn service(reader: &Reader, name: &str, layout: Layout, smt: &Interference, file
     })
 }
 
-fn calls(reader: &Reader, services: &[Service]) -> Result<Vec<Call>> {
+fn calls(reader: &Reader, services: &[MachineService]) -> Result<Vec<Call>> {
     let call = |call: Reader| {
         let names: Vec<(&str, usize)> =
             services.iter().enumerate().map(|(at, service)| (service.name.as_str(), at)).collect();
@@ -78,7 +78,7 @@ fn calls(reader: &Reader, services: &[Service]) -> Result<Vec<Call>> {
 }
 
 /// A request must not come back to a service that it has passed.
-fn calls_end(top: &Reader, services: &[Service]) -> Result<()> {
+fn calls_end(top: &Reader, services: &[MachineService]) -> Result<()> {
     // A service that is left after as many rounds as there are services is part of a cycle of calls.
     let mut ends = vec![false; services.len()];
     for _ in 0..services.len() {

@@ -10,8 +10,8 @@ use sidelane_policy::perfiso::PerfIsoConfig;
 use super::{cpus, mapping};
 use crate::gate::Latency;
 use crate::machine::layout::Layout;
-use crate::machine::model::Service;
-use crate::machine::setting::{Beside, Control, Decider, Setting};
+use crate::machine::model::MachineService;
+use crate::machine::setting::{ContainerMode, Control, CpuDecider, MachineSetting};
 use crate::scenario::given::{Files, Result};
 use crate::scenario::parts::{LONGER, ms, us};
 use crate::scenario::settings::gate;
@@ -22,7 +22,7 @@ use sidelane_toml::Reader;
 const MICROSECONDS: RangeInclusive<f64> = 0.0..=1e9;
 
 #[derive(Clone, Copy)]
-enum Way {
+enum Policy {
     Alone,
     Unmanaged,
     Holmes,
@@ -30,30 +30,30 @@ enum Way {
     Bound(hurryup::Mapping),
 }
 
-const WAYS: [(&str, Way); 8] = [
-    ("alone", Way::Alone),
-    ("unmanaged", Way::Unmanaged),
-    ("holmes", Way::Holmes),
-    ("perfiso", Way::PerfIso),
-    ("hurry-up", Way::Bound(hurryup::Mapping::HurryUp)),
-    ("static", Way::Bound(hurryup::Mapping::Static)),
-    ("all-big", Way::Bound(hurryup::Mapping::AllBig)),
-    ("all-little", Way::Bound(hurryup::Mapping::AllLittle)),
+const WAYS: [(&str, Policy); 8] = [
+    ("alone", Policy::Alone),
+    ("unmanaged", Policy::Unmanaged),
+    ("holmes", Policy::Holmes),
+    ("perfiso", Policy::PerfIso),
+    ("hurry-up", Policy::Bound(hurryup::Mapping::HurryUp)),
+    ("static", Policy::Bound(hurryup::Mapping::Static)),
+    ("all-big", Policy::Bound(hurryup::Mapping::AllBig)),
+    ("all-little", Policy::Bound(hurryup::Mapping::AllLittle)),
 ];
 
 /// What settings are read with.
 pub(super) struct Machine<'m> {
     pub(super) hardware: &'m crate::model::Machine,
     pub(super) layout: Layout,
-    pub(super) services: &'m [Service],
+    pub(super) services: &'m [MachineService],
     pub(super) smt: &'m Interference,
     pub(super) files: Files<'m>,
 }
 
 /// All settings; their names must differ.
-pub(super) fn settings(top: &Reader, machine: &Machine) -> Result<Vec<Setting>> {
+pub(super) fn settings(top: &Reader, machine: &Machine) -> Result<Vec<MachineSetting>> {
     let default = timing(top.table("control"))?;
-    let mut settings: Vec<Setting> = Vec::new();
+    let mut settings: Vec<MachineSetting> = Vec::new();
     for reader in top.numbered_tables("setting") {
         let way = reader.chosen("policy", &WAYS)?;
         let name = reader.text("policy", "").unwrap_or_default();
@@ -62,10 +62,10 @@ pub(super) fn settings(top: &Reader, machine: &Machine) -> Result<Vec<Setting>> 
             return Err(reader.wrong("name", format!("is \"{name}\" for the second time"), "write another name"));
         }
         let mapping = match way {
-            Way::Bound(mapping) => Some(mapping::config(&reader, mapping, machine.hardware)?),
+            Policy::Bound(mapping) => Some(mapping::config(&reader, mapping, machine.hardware)?),
             _ => None,
         };
-        settings.push(Setting { name, beside: beside(&reader, way, &default, machine)?, mapping });
+        settings.push(MachineSetting { name, beside: beside(&reader, way, &default, machine)?, mapping });
         reader.finish();
     }
     match settings.is_empty() {
@@ -74,25 +74,25 @@ pub(super) fn settings(top: &Reader, machine: &Machine) -> Result<Vec<Setting>> 
     }
 }
 
-fn beside(reader: &Reader, way: Way, default: &Timing, machine: &Machine) -> Result<Beside> {
+fn beside(reader: &Reader, way: Policy, default: &Timing, machine: &Machine) -> Result<ContainerMode> {
     match way {
-        Way::Alone | Way::Bound(_) => Ok(Beside::Nothing),
-        Way::Unmanaged => Ok(Beside::Unmanaged),
-        Way::Holmes => {
+        Policy::Alone | Policy::Bound(_) => Ok(ContainerMode::Nothing),
+        Policy::Unmanaged => Ok(ContainerMode::Unmanaged),
+        Policy::Holmes => {
             counted(reader, machine)?;
-            let by = Decider::Holmes(holmes(reader, machine)?);
-            Ok(Beside::Managed(control(reader, default, machine.files, by)?))
+            let by = CpuDecider::Holmes(holmes(reader, machine)?);
+            Ok(ContainerMode::Managed(control(reader, default, machine.files, by)?))
         }
-        Way::PerfIso => {
-            let by = Decider::PerfIso(perfiso(reader, machine)?);
-            Ok(Beside::Managed(control(reader, default, machine.files, by)?))
+        Policy::PerfIso => {
+            let by = CpuDecider::PerfIso(perfiso(reader, machine)?);
+            Ok(ContainerMode::Managed(control(reader, default, machine.files, by)?))
         }
     }
 }
 
 /// A policy that goes by interference needs it.
 fn counted(reader: &Reader, machine: &Machine) -> Result<()> {
-    let counted = |service: &Service| machine.smt.memory(service.class).accesses_per_us > 0.0;
+    let counted = |service: &MachineService| machine.smt.memory(service.class).accesses_per_us > 0.0;
     match machine.services.iter().any(counted) {
         true => Ok(()),
         false => Err(reader.wrong(
@@ -133,7 +133,7 @@ fn reserved(reader: &Reader, machine: &Machine) -> Result<CpuMask> {
 }
 
 /// `[setting.control]` goes before `[control]`, which goes before what is usual.
-fn control(reader: &Reader, default: &Timing, files: Files, by: Decider) -> Result<Control> {
+fn control(reader: &Reader, default: &Timing, files: Files, by: CpuDecider) -> Result<Control> {
     let own = timing(reader.table("control"))?;
     let look_ns = own.look_us.or(default.look_us).map_or(LOOK_NS, us);
     let ring = own.ring.or(default.ring.clone());

@@ -9,7 +9,7 @@ use crate::clock::{Nanos, now_ns};
 use crate::place;
 use crate::plant::accomplice::Accomplice;
 use crate::plant::group::Group;
-use crate::plant::way::{Args, Way, spin};
+use crate::plant::way::{PlantArgs, PlantedCause, spin};
 
 const NICEST: i32 = -20;
 const REAL_TIME_PRIORITY: i32 = 50;
@@ -18,18 +18,18 @@ const REAL_TIME_PRIORITY: i32 = 50;
 const BATCH: &str = "plant-batch";
 
 /// A process of a far higher priority.
-pub fn hog(args: &Args) -> Result<Intruder> {
+pub fn hog(args: &PlantArgs) -> Result<Intruder> {
     intruder(args.cpu, args.delay_ns(), || Ok(setpriority_process(None, NICEST)?))
 }
 
 /// A real-time thread.
-pub fn thief(args: &Args) -> Result<Intruder> {
+pub fn real_time_thread(args: &PlantArgs) -> Result<Intruder> {
     intruder(args.cpu, args.delay_ns(), || place::run_as_fifo(REAL_TIME_PRIORITY))
 }
 
 /// Plants batch on the sibling lane. An emulated core: while batch works there, the request makes no progress. No other
 /// program takes a lane from either of them, which would be another cause.
-pub fn sibling(args: &Args) -> Result<Intruder> {
+pub fn sibling(args: &PlantArgs) -> Result<Intruder> {
     let rise = || place::run_as_fifo(REAL_TIME_PRIORITY);
     let batch = || fs::write("/proc/self/comm", BATCH).context("cannot name batch").and_then(|()| rise());
     let intruder = intruder(args.other_cpu, args.delay_ns(), batch)?;
@@ -52,7 +52,7 @@ fn intruder(cpu: usize, length_ns: Nanos, rise: impl FnOnce() -> Result<()>) -> 
 /// A process that runs on the service's CPU, or beside it, while a request does.
 pub struct Intruder(Accomplice);
 
-impl Way for Intruder {
+impl PlantedCause for Intruder {
     fn strike(&mut self) -> Result<()> {
         self.0.strike()
     }
@@ -67,7 +67,7 @@ pub struct Quota {
 }
 
 impl Quota {
-    pub fn prepare(args: &Args) -> Result<Self> {
+    pub fn prepare(args: &PlantArgs) -> Result<Self> {
         let period_us = (args.delay_ms * 2_000).min(1_000_000);
         let group = Group::with_quota((period_us / 5).max(1_000), period_us)?;
         let of_janitor = group.clone();
@@ -77,7 +77,7 @@ impl Quota {
     }
 }
 
-impl Way for Quota {
+impl PlantedCause for Quota {
     /// Works until the quota is used up. That shows as a gap; other gaps are those in which another program has the CPU.
     fn strike(&mut self) -> Result<()> {
         let times = self.group.times_throttled()?;
@@ -101,12 +101,12 @@ pub struct Moves {
 }
 
 impl Moves {
-    pub fn prepare(args: &Args) -> Self {
+    pub fn prepare(args: &PlantArgs) -> Self {
         Self { cpus: [args.other_cpu, args.cpu], length_ns: args.delay_ns() }
     }
 }
 
-impl Way for Moves {
+impl PlantedCause for Moves {
     fn strike(&mut self) -> Result<()> {
         let end_ns = now_ns() + self.length_ns;
         while now_ns() < end_ns {

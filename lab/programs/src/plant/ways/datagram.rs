@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::clock::{Nanos, now_ns, sleep_until, timespec};
 use crate::place;
 use crate::plant::accomplice::Accomplice;
-use crate::plant::way::{Args, Way};
+use crate::plant::way::{PlantArgs, PlantedCause};
 
 const QUESTION: &[u8] = b"name?";
 
@@ -29,13 +29,13 @@ pub struct Silent {
 }
 
 impl Silent {
-    pub fn prepare(args: &Args) -> Result<Self> {
+    pub fn prepare(args: &PlantArgs) -> Result<Self> {
         let (socket, asked) = sockets()?;
         Ok(Self { socket, timeout_ns: args.delay_ns(), _asked: asked })
     }
 }
 
-impl Way for Silent {
+impl PlantedCause for Silent {
     fn strike(&mut self) -> Result<()> {
         self.socket.send(QUESTION)?;
         let mut answers = [PollFd::new(&self.socket, PollFlags::IN)];
@@ -52,7 +52,7 @@ pub struct Late {
 }
 
 impl Late {
-    pub fn prepare(args: &Args) -> Result<Self> {
+    pub fn prepare(args: &PlantArgs) -> Result<Self> {
         let ((socket, asked), cpu, length_ns) = (sockets()?, args.other_cpu, args.delay_ns());
         let prepare = move || {
             place::pin_to(cpu)?;
@@ -68,7 +68,7 @@ impl Late {
     }
 }
 
-impl Way for Late {
+impl PlantedCause for Late {
     fn strike(&mut self) -> Result<()> {
         self.process.call()?;
         self.socket.send(QUESTION)?;

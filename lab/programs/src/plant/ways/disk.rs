@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::clock::{Nanos, now_ns};
-use crate::plant::way::{Args, Way};
+use crate::plant::way::{PlantArgs, PlantedCause};
 use crate::rng::Rng;
 
 /// Large, so that the disk takes longer than to ask it.
@@ -28,7 +28,7 @@ pub struct Reads {
 
 impl Reads {
     /// The file has no name any more when this returns, so it need not be removed.
-    pub fn prepare(args: &Args) -> Result<Self> {
+    pub fn prepare(args: &PlantArgs) -> Result<Self> {
         let path = args.dir.join(format!("sidelane-plant-{}", std::process::id()));
         let file = fill(&path).with_context(|| format!("cannot make a file in {} (--dir)", args.dir.display()));
         let _ = std::fs::remove_file(&path);
@@ -44,7 +44,7 @@ fn fill(path: &Path) -> Result<File> {
     direct.context("its file system cannot be read past the page cache")
 }
 
-impl Way for Reads {
+impl PlantedCause for Reads {
     fn strike(&mut self) -> Result<()> {
         let end_ns = now_ns() + self.length_ns;
         let mut block = Box::new(Block([0; BLOCK]));

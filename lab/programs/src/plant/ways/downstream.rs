@@ -9,7 +9,7 @@ use super::http2::{self, Frame};
 use crate::clock::{Nanos, now_ns, sleep_until};
 use crate::place;
 use crate::plant::accomplice::Accomplice;
-use crate::plant::way::{Args, Way};
+use crate::plant::way::{PlantArgs, PlantedCause};
 
 const QUESTION: &[u8] = b"GET / HTTP/1.1\r\nHost: second\r\nConnection: close\r\n\r\n";
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 3\r\n\r\nok\n";
@@ -27,7 +27,7 @@ fn connect(address: SocketAddr) -> Result<TcpStream> {
 }
 
 /// On one connection, a byte for a byte.
-pub fn plain(args: &Args) -> Result<Lasting> {
+pub fn plain(args: &PlantArgs) -> Result<Lasting> {
     let serve = |mut client: TcpStream, length_ns| {
         let mut question = [0];
         while client.read(&mut question).is_ok_and(|length| length == 1) {
@@ -45,7 +45,7 @@ pub fn plain(args: &Args) -> Result<Lasting> {
 
 /// Plants a question by HTTP/2 on one connection, as gRPC asks it. The second service asks at once whether the first
 /// one is there, and acknowledges the question; the answer comes later, in two parts.
-pub fn grpc(args: &Args) -> Result<Lasting> {
+pub fn grpc(args: &PlantArgs) -> Result<Lasting> {
     let serve = |mut client: TcpStream, length_ns| {
         http2::greet(&mut client)?;
         while let Ok(question) = http2::read_until(&mut client, http2::DATA) {
@@ -87,7 +87,7 @@ pub struct Lasting {
 impl Lasting {
     /// `serve` goes on until the first service is gone.
     fn start(
-        args: &Args,
+        args: &PlantArgs,
         serve: impl FnOnce(TcpStream, Nanos) -> Result<()>,
         ask: impl FnMut(&mut TcpStream) -> Result<()> + 'static,
     ) -> Result<Self> {
@@ -104,7 +104,7 @@ impl Lasting {
     }
 }
 
-impl Way for Lasting {
+impl PlantedCause for Lasting {
     fn strike(&mut self) -> Result<()> {
         (self.ask)(&mut self.connection)
     }
@@ -117,7 +117,7 @@ pub struct Http {
 }
 
 impl Http {
-    pub fn prepare(args: &Args) -> Result<Self> {
+    pub fn prepare(args: &PlantArgs) -> Result<Self> {
         let ((door, address), cpu, length_ns) = (door()?, args.other_cpu, args.delay_ns());
         let prepare = move || {
             place::pin_to(cpu)?;
@@ -132,7 +132,7 @@ impl Http {
     }
 }
 
-impl Way for Http {
+impl PlantedCause for Http {
     fn strike(&mut self) -> Result<()> {
         self.process.call()?;
         let mut connection = connect(self.address)?;
@@ -152,7 +152,7 @@ pub struct FullQueue {
 }
 
 impl FullQueue {
-    pub fn prepare(args: &Args) -> Result<Self> {
+    pub fn prepare(args: &PlantArgs) -> Result<Self> {
         let ((door, address), cpu, length_ns) = (door()?, args.other_cpu, args.delay_ns());
         rustix::net::listen(&door, 0).context("cannot make the accept queue short")?;
         let prepare = move || {
@@ -168,7 +168,7 @@ impl FullQueue {
     }
 }
 
-impl Way for FullQueue {
+impl PlantedCause for FullQueue {
     fn strike(&mut self) -> Result<()> {
         self.process.call()?;
         let _in_the_queue = connect(self.address)?;

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, ensure};
 use crate::clock::{Nanos, now_ns, sleep_until};
 use crate::place;
 use crate::plant::accomplice::Accomplice;
-use crate::plant::way::{Args, Way};
+use crate::plant::way::{PlantArgs, PlantedCause};
 
 /// The service's address; both are of a range for benchmarks (RFC 2544).
 pub const SERVICE: Ipv4Addr = Ipv4Addr::new(198, 18, 77, 1);
@@ -36,7 +36,7 @@ pub struct Far {
 }
 
 impl Far {
-    pub fn prepare(args: &Args) -> Result<Self> {
+    pub fn prepare(args: &PlantArgs) -> Result<Self> {
         let device =
             open().with_context(|| format!("cannot make the network device {DEVICE}; run as root, one at a time"))?;
         let (cpu, way_ns) = (args.other_cpu, args.delay_ns() / 2);
@@ -49,7 +49,7 @@ impl Far {
     }
 }
 
-impl Way for Far {
+impl PlantedCause for Far {
     fn strike(&mut self) -> Result<()> {
         Ok(())
     }

@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use crate::clock::{now_ns, sleep_until};
 use crate::place;
 use crate::plant::accomplice::Accomplice;
-use crate::plant::way::{Args, Way};
+use crate::plant::way::{PlantArgs, PlantedCause};
 
 /// A process that is asked at a Unix socket, on a connection of its own for each question.
 pub struct Socket {
@@ -21,7 +21,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    pub fn prepare(args: &Args) -> Result<Self> {
+    pub fn prepare(args: &PlantArgs) -> Result<Self> {
         let address = SocketAddr::from_abstract_name(format!("sidelane-plant-{}", std::process::id()))?;
         let (its_address, cpu, length_ns) = (address.clone(), args.other_cpu, args.delay_ns());
         let prepare = move || {
@@ -45,7 +45,7 @@ impl Socket {
     }
 }
 
-impl Way for Socket {
+impl PlantedCause for Socket {
     fn strike(&mut self) -> Result<()> {
         self.process.call()?;
         let mut connection = UnixStream::connect_addr(&self.address)?;
@@ -64,7 +64,7 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    pub fn prepare(args: &Args) -> Result<Self> {
+    pub fn prepare(args: &PlantArgs) -> Result<Self> {
         let ((mut read, end), cpu, length_ns) =
             (pipe().context("cannot make a pipe")?, args.other_cpu, args.delay_ns());
         let prepare = move || {
@@ -78,7 +78,7 @@ impl Pipe {
     }
 }
 
-impl Way for Pipe {
+impl PlantedCause for Pipe {
     fn strike(&mut self) -> Result<()> {
         self.process.call()?;
         self.end.write_all(&[1; FULL_BYTES]).context("the process that reads from the pipe is gone")
@@ -86,14 +86,14 @@ impl Way for Pipe {
 }
 
 /// A file that a process has locked.
-pub struct Lock {
+pub struct FileLock {
     file: File,
     process: Accomplice,
 }
 
-impl Lock {
+impl FileLock {
     /// The file has no name any more when this returns.
-    pub fn prepare(args: &Args) -> Result<Self> {
+    pub fn prepare(args: &PlantArgs) -> Result<Self> {
         let path = args.dir.join(format!("sidelane-plant-{}", std::process::id()));
         // A lock is of the opened file, which a forked process would share.
         let files = File::create(&path).and_then(|file| Ok((file, File::open(&path)?)));
@@ -117,7 +117,7 @@ impl Lock {
     }
 }
 
-impl Way for Lock {
+impl PlantedCause for FileLock {
     fn strike(&mut self) -> Result<()> {
         self.process.strike()?;
         self.process.call()?;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
 use crate::clock::{Nanos, now_ns};
-use crate::plant::way::{Args, Way};
+use crate::plant::way::{PlantArgs, PlantedCause};
 
 /// Some huge pages, as of a heap that grows.
 const BYTES: usize = 16 << 20;
@@ -18,7 +18,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    pub fn prepare(args: &Args) -> Result<Self> {
+    pub fn prepare(args: &PlantArgs) -> Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), BYTES, protection, MapFlags::PRIVATE) };
@@ -29,7 +29,7 @@ impl Faults {
     }
 }
 
-impl Way for Faults {
+impl PlantedCause for Faults {
     fn strike(&mut self) -> Result<()> {
         let end_ns = now_ns() + self.length_ns;
         while now_ns() < end_ns {

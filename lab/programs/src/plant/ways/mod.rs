@@ -15,7 +15,7 @@ use std::net::Ipv4Addr;
 
 use anyhow::Result;
 
-use super::way::{Args, Planted, Way};
+use super::way::{PlantArgs, Planted, PlantedCause};
 use crate::clock::{Nanos, now_ns, sleep_until};
 
 /// The address at which the service listens.
@@ -24,7 +24,7 @@ pub fn address(cause: Planted) -> Ipv4Addr {
 }
 
 /// Prepares the cause in `args`. This process must have one thread.
-pub fn prepare(args: &Args) -> Result<Box<dyn Way>> {
+pub fn prepare(args: &PlantArgs) -> Result<Box<dyn PlantedCause>> {
     Ok(match args.cause {
         Planted::Nagle => Box::new(Nagle),
         Planted::Retransmit | Planted::EventLoop => Box::new(Nothing),
@@ -37,7 +37,7 @@ pub fn prepare(args: &Args) -> Result<Box<dyn Way>> {
         Planted::Disk => Box::new(disk::Reads::prepare(args)?),
         Planted::Migrate => Box::new(cpu::Moves::prepare(args)),
         Planted::Hog => Box::new(cpu::hog(args)?),
-        Planted::Thief => Box::new(cpu::thief(args)?),
+        Planted::Thief => Box::new(cpu::real_time_thread(args)?),
         Planted::Sibling => Box::new(cpu::sibling(args)?),
         Planted::Throttle => Box::new(cpu::Quota::prepare(args)?),
         Planted::Stop => Box::new(others::stop(args)?),
@@ -50,9 +50,9 @@ pub fn prepare(args: &Args) -> Result<Box<dyn Way>> {
         Planted::Connect => Box::new(downstream::FullQueue::prepare(args)?),
         Planted::UnixSocket => Box::new(local::Socket::prepare(args)?),
         Planted::FullPipe => Box::new(local::Pipe::prepare(args)?),
-        Planted::FileLock => Box::new(local::Lock::prepare(args)?),
+        Planted::FileLock => Box::new(local::FileLock::prepare(args)?),
         Planted::Condition => Box::new(threads::Condition::prepare(args)?),
-        Planted::Lock => Box::new(threads::Lock::prepare(args)?),
+        Planted::Lock => Box::new(threads::HeldLock::prepare(args)?),
         Planted::HandOver => Box::new(threads::Pool::prepare(args)?),
     })
 }
@@ -60,7 +60,7 @@ pub fn prepare(args: &Args) -> Result<Box<dyn Way>> {
 /// The cause is in how the response goes out.
 struct Nagle;
 
-impl Way for Nagle {
+impl PlantedCause for Nagle {
     fn strike(&mut self) -> Result<()> {
         Ok(())
     }
@@ -73,7 +73,7 @@ impl Way for Nagle {
 /// The cause is at the client, which does not take what is longer than its receive window.
 struct Long(usize);
 
-impl Way for Long {
+impl PlantedCause for Long {
     fn strike(&mut self) -> Result<()> {
         Ok(())
     }
@@ -86,7 +86,7 @@ impl Way for Long {
 /// A sleep of the thread.
 struct Sleep(Nanos);
 
-impl Way for Sleep {
+impl PlantedCause for Sleep {
     fn strike(&mut self) -> Result<()> {
         sleep_until(now_ns() + self.0)
     }
@@ -95,7 +95,7 @@ impl Way for Sleep {
 /// The cause is at the client, or in the event loop.
 struct Nothing;
 
-impl Way for Nothing {
+impl PlantedCause for Nothing {
     fn strike(&mut self) -> Result<()> {
         Ok(())
     }

@@ -7,10 +7,10 @@ use crate::clock::{now_ns, sleep_until};
 use crate::place;
 use crate::plant::accomplice::Accomplice;
 use crate::plant::group::Group;
-use crate::plant::way::{Args, Way};
+use crate::plant::way::{PlantArgs, PlantedCause};
 
 /// Another process stops the service, and lets it go on.
-pub fn stop(args: &Args) -> Result<Meddler> {
+pub fn stop(args: &PlantArgs) -> Result<Meddler> {
     let service = Pid::from_raw(std::process::id() as i32).context("this process has a number")?;
     let set = move |stopped: bool| {
         let signal = if stopped { Signal::STOP } else { Signal::CONT };
@@ -20,7 +20,7 @@ pub fn stop(args: &Args) -> Result<Meddler> {
 }
 
 /// Another process freezes the group, and thaws it.
-pub fn freeze(args: &Args) -> Result<Meddler> {
+pub fn freeze(args: &PlantArgs) -> Result<Meddler> {
     let group = Group::to_freeze()?;
     let (of_meddler, of_janitor) = (group.clone(), group.clone());
     let meddler = meddler(args, move |frozen| of_meddler.freeze(frozen), move || of_janitor.remove())?;
@@ -28,7 +28,7 @@ pub fn freeze(args: &Args) -> Result<Meddler> {
     Ok(meddler)
 }
 
-fn meddler(args: &Args, set: impl Fn(bool) -> Result<()>, put_right: impl FnOnce()) -> Result<Meddler> {
+fn meddler(args: &PlantArgs, set: impl Fn(bool) -> Result<()>, put_right: impl FnOnce()) -> Result<Meddler> {
     let (cpu, length_ns) = (args.other_cpu, args.delay_ns());
     let prepare = || {
         place::pin_to(cpu)?;
@@ -44,7 +44,7 @@ fn meddler(args: &Args, set: impl Fn(bool) -> Result<()>, put_right: impl FnOnce
 /// A process elsewhere that holds the service up while a request runs.
 pub struct Meddler(Accomplice);
 
-impl Way for Meddler {
+impl PlantedCause for Meddler {
     fn strike(&mut self) -> Result<()> {
         self.0.strike()
     }

@@ -8,7 +8,7 @@ use std::thread;
 use anyhow::{Context, Result};
 
 use crate::clock::{Nanos, now_ns, sleep_until};
-use crate::plant::way::{Args, Way, spin};
+use crate::plant::way::{PlantArgs, PlantedCause, spin};
 
 /// How often a thread looks whether it is to begin. It is not woken: then it would work for the request.
 const LOOK_EVERY_NS: Nanos = 500_000;
@@ -43,13 +43,13 @@ impl Cue {
 }
 
 /// A lock that another thread has taken, which works while it holds it.
-pub struct Lock {
+pub struct HeldLock {
     lock: Arc<Mutex<()>>,
     cue: Arc<Cue>,
 }
 
-impl Lock {
-    pub fn prepare(args: &Args) -> Result<Self> {
+impl HeldLock {
+    pub fn prepare(args: &PlantArgs) -> Result<Self> {
         let (lock, cue, length_ns) = (Arc::new(Mutex::new(())), Arc::new(Cue::default()), args.delay_ns());
         let (of_holder, its_cue) = (Arc::clone(&lock), Arc::clone(&cue));
         let hold = move || -> Result<()> {
@@ -66,7 +66,7 @@ impl Lock {
     }
 }
 
-impl Way for Lock {
+impl PlantedCause for HeldLock {
     fn strike(&mut self) -> Result<()> {
         self.cue.give();
         drop(self.lock.lock().expect("nobody panics while holding it"));
@@ -82,7 +82,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    pub fn prepare(args: &Args) -> Result<Self> {
+    pub fn prepare(args: &PlantArgs) -> Result<Self> {
         let (cue, length_ns) = (Arc::new(Cue::default()), args.delay_ns());
         let (mut ear, jobs) = pipe().context("cannot make a pipe")?;
         let (answers, mut mouth) = pipe().context("cannot make a pipe")?;
@@ -101,7 +101,7 @@ impl Pool {
     }
 }
 
-impl Way for Pool {
+impl PlantedCause for Pool {
     fn strike(&mut self) -> Result<()> {
         self.cue.give();
         self.jobs.write_all(&[1])?;
@@ -129,7 +129,7 @@ pub struct Condition {
 }
 
 impl Condition {
-    pub fn prepare(args: &Args) -> Result<Self> {
+    pub fn prepare(args: &PlantArgs) -> Result<Self> {
         let (cue, shared, length_ns) =
             (Arc::new(Cue::default()), Arc::<(Mutex<_>, Condvar)>::default(), args.delay_ns());
         let (its_cue, its_shared) = (Arc::clone(&cue), Arc::clone(&shared));
@@ -151,7 +151,7 @@ impl Condition {
     }
 }
 
-impl Way for Condition {
+impl PlantedCause for Condition {
     fn strike(&mut self) -> Result<()> {
         self.cue.give();
         let (questions, changed) = &*self.shared;

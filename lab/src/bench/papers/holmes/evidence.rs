@@ -25,17 +25,17 @@ pub(super) fn p99_ns(service: &ServiceFigures) -> f64 {
 
 /// All results of a scenario.
 #[derive(Default)]
-pub struct Evidence {
+pub struct HolmesEvidence {
     pub(super) outcomes: Vec<Outcome<MachineFigures>>,
 }
 
-impl From<Vec<Outcome<MachineFigures>>> for Evidence {
+impl From<Vec<Outcome<MachineFigures>>> for HolmesEvidence {
     fn from(outcomes: Vec<Outcome<MachineFigures>>) -> Self {
         Self { outcomes }
     }
 }
 
-impl Evidence {
+impl HolmesEvidence {
     /// The runs of one setting, by workload.
     pub(super) fn of<'s>(&self, setting: &'s str) -> impl Iterator<Item = (&str, &MachineFigures)> + use<'_, 's> {
         let own = self.outcomes.iter().filter(move |outcome| outcome.setting == setting);
@@ -94,7 +94,7 @@ pub(super) mod tests {
 
     #[test]
     fn ratios_are_of_one_workload_and_none_may_be_missing() {
-        let mut evidence = Evidence { outcomes: vec![run("a", "alone", 1.0), run("a", "holmes", 1.5)] };
+        let mut evidence = HolmesEvidence { outcomes: vec![run("a", "alone", 1.0), run("a", "holmes", 1.5)] };
         assert_eq!(evidence.ratio("a", ("holmes", "alone"), mean_ns), Some(1.5));
         assert_eq!(evidence.ratios(("holmes", "alone"), mean_ns), Some(vec![("a", 1.5)]));
         evidence.outcomes.push(run("b", "holmes", 2.0));

@@ -3,15 +3,15 @@
 use sidelane_report::Unit;
 use sidelane_sim::machine::figures::ServiceFigures;
 
-use super::evidence::{Evidence, INSENSITIVE, median};
+use super::evidence::{HolmesEvidence, INSENSITIVE, median};
 use crate::bench::papers::evidence::{least, most};
-use crate::bench::papers::statement::Wanted::{AtLeast, AtMost};
+use crate::bench::papers::statement::PaperBound::{AtLeast, AtMost};
 use crate::bench::papers::statement::{ABOUT, Statement};
 
 /// By definition of the objective.
 const ALONE: f64 = 0.1;
 
-pub(super) const STATEMENTS: [Statement<Evidence>; 4] = [
+pub(super) const STATEMENTS: [Statement<HolmesEvidence>; 4] = [
     Statement {
         source: "Holmes §6.2, Fig. 11",
         says: "in most cases as many requests miss the objective as alone (median of the workloads)",
@@ -50,7 +50,7 @@ fn violations(service: &ServiceFigures) -> f64 {
     service.violations.unwrap_or(f64::NAN)
 }
 
-fn missed(seen: &Evidence, setting: &str) -> Option<Vec<f64>> {
+fn missed(seen: &HolmesEvidence, setting: &str) -> Option<Vec<f64>> {
     seen.of(setting).map(|(_, figures)| Some(violations(figures.services.first()?))).collect()
 }
 
@@ -68,7 +68,7 @@ mod tests {
             outcomes.push(run(workload, "holmes", holmes[at]));
             outcomes.push(run(workload, "perfiso", perfiso[at]));
         }
-        failing(&STATEMENTS, &Evidence { outcomes })
+        failing(&STATEMENTS, &HolmesEvidence { outcomes })
     }
 
     #[test]

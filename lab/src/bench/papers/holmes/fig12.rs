@@ -3,9 +3,9 @@
 use sidelane_report::Unit;
 use sidelane_sim::machine::figures::{MachineFigures, ServiceFigures};
 
-use super::evidence::{Evidence, STORES, median};
+use super::evidence::{HolmesEvidence, STORES, median};
 use crate::bench::papers::evidence::{least, most};
-use crate::bench::papers::statement::Wanted::{AtLeast, AtMost};
+use crate::bench::papers::statement::PaperBound::{AtLeast, AtMost};
 use crate::bench::papers::statement::{READ, Statement};
 
 /// The workload of Table 3.
@@ -14,7 +14,7 @@ const COUNTED: &str = "redis-a";
 const JOB_NS: f64 = 21e9;
 const HOUR_NS: f64 = 60e9;
 
-pub(super) const STATEMENTS: [Statement<Evidence>; 13] = [
+pub(super) const STATEMENTS: [Statement<HolmesEvidence>; 13] = [
     Statement {
         source: "Holmes §6.3, Fig. 12",
         says: "utilisation under Holmes is 72.4 % or more (least)",
@@ -116,17 +116,17 @@ fn percent(figures: &MachineFigures) -> f64 {
     100.0 * figures.utilisation
 }
 
-fn utilisations(seen: &Evidence, setting: &str) -> Vec<f64> {
+fn utilisations(seen: &HolmesEvidence, setting: &str) -> Vec<f64> {
     seen.of(setting).map(|(_, figures)| percent(figures)).collect()
 }
 
-fn perfiso_over_holmes(seen: &Evidence) -> Option<f64> {
+fn perfiso_over_holmes(seen: &HolmesEvidence) -> Option<f64> {
     let ratio = |(workload, holmes)| Some(percent(seen.one(workload, "perfiso")?) / percent(holmes));
     least(seen.of("holmes").map(ratio).collect::<Option<Vec<f64>>>()?)
 }
 
 /// The highest utilisation under Holmes of the workloads of a store, divided by the lowest.
-fn spread(seen: &Evidence, store: &str) -> Option<f64> {
+fn spread(seen: &HolmesEvidence, store: &str) -> Option<f64> {
     let of_store = || seen.of("holmes").filter(|(workload, _)| workload.starts_with(store));
     Some(
         most(of_store().map(|(_, figures)| percent(figures)))?
@@ -167,7 +167,7 @@ mod tests {
                 outcomes.push(run);
             }
         }
-        failing(&STATEMENTS, &Evidence { outcomes })
+        failing(&STATEMENTS, &HolmesEvidence { outcomes })
     }
 
     #[test]

@@ -4,9 +4,9 @@ use sidelane_report::Unit;
 use sidelane_sim::Outcome;
 use sidelane_sim::machine::figures::{MachineFigures, ServiceFigures};
 
-use super::evidence::{Evidence, Number, mean_ns, p99_ns};
+use super::evidence::{HolmesEvidence, Number, mean_ns, p99_ns};
 use crate::bench::papers::evidence::{least, most};
-use crate::bench::papers::statement::Wanted::{AtLeast, AtMost};
+use crate::bench::papers::statement::PaperBound::{AtLeast, AtMost};
 use crate::bench::papers::statement::{READ, Statement};
 
 /// The key in the scenario.
@@ -18,7 +18,7 @@ const SAME: f64 = 0.01;
 const MEASURES: [Number; 4] =
     [mean_ns, |service| service.whole.p50_ns as f64, |service| service.whole.p90_ns as f64, p99_ns];
 
-pub(super) const STATEMENTS: [Statement<Evidence>; 3] = [
+pub(super) const STATEMENTS: [Statement<HolmesEvidence>; 3] = [
     Statement {
         source: "Holmes §6.4, Fig. 14",
         says: "with E = 40 latency is almost that of alone (mean, p50, p90, p99; most)",
@@ -48,7 +48,7 @@ pub(super) const STATEMENTS: [Statement<Evidence>; 3] = [
 ];
 
 /// A number of each store at this threshold, divided by that of alone. `None` without any.
-fn at(seen: &Evidence, threshold: f64, number: Number) -> Option<Vec<f64>> {
+fn at(seen: &HolmesEvidence, threshold: f64, number: Number) -> Option<Vec<f64>> {
     let of = |setting: &'static str| {
         let own =
             move |run: &&Outcome<MachineFigures>| run.setting == setting && run.number(THRESHOLD) == Some(threshold);
@@ -81,7 +81,7 @@ mod tests {
                 outcomes.push(run);
             }
         }
-        failing(&STATEMENTS, &Evidence { outcomes })
+        failing(&STATEMENTS, &HolmesEvidence { outcomes })
     }
 
     #[test]

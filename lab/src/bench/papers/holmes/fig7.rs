@@ -2,9 +2,9 @@
 
 use sidelane_report::Unit;
 
-use super::evidence::{Evidence, INSENSITIVE, Number, mean_ns, p99_ns};
+use super::evidence::{HolmesEvidence, INSENSITIVE, Number, mean_ns, p99_ns};
 use crate::bench::papers::evidence::most;
-use crate::bench::papers::statement::Wanted::{AtLeast, AtMost};
+use crate::bench::papers::statement::PaperBound::{AtLeast, AtMost};
 use crate::bench::papers::statement::{READ, Statement};
 
 /// "Compared to PerfIso, Holmes reduces the average (99th percentile) latency by": two statements on one workload, in
@@ -30,7 +30,7 @@ macro_rules! reduces {
     };
 }
 
-pub(super) static REDUCED: [[Statement<Evidence>; 2]; 10] = [
+pub(super) static REDUCED: [[Statement<HolmesEvidence>; 2]; 10] = [
     reduces!("7", "redis-a", 49.0, 35.2),
     reduces!("7", "redis-b", 40.7, 11.7),
     reduces!("7", "redis-e", 28.1, 49.3),
@@ -43,7 +43,7 @@ pub(super) static REDUCED: [[Statement<Evidence>; 2]; 10] = [
     reduces!("10", "memcached-b", 9.5, 39.2),
 ];
 
-pub(super) const ALIKE: [Statement<Evidence>; 3] = [
+pub(super) const ALIKE: [Statement<HolmesEvidence>; 3] = [
     Statement {
         source: "Holmes §6.2, Figs. 8 to 10",
         says: "RocksDB, WiredTiger and Memcached have almost the mean latency of alone (most)",
@@ -68,7 +68,7 @@ pub(super) const ALIKE: [Statement<Evidence>; 3] = [
 ];
 
 /// The worst of the stores that the paper finds unharmed.
-fn but_redis(seen: &Evidence, number: Number) -> Option<f64> {
+fn but_redis(seen: &HolmesEvidence, number: Number) -> Option<f64> {
     let ratios = seen.ratios(("holmes", "alone"), number)?;
     most(ratios.into_iter().filter(|(workload, _)| !workload.starts_with("redis")).map(|(_, ratio)| ratio))
 }
@@ -80,9 +80,9 @@ mod tests {
     use crate::bench::papers::statement::failing;
 
     /// A store under Holmes and PerfIso, by how many times its latency is that of alone.
-    fn store(workload: &str, holmes: f64, perfiso: f64) -> Evidence {
+    fn store(workload: &str, holmes: f64, perfiso: f64) -> HolmesEvidence {
         let runs = [("alone", 1.0), ("holmes", holmes), ("perfiso", perfiso)];
-        Evidence { outcomes: runs.map(|(setting, times)| run(workload, setting, times)).to_vec() }
+        HolmesEvidence { outcomes: runs.map(|(setting, times)| run(workload, setting, times)).to_vec() }
     }
 
     #[test]

@@ -9,9 +9,9 @@ mod fig14;
 mod fig7;
 
 use super::machine::MachineFigure;
-use evidence::Evidence;
+use evidence::HolmesEvidence;
 
-pub(super) const FIGURES: [MachineFigure<Evidence>; 2] = [
+pub(super) const FIGURES: [MachineFigure<HolmesEvidence>; 2] = [
     MachineFigure {
         name: "Holmes",
         file: "lab/scenarios/holmes-workloads.toml",

@@ -28,17 +28,17 @@ pub(super) fn watts(figures: &MachineFigures) -> f64 {
 
 /// All results of a scenario.
 #[derive(Default)]
-pub struct Evidence {
+pub struct HurryEvidence {
     pub(super) outcomes: Vec<Outcome<MachineFigures>>,
 }
 
-impl From<Vec<Outcome<MachineFigures>>> for Evidence {
+impl From<Vec<Outcome<MachineFigures>>> for HurryEvidence {
     fn from(outcomes: Vec<Outcome<MachineFigures>>) -> Self {
         Self { outcomes }
     }
 }
 
-impl Evidence {
+impl HurryEvidence {
     /// The runs of a setting at what a move costs, if that was swept: the load, and a number.
     pub(super) fn line(&self, setting: &str, move_us: Option<f64>, number: Number) -> Vec<(f64, f64)> {
         let own = self.outcomes.iter().filter(|outcome| outcome.setting == setting);
@@ -114,7 +114,7 @@ pub(super) mod tests {
     #[test]
     fn ratios_are_of_one_load_and_none_may_be_missing() {
         let mut evidence =
-            Evidence { outcomes: vec![run("a", (5.0, None), 50.0, 1.0), run("b", (5.0, None), 100.0, 2.0)] };
+            HurryEvidence { outcomes: vec![run("a", (5.0, None), 50.0, 1.0), run("b", (5.0, None), 100.0, 2.0)] };
         assert_eq!(evidence.ratios("a", "b", p90_ms), Some(vec![0.5]));
         assert_eq!((evidence.at("b", 5.0, watts), evidence.at("b", 6.0, watts)), (Some(2.0), None));
         evidence.outcomes.push(run("a", (6.0, None), 50.0, 1.0));
@@ -126,7 +126,7 @@ pub(super) mod tests {
     fn settings_and_costs_are_those_that_ran() {
         let at = |us| (5.0, Some(us));
         let runs = [("given 1", at(2.0)), ("given 2", at(1.0)), ("given 1", at(1.0)), ("learnt", at(1.0))];
-        let evidence = Evidence { outcomes: runs.map(|(setting, at)| run(setting, at, 1.0, 1.0)).to_vec() };
+        let evidence = HurryEvidence { outcomes: runs.map(|(setting, at)| run(setting, at, 1.0, 1.0)).to_vec() };
         assert_eq!(evidence.settings("given"), ["given 1", "given 2"]);
         assert_eq!(evidence.moves_us(), [Some(1.0), Some(2.0)]);
     }

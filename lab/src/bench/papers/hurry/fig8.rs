@@ -2,9 +2,9 @@
 
 use sidelane_report::Unit;
 
-use super::evidence::{Evidence, mean_gain_percent, p90_ms, watts, worst_ms};
+use super::evidence::{HurryEvidence, mean_gain_percent, p90_ms, watts, worst_ms};
 use crate::bench::papers::evidence::{least, most};
-use crate::bench::papers::statement::Wanted::{AtLeast, AtMost};
+use crate::bench::papers::statement::PaperBound::{AtLeast, AtMost};
 use crate::bench::papers::statement::{ABOUT, READ, Statement};
 
 /// The paper's rule as printed; ours; what both are compared with.
@@ -17,7 +17,7 @@ const FIG6: f64 = 30.0;
 /// How much the mean increase in energy may differ from the paper's: its points are in a picture.
 const ENERGY_TOLERANCE: f64 = 3.0;
 
-pub(super) const STATEMENTS: [Statement<Evidence>; 12] = [
+pub(super) const STATEMENTS: [Statement<HurryEvidence>; 12] = [
     Statement {
         source: "Hurry-up §IV-B, Fig. 6",
         says: "the worst case falls from 1200 to 800 ms (÷ static)",
@@ -104,7 +104,7 @@ pub(super) const STATEMENTS: [Statement<Evidence>; 12] = [
     },
 ];
 
-fn gain_percent(seen: &Evidence, load: f64) -> Option<f64> {
+fn gain_percent(seen: &HurryEvidence, load: f64) -> Option<f64> {
     Some(100.0 * (1.0 - seen.at(PRINTED, load, p90_ms)? / seen.at(STATIC, load, p90_ms)?))
 }
 
@@ -121,7 +121,7 @@ mod tests {
                 [(STATIC, p90[0], 1.0), (PRINTED, p90[1], power), (OURS, p90[2], power), (OURS_AT_50, p90[2], power)];
             runs.map(|(setting, p90, watts)| run(setting, (load, None), p90, watts))
         };
-        failing(&STATEMENTS, &Evidence { outcomes: loads.into_iter().flat_map(of_load).collect() })
+        failing(&STATEMENTS, &HurryEvidence { outcomes: loads.into_iter().flat_map(of_load).collect() })
     }
 
     const PAPERS: [(f64, [f64; 3]); 5] = [

@@ -2,9 +2,9 @@
 
 use sidelane_report::Unit;
 
-use super::evidence::{Evidence, Number, most_of, p90_ms, watts};
+use super::evidence::{HurryEvidence, Number, most_of, p90_ms, watts};
 use crate::bench::papers::evidence::{least, most};
-use crate::bench::papers::statement::Wanted::{AtLeast, AtMost};
+use crate::bench::papers::statement::PaperBound::{AtLeast, AtMost};
 use crate::bench::papers::statement::{READ, Statement};
 
 /// The loads of which the text says that a higher threshold makes requests later and takes less energy.
@@ -14,7 +14,7 @@ const MOVE_US: Option<f64> = Some(50.0);
 /// How much worse than the best threshold of a sweep the learnt one may be.
 const LEARNT: f64 = 0.05;
 
-pub(super) const STATEMENTS: [Statement<Evidence>; 4] = [
+pub(super) const STATEMENTS: [Statement<HurryEvidence>; 4] = [
     Statement {
         source: "Hurry-up §IV-B, Fig. 9",
         says: "at 10 to 30 requests/s a higher threshold entails a higher latency (p90 ÷ that at the next lower one, least)",
@@ -46,7 +46,7 @@ pub(super) const STATEMENTS: [Statement<Evidence>; 4] = [
 ];
 
 /// At each load, a number at each threshold divided by that at the next lower one.
-fn steps(seen: &Evidence, number: Number) -> Option<Vec<f64>> {
+fn steps(seen: &HurryEvidence, number: Number) -> Option<Vec<f64>> {
     let lines: Vec<_> = seen.settings("printed").iter().map(|name| seen.line(name, MOVE_US, number)).collect();
     let at = |line: &[(f64, f64)], load: f64| line.iter().find(|(at, _)| *at == load).map(|(_, number)| *number);
     let pairs = lines.windows(2).flat_map(|pair| LOADS.map(|load| Some(at(&pair[1], load)? / at(&pair[0], load)?)));
@@ -54,7 +54,7 @@ fn steps(seen: &Evidence, number: Number) -> Option<Vec<f64>> {
 }
 
 /// At each threshold, p90 at 40 requests/s divided by that at 30.
-fn queuing(seen: &Evidence) -> Option<Vec<f64>> {
+fn queuing(seen: &HurryEvidence) -> Option<Vec<f64>> {
     let ratio = |name: &&str| {
         let line = seen.line(name, MOVE_US, p90_ms);
         let at = |load: f64| line.iter().find(|(at, _)| *at == load).map(|(_, p90)| *p90);
@@ -64,7 +64,7 @@ fn queuing(seen: &Evidence) -> Option<Vec<f64>> {
 }
 
 /// At each load, p90 with the learnt threshold divided by the lowest with a given one.
-fn over_best(seen: &Evidence, move_us: Option<f64>) -> Option<Vec<f64>> {
+fn over_best(seen: &HurryEvidence, move_us: Option<f64>) -> Option<Vec<f64>> {
     let given: Vec<_> = seen.settings("given").iter().map(|name| seen.line(name, move_us, p90_ms)).collect();
     let best = |load: f64| least(given.iter().flatten().filter(|(at, _)| *at == load).map(|(_, p90)| *p90));
     let learnt = seen.line("learnt", move_us, p90_ms);
@@ -103,7 +103,7 @@ mod tests {
     fn figures_of_the_paper_pass_and_weaker_ones_fail() {
         let all = STATEMENTS.map(|statement| statement.says);
         let says = |step, less, queuing, learnt| {
-            failing(&STATEMENTS, &Evidence { outcomes: runs(step, less, queuing, learnt) })
+            failing(&STATEMENTS, &HurryEvidence { outcomes: runs(step, less, queuing, learnt) })
         };
         assert_eq!(says(1.1, 0.9, 2.0, 1.04), [""; 0]);
         assert_eq!(says(0.99, 0.9, 2.0, 0.99), [all[0]]);

@@ -8,9 +8,9 @@ mod fig8;
 mod fig9;
 
 use super::machine::MachineFigure;
-use evidence::Evidence;
+use evidence::HurryEvidence;
 
-pub(super) const FIGURES: [MachineFigure<Evidence>; 2] = [
+pub(super) const FIGURES: [MachineFigure<HurryEvidence>; 2] = [
     MachineFigure {
         name: "Hurry-up, Figs. 6 to 8",
         file: "lab/scenarios/hurry-fig8.toml",

@@ -15,19 +15,19 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
-use super::stage::Stage;
+use super::fixture::TailFixture;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_report::ResultFile;
 
 /// Measures both.
-pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> {
-    let Some((server, place)) = stage.redis(result)? else { return Ok(()) };
+pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Result<()> {
+    let Some((server, place)) = fixture.redis(result)? else { return Ok(()) };
     // The thread that reads records stays off the service's CPU. It is a thread of its own, since it stays pinned.
     thread::scope(|scope| {
         let measured = scope.spawn(|| {
             pin_this_thread(&[place.client_cpu]).context("cannot stay off the service's CPU")?;
-            request::measure(stage, &server, place, result)?;
-            saturation::measure(stage, &server, place, result)
+            request::measure(fixture, &server, place, result)?;
+            saturation::measure(fixture, &server, place, result)
         });
         measured.join().expect("measuring does not panic")
     })

@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 
 use super::setting::{Setting, Watchers};
 use crate::bench::request_cost::round_trips_us;
-use crate::bench::subject::{Place, RealServer};
-use crate::bench::tail::stage::Stage;
+use crate::bench::subject::{RealServer, ServiceCpus};
+use crate::bench::tail::fixture::TailFixture;
 use sidelane_host::median::median;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_report::{Check, ResultFile, Row, Unit};
@@ -26,14 +26,19 @@ const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_s
 type Round = [f64; SETTINGS.len()];
 
 /// Rows of what each setting adds, and the check of a trace.
-pub(super) fn measure(stage: &Stage<'_>, server: &RealServer, place: Place, result: &mut ResultFile) -> Result<()> {
+pub(super) fn measure(
+    fixture: &TailFixture<'_>,
+    server: &RealServer,
+    place: ServiceCpus,
+    result: &mut ResultFile,
+) -> Result<()> {
     let mut watchers = Watchers::load(server)?;
     let ask = || {
         pin_this_thread(&[place.server_cpu]).context("cannot join the service on its CPU")?;
         round_trips_us(server)
     };
     watchers.under(Setting::Untraced, ask)?;
-    let limit = stage.options.patience.limit(ROUNDS_QUICK, ROUNDS);
+    let limit = fixture.options.patience.limit(ROUNDS_QUICK, ROUNDS);
     let mut rounds: Vec<Round> = Vec::new();
     let round = |rounds: &mut Vec<Round>, _: Turn<'_>| {
         let mut spent_us = Round::default();

@@ -7,13 +7,13 @@ use anyhow::{Context, Result, ensure};
 
 use super::peer::{Peer, RunningPeer};
 use super::setting::{Setting, Watchers};
-use crate::bench::subject::{Place, RealServer};
-use crate::bench::tail::stage::Stage;
+use crate::bench::subject::{RealServer, ServiceCpus};
+use crate::bench::tail::fixture::TailFixture;
 use crate::note::LabNote;
 use sidelane_host::median::median;
 use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_median;
-use sidelane_stats::rounds::{Limit, Patience, Turn, until_decided};
+use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
 
 const CLIENT: &str = "redis-benchmark";
 const CONNECTIONS: &str = "20";
@@ -40,19 +40,24 @@ struct Measured {
 type Round = Vec<Measured>;
 
 /// A row for each setting, and the checks of a trace.
-pub(super) fn measure(stage: &Stage<'_>, server: &RealServer, place: Place, result: &mut ResultFile) -> Result<()> {
+pub(super) fn measure(
+    fixture: &TailFixture<'_>,
+    server: &RealServer,
+    place: ServiceCpus,
+    result: &mut ResultFile,
+) -> Result<()> {
     let mut watchers = Watchers::load(server)?;
-    let peers = peers(stage.options.patience, result);
+    let peers = peers(fixture.options.patience, result);
     let own = [Setting::Untraced, Setting::Empty, Setting::Traced, Setting::EmptyLight, Setting::Light];
     let settings: Vec<Setting> = own.into_iter().chain(peers.into_iter().map(Setting::Peer)).collect();
-    let limit = stage.options.patience.limit(ROUNDS_QUICK, ROUNDS);
+    let limit = fixture.options.patience.limit(ROUNDS_QUICK, ROUNDS);
     let mut rounds: Vec<Round> = Vec::new();
     let round = |rounds: &mut Vec<Round>, turn: Turn<'_>| {
         let mut round = Round::new();
         for index in 0..settings.len() {
             // The first setting finds another machine than the last one.
             let setting = settings[(index + turn.round as usize) % settings.len()];
-            round.push(one(stage, server, place, &mut watchers, setting)?);
+            round.push(one(fixture, server, place, &mut watchers, setting)?);
         }
         rounds.push(round);
         Ok(())
@@ -65,7 +70,7 @@ pub(super) fn measure(stage: &Stage<'_>, server: &RealServer, place: Place, resu
 }
 
 /// Those that can be compared here, in the time that there is. The result says which cannot.
-fn peers(patience: Patience, result: &mut ResultFile) -> Vec<Peer> {
+fn peers(patience: RoundOptions, result: &mut ResultFile) -> Vec<Peer> {
     if patience.quick {
         result.notes.push(LabNote::TracedWithoutPeers.to_string());
         return Vec::new();
@@ -86,25 +91,25 @@ fn works(peer: Peer) -> bool {
 }
 
 fn one(
-    stage: &Stage<'_>,
+    fixture: &TailFixture<'_>,
     server: &RealServer,
-    place: Place,
+    place: ServiceCpus,
     watchers: &mut Watchers,
     setting: Setting,
 ) -> Result<Measured> {
-    let quick = stage.options.patience.quick;
+    let quick = fixture.options.patience.quick;
     let (requests, seconds) = if quick { (REQUESTS_QUICK, 0.2) } else { (REQUESTS, 1.0) };
     watchers.under(setting, || {
         // By then all that was just started, or moved, is at work.
         saturate(server, place, REQUESTS_QUICK)?;
         let requests_per_s = saturate(server, place, requests)?;
-        let load = server.load(&stage.lab, place, RATE_PER_S, seconds)?;
+        let load = server.load(&fixture.lab, place, RATE_PER_S, seconds)?;
         Ok(Measured { setting, requests_per_s, p99_us: load["p99_us"].as_f64() })
     })
 }
 
 /// Requests a second of a client that waits for every answer, on a number of connections.
-fn saturate(server: &RealServer, place: Place, requests: &str) -> Result<f64> {
+fn saturate(server: &RealServer, place: ServiceCpus, requests: &str) -> Result<f64> {
     let (cpu, port) = (place.client_cpu.to_string(), server.address().port().to_string());
     let mut command = Command::new("taskset");
     command.args(["-c", &cpu, CLIENT, "-p", &port, "-c", CONNECTIONS, "-n", requests, "-t", "get", "--csv"]);

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::lucene::{CONNECTIONS, Load, Lucene, Memory, Report, Server, Variant, prepared};
-use super::proxied::{Done, Proxied, Wanted};
-use super::stage::Stage;
+use super::fixture::TailFixture;
+use super::lucene::{CONNECTIONS, ClientReport, Lucene, LuceneLoad, LuceneVariant, Memory, Server, prepared};
+use super::proxied::{Done, ProxySettings, RunningProxy};
 use crate::experiment::comparison::{self, Experiment};
 use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::{of_all, of_median};
@@ -67,31 +67,31 @@ impl Hedging {
 /// Figures of one run.
 struct Run {
     timer: Option<Timer>,
-    seen: Report,
+    seen: ClientReport,
     done: Done,
 }
 
 /// Two warm servers.
 struct Servers<'a> {
-    stage: &'a Stage<'a>,
+    fixture: &'a TailFixture<'a>,
     lucene: &'a Lucene,
     ports: (u32, u32),
     seconds: f64,
 }
 
 /// Compares them until that is decided.
-pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> {
-    let Some(lucene) = prepared(stage, result) else { return Ok(()) };
-    let start = |cpu| Server::start(&lucene, Variant::Pretouch, cpu, MEMORY, 0);
-    let started = [start(stage.place.request)?, start(stage.place.batch)?];
+pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Result<()> {
+    let Some(lucene) = prepared(fixture, result) else { return Ok(()) };
+    let start = |cpu| Server::start(&lucene, LuceneVariant::Pretouch, cpu, MEMORY, 0);
+    let started = [start(fixture.place.request)?, start(fixture.place.batch)?];
     for server in &started {
-        Load::WARM_UP.send(stage, &lucene, server.port()?)?;
+        LuceneLoad::WARM_UP.send(fixture, &lucene, server.port()?)?;
     }
-    let seconds = if stage.options.patience.quick { SECONDS_QUICK } else { SECONDS };
+    let seconds = if fixture.options.patience.quick { SECONDS_QUICK } else { SECONDS };
     let ports = (started[0].port()?, started[1].port()?);
-    let servers = Servers { stage, lucene: &lucene, ports, seconds };
+    let servers = Servers { fixture, lucene: &lucene, ports, seconds };
     let (limit, title) =
-        (stage.options.patience.limit(ROUNDS_QUICK, ROUNDS), |hedging: &Hedging| hedging.name().to_owned());
+        (fixture.options.patience.limit(ROUNDS_QUICK, ROUNDS), |hedging: &Hedging| hedging.name().to_owned());
     let hazard = Experiment { name: "hazard", limit, turns: &turns, title, checks: &checks };
     let (samples, _) = hazard.run(|hedging, round, samples| {
         let run = servers.run(hedging, round, samples)?;
@@ -117,11 +117,11 @@ impl Servers<'_> {
         let timer = (hedging == Hedging::Timer).then(|| Timer::of(samples)).transpose()?;
         let hedge = timer.map_or_else(|| hedging.name().to_owned(), |timer| format!("timer:{}ms", timer.after_ms));
         let hazards = if hedging == Hedging::Hazard { "jvm-gc" } else { "none" };
-        let wanted = Wanted { hazards, hedge: &hedge, clients: CONNECTIONS, priority: Some(PRIORITY) };
-        let proxy = Proxied::start(self.stage, self.ports, wanted)?;
+        let wanted = ProxySettings { hazards, hedge: &hedge, clients: CONNECTIONS, priority: Some(PRIORITY) };
+        let proxy = RunningProxy::start(self.fixture, self.ports, wanted)?;
         let (requests, seed) = (RATE_PER_S * self.seconds, round + 1);
-        let load = Load { per_s: RATE_PER_S, warm_up_s: WARM_UP_S, requests, seed };
-        let seen = load.send(self.stage, self.lucene, proxy.port())?;
+        let load = LuceneLoad { per_s: RATE_PER_S, warm_up_s: WARM_UP_S, requests, seed };
+        let seen = load.send(self.fixture, self.lucene, proxy.port())?;
         Ok(Run { timer, seen, done: proxy.end()? })
     }
 }
@@ -173,7 +173,8 @@ mod tests {
 
     /// Returns a run of a thousand requests, `hedges` of which were sent twice.
     pub(super) fn run(hedges: u64, p999_us: f64) -> Run {
-        let seen = Report { p50_us: 0.0, p99_us: 0.0, p999_us, max_us: 0.0, curve: Vec::new(), iterations: Vec::new() };
+        let seen =
+            ClientReport { p50_us: 0.0, p99_us: 0.0, p999_us, max_us: 0.0, curve: Vec::new(), iterations: Vec::new() };
         Run { timer: None, seen, done: Done { requests: 1_000, hedges, wins: 0 } }
     }
 

@@ -5,37 +5,41 @@
 
 use anyhow::Result;
 
-use super::Variant;
+use super::LuceneVariant;
 use super::jar::Lucene;
-use super::load::{CONNECTIONS, Load};
+use super::load::{CONNECTIONS, LuceneLoad};
 use super::server::{Memory, Server};
-use crate::bench::tail::proxied::{Proxied, Wanted};
-use crate::bench::tail::stage::Stage;
+use crate::bench::tail::fixture::TailFixture;
+use crate::bench::tail::proxied::{ProxySettings, RunningProxy};
 
-const WANTED: Wanted<'static> =
-    Wanted { hazards: "jvm-gc,safepoint,stopped,restart", hedge: "hazard", clients: CONNECTIONS, priority: None };
+const WANTED: ProxySettings<'static> = ProxySettings {
+    hazards: "jvm-gc,safepoint,stopped,restart",
+    hedge: "hazard",
+    clients: CONNECTIONS,
+    priority: None,
+};
 
 /// A server that has just been started, and what is in front of it.
 pub(super) struct Front {
     port: u32,
     _servers: Vec<Server>,
-    _proxy: Option<Proxied>,
+    _proxy: Option<RunningProxy>,
 }
 
 impl Front {
     /// Puts it up.
-    pub(super) fn start(stage: &Stage<'_>, lucene: &Lucene, variant: Variant) -> Result<Self> {
+    pub(super) fn start(fixture: &TailFixture<'_>, lucene: &Lucene, variant: LuceneVariant) -> Result<Self> {
         let start = |cpu, port| Server::start(lucene, variant, cpu, Memory::SMALL, port);
-        let active = start(stage.place.request, 0)?;
-        if variant != Variant::Backup {
+        let active = start(fixture.place.request, 0)?;
+        if variant != LuceneVariant::Backup {
             return Ok(Self { port: active.port()?, _servers: vec![active], _proxy: None });
         }
-        let backup = start(stage.place.batch, 0)?;
+        let backup = start(fixture.place.batch, 0)?;
         let port = active.port()?;
-        let proxy = Proxied::start(stage, (port, backup.port()?), WANTED)?;
-        Load::WARM_UP.send(stage, lucene, backup.port()?)?;
+        let proxy = RunningProxy::start(fixture, (port, backup.port()?), WANTED)?;
+        LuceneLoad::WARM_UP.send(fixture, lucene, backup.port()?)?;
         drop(active);
-        let active = start(stage.place.request, port)?;
+        let active = start(fixture.place.request, port)?;
         Ok(Self { port: proxy.port(), _servers: vec![active, backup], _proxy: Some(proxy) })
     }
 

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use super::jar::Lucene;
-use crate::bench::tail::stage::Stage;
+use crate::bench::tail::fixture::TailFixture;
 
 /// Iterations, as in the thesis.
 pub(super) const ITERATIONS: usize = 20;
@@ -32,7 +32,7 @@ pub struct Point {
 
 /// Figures of the client.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Report {
+pub struct ClientReport {
     pub p50_us: f64,
     pub p99_us: f64,
     pub p999_us: f64,
@@ -43,7 +43,7 @@ pub struct Report {
 
 /// Load of a client.
 #[derive(Clone, Copy)]
-pub struct Load {
+pub struct LuceneLoad {
     pub per_s: f64,
     /// Seconds of load before the measurement.
     pub warm_up_s: f64,
@@ -51,12 +51,12 @@ pub struct Load {
     pub seed: u64,
 }
 
-impl Load {
+impl LuceneLoad {
     /// So much of it warms a server up.
-    pub const WARM_UP: Load = Load { per_s: 500.0, warm_up_s: 0.0, requests: 1_000.0, seed: 0 };
+    pub const WARM_UP: LuceneLoad = LuceneLoad { per_s: 500.0, warm_up_s: 0.0, requests: 1_000.0, seed: 0 };
 
     /// Sends it, and returns what the client saw.
-    pub fn send(self, stage: &Stage<'_>, lucene: &Lucene, port: u32) -> Result<Report> {
+    pub fn send(self, fixture: &TailFixture<'_>, lucene: &Lucene, port: u32) -> Result<ClientReport> {
         let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
         let json = scratch.path().join("load.json");
         let seconds = (self.requests / self.per_s).to_string();
@@ -66,9 +66,9 @@ impl Load {
         let plain = ["load", "--protocol", "search", "--connections", CONNECTIONS, "--warmup-seconds", &warm_up];
         let given = ["--target", &target, "--rate", &rate, "--seconds", &seconds, "--iterations", &iterations];
         let words = plain.into_iter().chain(given).chain(["--seed", &seed]).map(OsString::from);
-        let words = words.chain(stage.place.client_options().map(OsString::from));
+        let words = words.chain(fixture.place.client_options().map(OsString::from));
         let files = ["--queries".into(), lucene.queries.clone().into(), "--json".into(), json.clone().into()];
-        stage.lab.run(words.chain(files))?;
+        fixture.lab.run(words.chain(files))?;
         serde_json::from_slice(&fs::read(&json)?).context("the client's result is not JSON")
     }
 }

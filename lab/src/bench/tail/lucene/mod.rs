@@ -13,19 +13,19 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::stage::Stage;
+use super::fixture::TailFixture;
 use crate::experiment::comparison::{self, Experiment};
 use crate::note::LabNote;
 use front::Front;
 pub(super) use jar::Lucene;
-pub(super) use load::{CONNECTIONS, Load, Point, Report};
+pub(super) use load::{CONNECTIONS, ClientReport, LuceneLoad, Point};
 use load::{ITERATIONS, Iteration};
 pub(super) use server::{Memory, Server};
 use sidelane_host::median::median;
 use sidelane_report::chart::{Line, Multiples, Panel, ScaleKind};
 use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_median;
-use sidelane_stats::rounds::{Limit, Patience};
+use sidelane_stats::rounds::{Limit, RoundOptions};
 
 /// Request rate, as in the thesis.
 const RATE_PER_S: f64 = 1_000.0;
@@ -40,11 +40,11 @@ const ROUNDS_QUICK: Limit = Limit { first: 1, rounds: 1, time: Duration::from_se
 /// The slowest request of a plain server, of that with all remedies. The thesis has nine.
 const TIMES: f64 = 5.0;
 
-type Samples = comparison::Samples<Variant, Vec<Iteration>>;
+type Samples = comparison::Samples<LuceneVariant, Vec<Iteration>>;
 
 /// A way to run the server: each has the remedies of those before it, and one more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Variant {
+pub enum LuceneVariant {
     /// As it comes: Nagle's algorithm, a heap that is touched when it is used
     Plain,
     /// With TCP_NODELAY
@@ -55,87 +55,90 @@ pub enum Variant {
     Backup,
 }
 
-impl Variant {
-    pub(super) const ALL: [Variant; 4] = [Variant::Plain, Variant::Nodelay, Variant::Pretouch, Variant::Backup];
+impl LuceneVariant {
+    pub(super) const ALL: [LuceneVariant; 4] =
+        [LuceneVariant::Plain, LuceneVariant::Nodelay, LuceneVariant::Pretouch, LuceneVariant::Backup];
     /// With every remedy.
-    pub const TREATED: Variant = Variant::Backup;
+    pub const TREATED: LuceneVariant = LuceneVariant::Backup;
 
     /// The variants to measure: in a hurry the first and the last one.
-    pub(super) fn of(patience: Patience) -> impl Iterator<Item = Variant> {
-        Variant::ALL
+    pub(super) fn of(patience: RoundOptions) -> impl Iterator<Item = LuceneVariant> {
+        LuceneVariant::ALL
             .into_iter()
-            .filter(move |variant| !patience.quick || [Variant::Plain, Variant::TREATED].contains(variant))
+            .filter(move |variant| !patience.quick || [LuceneVariant::Plain, LuceneVariant::TREATED].contains(variant))
     }
 
     pub(super) fn name(self) -> &'static str {
         match self {
-            Variant::Plain => "plain",
-            Variant::Nodelay => "nodelay",
-            Variant::Pretouch => "pretouch",
-            Variant::Backup => "backup",
+            LuceneVariant::Plain => "plain",
+            LuceneVariant::Nodelay => "nodelay",
+            LuceneVariant::Pretouch => "pretouch",
+            LuceneVariant::Backup => "backup",
         }
     }
 
     pub(super) fn title(self) -> &'static str {
         match self {
-            Variant::Plain => "plain",
-            Variant::Nodelay => "TCP_NODELAY",
-            Variant::Pretouch => "+ AlwaysPreTouch",
-            Variant::Backup => "+ a backup server",
+            LuceneVariant::Plain => "plain",
+            LuceneVariant::Nodelay => "TCP_NODELAY",
+            LuceneVariant::Pretouch => "+ AlwaysPreTouch",
+            LuceneVariant::Backup => "+ a backup server",
         }
     }
 
     pub(super) fn has_nodelay(self) -> bool {
-        self != Variant::Plain
+        self != LuceneVariant::Plain
     }
 
     pub(super) fn has_pretouch(self) -> bool {
-        !matches!(self, Variant::Plain | Variant::Nodelay)
+        !matches!(self, LuceneVariant::Plain | LuceneVariant::Nodelay)
     }
 }
 
 /// The limit of rounds.
-pub(super) fn rounds(patience: Patience) -> Limit {
+pub(super) fn rounds(patience: RoundOptions) -> Limit {
     patience.limit(ROUNDS_QUICK, ROUNDS)
 }
 
 /// The server's program; without it, the result says why.
-pub(super) fn prepared(stage: &Stage<'_>, result: &mut ResultFile) -> Option<Lucene> {
-    let prepared = Lucene::prepare(&stage.options.cache);
+pub(super) fn prepared(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Option<Lucene> {
+    let prepared = Lucene::prepare(&fixture.options.cache);
     prepared.map_err(|why| result.notes.push(LabNote::LuceneMissing { why: format!("{why:#}") }.to_string())).ok()
 }
 
 /// Compares all variants.
-pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> {
-    let Some(lucene) = prepared(stage, result) else { return Ok(()) };
-    let turns = |_| Variant::of(stage.options.patience).collect();
-    let (limit, title) = (rounds(stage.options.patience), |variant: &Variant| variant.title().to_owned());
+pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Result<()> {
+    let Some(lucene) = prepared(fixture, result) else { return Ok(()) };
+    let turns = |_| LuceneVariant::of(fixture.options.patience).collect();
+    let (limit, title) = (rounds(fixture.options.patience), |variant: &LuceneVariant| variant.title().to_owned());
     let remedies = Experiment { name: "lucene", limit, turns: &turns, title, checks: &checks };
     let (samples, _) = remedies.run(|variant, round, samples| {
-        samples.add(round, variant, run(stage, &lucene, variant, round)?);
+        samples.add(round, variant, run(fixture, &lucene, variant, round)?);
         Ok(())
     })?;
-    result.rows.extend(Variant::of(stage.options.patience).map(|variant| row(&samples, variant)));
+    result.rows.extend(LuceneVariant::of(fixture.options.patience).map(|variant| row(&samples, variant)));
     result.checks.extend(checks(&samples));
     result.multiples.extend(picture(&samples));
     Ok(())
 }
 
 /// Starts the server, and asks it from its first moment on.
-fn run(stage: &Stage<'_>, lucene: &Lucene, variant: Variant, round: u64) -> Result<Vec<Iteration>> {
-    let front = Front::start(stage, lucene, variant)?;
-    let requests = ITERATIONS as f64 * if stage.options.patience.quick { REQUESTS_QUICK } else { REQUESTS };
-    let load = Load { per_s: RATE_PER_S, warm_up_s: 0.0, requests, seed: round + 1 };
-    let iterations = load.send(stage, lucene, front.port())?.iterations;
+fn run(fixture: &TailFixture<'_>, lucene: &Lucene, variant: LuceneVariant, round: u64) -> Result<Vec<Iteration>> {
+    let front = Front::start(fixture, lucene, variant)?;
+    let requests = ITERATIONS as f64 * if fixture.options.patience.quick { REQUESTS_QUICK } else { REQUESTS };
+    let load = LuceneLoad { per_s: RATE_PER_S, warm_up_s: 0.0, requests, seed: round + 1 };
+    let iterations = load.send(fixture, lucene, front.port())?.iterations;
     ensure!(iterations.len() == ITERATIONS, "the client told {} iterations", iterations.len());
     Ok(iterations)
 }
 
 /// Returns the checks of the remedies.
 fn checks(samples: &Samples) -> Vec<Check> {
-    let times =
-        samples.compared(Variant::Plain, Variant::TREATED, |plain, treated| Some(max_us(plain)? / max_us(treated)?));
-    let name = format!("lucene: slowest request, plain over {}", Variant::TREATED.title().trim_start_matches("+ "));
+    let times = samples.compared(LuceneVariant::Plain, LuceneVariant::TREATED, |plain, treated| {
+        Some(max_us(plain)? / max_us(treated)?)
+    });
+    let name =
+        format!("lucene: slowest request, plain over {}", LuceneVariant::TREATED.title().trim_start_matches("+ "));
     vec![Check::interval_at_least(name, of_median(times), TIMES, Unit::Ratio)]
 }
 
@@ -145,7 +148,7 @@ fn max_us(iterations: &[Iteration]) -> Option<f64> {
 }
 
 /// Medians over the runs.
-fn row(samples: &Samples, variant: Variant) -> Row {
+fn row(samples: &Samples, variant: LuceneVariant) -> Row {
     let of = || samples.of(variant).map(|sample| &sample.figures);
     let each = |figure: fn(&Iteration) -> Option<f64>| median(of().flatten().filter_map(figure));
     let mut row = Row::new(format!("lucene/{}", variant.name()));
@@ -166,7 +169,7 @@ fn picture(samples: &Samples) -> Option<Multiples> {
         scale: ScaleKind::Log,
         up_to: None,
         limit: None,
-        lines: Variant::ALL
+        lines: LuceneVariant::ALL
             .map(|variant| line(samples, variant, figure))
             .into_iter()
             .filter(|line| !line.points.is_empty())
@@ -188,7 +191,7 @@ fn picture(samples: &Samples) -> Option<Multiples> {
     .filter(|_| !samples.0.is_empty())
 }
 
-fn line(samples: &Samples, variant: Variant, figure: fn(&Iteration) -> Option<f64>) -> Line {
+fn line(samples: &Samples, variant: LuceneVariant, figure: fn(&Iteration) -> Option<f64>) -> Line {
     let of = |number: usize| samples.median(variant, |iterations| figure(iterations.get(number)?));
     let points = (0..ITERATIONS).filter_map(|number| Some(((number + 1) as f64, of(number)?))).collect();
     Line { setting: variant.title().to_owned(), points }
@@ -208,8 +211,8 @@ mod tests {
         let mut samples = Samples::default();
         for round in 0..rounds {
             let slow_us = 45_000.0 * (round + 1) as f64;
-            samples.add(round, Variant::Plain, iterations(slow_us));
-            samples.add(round, Variant::TREATED, iterations(slow_us / times));
+            samples.add(round, LuceneVariant::Plain, iterations(slow_us));
+            samples.add(round, LuceneVariant::TREATED, iterations(slow_us / times));
         }
         checks(&samples)[0].verdict
     }

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use super::Variant;
+use super::LuceneVariant;
 use super::jar::Lucene;
 use crate::programs::{Service, dying_with_us};
 use sidelane_host::priority::with_this_thread_on;
@@ -36,7 +36,7 @@ pub struct Server(Service);
 
 impl Server {
     /// Starts it on `cpu`, and waits until it listens: on `port`, or on a free one if that is 0.
-    pub fn start(lucene: &Lucene, variant: Variant, cpu: u32, memory: Memory, port: u32) -> Result<Self> {
+    pub fn start(lucene: &Lucene, variant: LuceneVariant, cpu: u32, memory: Memory, port: u32) -> Result<Self> {
         let mut java = Command::new("java");
         let heap = memory.heap_mib;
         java.args([format!("-Xms{heap}m"), format!("-Xmx{heap}m")]).args(["-XX:+UseG1GC", "-XX:TieredStopAtLevel=1"]);

@@ -4,7 +4,7 @@ use sidelane_timeline::cause::Cause;
 use sidelane_timeline::record::Kinds;
 
 use crate::bench::tail::traced::Batch;
-use sidelane_stats::rounds::Patience;
+use sidelane_stats::rounds::RoundOptions;
 
 /// How long a planted request is disturbed, in milliseconds; twice as long as what counts as slow.
 pub(super) const DELAY_MS: &str = "20";
@@ -21,7 +21,7 @@ pub enum Claim {
 
 impl Claim {
     /// Returns its name for people.
-    pub(super) fn words(self) -> &'static str {
+    pub(super) fn text(self) -> &'static str {
         match self {
             Claim::Cause(cause) => cause.words(),
             Claim::Abandoned => "abandoned by the client",
@@ -45,12 +45,12 @@ pub(super) struct Planted {
     /// The expected statement of a trace.
     pub(super) claim: Claim,
     /// The program in which it is planted.
-    pub(super) place: Place,
+    pub(super) place: PlantedProgram,
 }
 
 /// The program in which a cause is planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum PlantedProgram {
     /// In the lab's service of that name
     Service,
     /// There, and each takes a second
@@ -65,7 +65,7 @@ pub(super) enum Place {
     Lucene(&'static str),
 }
 
-const fn planted(name: &'static str, cause: Cause, place: Place) -> Planted {
+const fn planted(name: &'static str, cause: Cause, place: PlantedProgram) -> Planted {
     Planted { name, claim: Claim::Cause(cause), place }
 }
 
@@ -74,46 +74,50 @@ impl Planted {
     ///
     /// A thief of SCHED_FIFO is not stolen time: the kernel sees which thread it is.
     pub(super) const ALL: &[Planted] = &[
-        planted("nagle", Cause::Nagle, Place::Service),
-        planted("faults", Cause::PageFault, Place::Service),
-        planted("hog", Cause::RunQueue, Place::Service),
-        planted("thief", Cause::RunQueue, Place::Service),
-        planted("sibling", Cause::Sibling, Place::Beside(Batch("plant-batch"))),
-        planted("throttle", Cause::Throttled, Place::Service),
-        planted("lock", Cause::Lock, Place::Service),
-        planted("file-lock", Cause::Lock, Place::Service),
-        planted("disk", Cause::Disk, Place::Service),
-        planted("migrate", Cause::Migration, Place::Service),
-        planted("stop", Cause::Frozen, Place::Service),
-        planted("freeze", Cause::Frozen, Place::Service),
-        planted("hand-over", Cause::HandOver, Place::Service),
-        planted("condition", Cause::HandOver, Place::Service),
-        planted("sleep", Cause::Timer, Place::Service),
-        planted("event-loop", Cause::Inside, Place::Client(&["--twin"])),
-        planted("downstream", Cause::Downstream, Place::Service),
-        planted("downstream-http", Cause::Downstream, Place::Service),
-        planted("downstream-grpc", Cause::Downstream, Place::Service),
-        planted("unix-socket", Cause::Downstream, Place::Service),
-        planted("late-answer", Cause::Downstream, Place::Service),
-        planted("no-answer", Cause::NoAnswer, Place::Service),
-        planted("connect", Cause::Connect, Place::Seldom),
-        planted("full-pipe", Cause::Full, Place::Service),
+        planted("nagle", Cause::Nagle, PlantedProgram::Service),
+        planted("faults", Cause::PageFault, PlantedProgram::Service),
+        planted("hog", Cause::RunQueue, PlantedProgram::Service),
+        planted("thief", Cause::RunQueue, PlantedProgram::Service),
+        planted("sibling", Cause::Sibling, PlantedProgram::Beside(Batch("plant-batch"))),
+        planted("throttle", Cause::Throttled, PlantedProgram::Service),
+        planted("lock", Cause::Lock, PlantedProgram::Service),
+        planted("file-lock", Cause::Lock, PlantedProgram::Service),
+        planted("disk", Cause::Disk, PlantedProgram::Service),
+        planted("migrate", Cause::Migration, PlantedProgram::Service),
+        planted("stop", Cause::Frozen, PlantedProgram::Service),
+        planted("freeze", Cause::Frozen, PlantedProgram::Service),
+        planted("hand-over", Cause::HandOver, PlantedProgram::Service),
+        planted("condition", Cause::HandOver, PlantedProgram::Service),
+        planted("sleep", Cause::Timer, PlantedProgram::Service),
+        planted("event-loop", Cause::Inside, PlantedProgram::Client(&["--twin"])),
+        planted("downstream", Cause::Downstream, PlantedProgram::Service),
+        planted("downstream-http", Cause::Downstream, PlantedProgram::Service),
+        planted("downstream-grpc", Cause::Downstream, PlantedProgram::Service),
+        planted("unix-socket", Cause::Downstream, PlantedProgram::Service),
+        planted("late-answer", Cause::Downstream, PlantedProgram::Service),
+        planted("no-answer", Cause::NoAnswer, PlantedProgram::Service),
+        planted("connect", Cause::Connect, PlantedProgram::Seldom),
+        planted("full-pipe", Cause::Full, PlantedProgram::Service),
         // Segments of the first milliseconds are lost and sent again.
-        planted("retransmit", Cause::Retransmission, Place::Client(&["--lose-ms", "10"])),
+        planted("retransmit", Cause::Retransmission, PlantedProgram::Client(&["--lose-ms", "10"])),
         // A buffer smaller than the response.
         planted(
             "slow-reader",
             Cause::SlowReader,
-            Place::Client(&["--read-after-ms", DELAY_MS, "--receive-buffer", "131072"]),
+            PlantedProgram::Client(&["--read-after-ms", DELAY_MS, "--receive-buffer", "131072"]),
         ),
         planted(
             "small-window",
             Cause::SlowReader,
-            Place::Client(&["--read-after-ms", DELAY_MS, "--receive-buffer", "4096"]),
+            PlantedProgram::Client(&["--read-after-ms", DELAY_MS, "--receive-buffer", "4096"]),
         ),
-        planted("congestion-window", Cause::CongestionWindow, Place::Far("198.18.77.2")),
-        Planted { name: "abandoned", claim: Claim::Abandoned, place: Place::Client(&["--leave-after-ms", DELAY_MS]) },
-        planted("jvm-gc", Cause::Collection, Place::Lucene("/gc")),
+        planted("congestion-window", Cause::CongestionWindow, PlantedProgram::Far("198.18.77.2")),
+        Planted {
+            name: "abandoned",
+            claim: Claim::Abandoned,
+            place: PlantedProgram::Client(&["--leave-after-ms", DELAY_MS]),
+        },
+        planted("jvm-gc", Cause::Collection, PlantedProgram::Lucene("/gc")),
     ];
 
     /// Causes of a first look: of the network, of the CPU, of a quota, of the service itself, of other processes and
@@ -136,7 +140,7 @@ impl Planted {
     ];
 
     /// Those that are planted: in a hurry a few.
-    pub(super) fn chosen(patience: Patience) -> Vec<&'static Planted> {
+    pub(super) fn chosen(patience: RoundOptions) -> Vec<&'static Planted> {
         let is_chosen = |planted: &&Planted| !patience.quick || Self::QUICK.contains(&planted.name);
         Self::ALL.iter().filter(is_chosen).collect()
     }

@@ -15,17 +15,17 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use super::lucene::{Lucene, Memory, Server, Variant};
-use super::stage::Stage;
-use super::traced::{Subject, while_running};
+use super::fixture::TailFixture;
+use super::lucene::{Lucene, LuceneVariant, Memory, Server};
+use super::traced::{TracedService, while_running};
 use crate::note::LabNote;
 use crate::programs::Service;
 pub use cause::Claim;
-use cause::{DELAY_MS, Place, Planted};
+use cause::{DELAY_MS, Planted, PlantedProgram};
 use named::Named;
 use sidelane_host::service::Target;
 use sidelane_report::ResultFile;
-use sidelane_stats::rounds::{Limit, Patience, Turn, until_decided};
+use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
 use sidelane_timeline::cause::Cause;
 
 /// Live objects of a Java service: a collection of all of them takes some ten milliseconds.
@@ -47,29 +47,29 @@ const SIZE: Size = Size { requests: 1_000, every: 50 };
 const SIZE_QUICK: Size = Size { requests: 75, every: 15 };
 
 impl Size {
-    fn of(planted: &Planted, patience: Patience) -> Size {
+    fn of(planted: &Planted, patience: RoundOptions) -> Size {
         let size = if patience.quick { SIZE_QUICK } else { SIZE };
         match planted.place {
-            Place::Seldom => Size { every: size.every * 5, ..size },
+            PlantedProgram::Seldom => Size { every: size.every * 5, ..size },
             // Each of the others takes as long as a planted one does elsewhere.
-            Place::Far(_) => Size { requests: size.requests / 5, every: size.every / 5 },
+            PlantedProgram::Far(_) => Size { requests: size.requests / 5, every: size.every / 5 },
             _ => size,
         }
     }
 }
 
 /// Plants the causes in turn.
-pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> {
+pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Result<()> {
     let mut seen: Vec<Named> = Vec::new();
     let mut notes = Vec::new();
-    let chosen = Planted::chosen(stage.options.patience);
+    let chosen = Planted::chosen(fixture.options.patience);
     if chosen.len() < Planted::ALL.len() {
         notes.push(LabNote::FewPlanted { chosen: chosen.len(), all: Planted::ALL.len() }.to_string());
     }
     let round = |seen: &mut Vec<Named>, turn: Turn<'_>| {
         for planted in chosen.iter().copied() {
             turn.bar.set_message(planted.name);
-            match run(stage, planted) {
+            match run(fixture, planted) {
                 Ok(named) => seen.push(named),
                 Err(why) => {
                     notes.push(LabNote::NotPlanted { cause: planted.name, why: format!("{why:#}") }.to_string())
@@ -78,7 +78,7 @@ pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> 
         }
         Ok(())
     };
-    until_decided("planted causes", rounds(stage.options.patience), &mut seen, round, |seen| checks::of(seen))?;
+    until_decided("planted causes", rounds(fixture.options.patience), &mut seen, round, |seen| checks::of(seen))?;
     result.rows.extend(rows::of(&seen));
     result.checks.extend(checks::of(&seen));
     result.bars.extend(rows::confusion(&seen));
@@ -88,56 +88,57 @@ pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> 
 }
 
 /// Plants one cause once. Returns what should be claimed for its slow requests, and how often what was claimed.
-pub(super) fn claims(stage: &Stage<'_>, name: &str) -> Result<(Claim, BTreeMap<Option<Claim>, u64>)> {
+pub(super) fn claims(fixture: &TailFixture<'_>, name: &str) -> Result<(Claim, BTreeMap<Option<Claim>, u64>)> {
     let planted = Planted::ALL.iter().find(|planted| planted.name == name).context("no such cause")?;
-    Ok((planted.claim, run(stage, planted)?.of_planted))
+    Ok((planted.claim, run(fixture, planted)?.of_planted))
 }
 
-fn rounds(patience: Patience) -> Limit {
+fn rounds(patience: RoundOptions) -> Limit {
     patience.limit(ROUNDS_QUICK, ROUNDS)
 }
 
 /// Plants one cause, and compares.
-fn run(stage: &Stage<'_>, planted: &'static Planted) -> Result<Named> {
-    let is_moved_to_the_client = planted.claim == Claim::Cause(Cause::Migration) && stage.place.client_on_batch_lane();
+fn run(fixture: &TailFixture<'_>, planted: &'static Planted) -> Result<Named> {
+    let is_moved_to_the_client =
+        planted.claim == Claim::Cause(Cause::Migration) && fixture.place.client_on_batch_lane();
     ensure!(!is_moved_to_the_client, "there are two CPUs: a thread that moves waits for the client there");
-    let service = Running::start(stage, planted)?;
+    let service = Running::start(fixture, planted)?;
     let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
     let file = scratch.path().join("truth");
-    let size = Size::of(planted, stage.options.patience);
+    let size = Size::of(planted, fixture.options.patience);
     let warm_up = Size { every: size.requests + 1, ..size };
-    stage.lab.run(question(stage, planted, &service, warm_up, &file)?)?;
-    let words = question(stage, planted, &service, size, &file)?;
+    fixture.lab.run(question(fixture, planted, &service, warm_up, &file)?)?;
+    let words = question(fixture, planted, &service, size, &file)?;
     let batch = match planted.place {
-        Place::Beside(batch) => Some(batch),
+        PlantedProgram::Beside(batch) => Some(batch),
         _ => None,
     };
-    let of = Subject { service: Target::Pid(service.pid()), place: stage.place, batch };
-    let (traced, ()) = while_running(&of, || stage.lab.run(words))?;
-    ensure!(planted.claim.can_be_told(traced.recorded), "a trace here cannot tell: {}", planted.claim.words());
+    let of = TracedService { service: Target::Pid(service.pid()), place: fixture.place, batch };
+    let (traced, ()) = while_running(&of, || fixture.lab.run(words))?;
+    ensure!(planted.claim.can_be_told(traced.recorded), "a trace here cannot tell: {}", planted.claim.text());
     Ok(Named::of(planted, &truth::read(&file)?, &traced))
 }
 
 /// The client's command.
 fn question(
-    stage: &Stage<'_>,
+    fixture: &TailFixture<'_>,
     planted: &Planted,
     service: &Running,
     size: Size,
     truth: &Path,
 ) -> Result<Vec<OsString>> {
     let host = match planted.place {
-        Place::Far(host) => host,
+        PlantedProgram::Far(host) => host,
         _ => "127.0.0.1",
     };
     let address = format!("{host}:{}", service.port()?);
-    let (requests, every, cpu) = (size.requests.to_string(), size.every.to_string(), stage.place.client.to_string());
+    let (requests, every, cpu) = (size.requests.to_string(), size.every.to_string(), fixture.place.client.to_string());
     let words = ["ask", "--target", &address, "--requests", &requests, "--every", &every, "--cpu", &cpu];
     let of_place: &[&str] = match planted.place {
-        Place::Service | Place::Seldom | Place::Beside(_) => &[],
-        Place::Client(options) => options,
-        Place::Far(_) => &["--afresh"],
-        Place::Lucene(path) => &["--planted", path, "--plain", PLAIN_SEARCH],
+        PlantedProgram::Service | PlantedProgram::Seldom | PlantedProgram::Beside(_) => &[],
+        PlantedProgram::Client(options) => options,
+        PlantedProgram::Far(_) => &["--afresh"],
+        PlantedProgram::Lucene(path) => &["--planted", path, "--plain", PLAIN_SEARCH],
     };
     let words = words.into_iter().chain(of_place.iter().copied()).map(OsString::from);
     Ok(words.chain(["--truth".into(), truth.into()]).collect())
@@ -150,15 +151,21 @@ enum Running {
 }
 
 impl Running {
-    fn start(stage: &Stage<'_>, planted: &Planted) -> Result<Self> {
-        if let Place::Lucene(_) = planted.place {
-            let lucene = Lucene::prepare(&stage.options.cache)?;
-            return Ok(Self::Lucene(Server::start(&lucene, Variant::Pretouch, stage.place.request, MEMORY, 0)?));
+    fn start(fixture: &TailFixture<'_>, planted: &Planted) -> Result<Self> {
+        if let PlantedProgram::Lucene(_) = planted.place {
+            let lucene = Lucene::prepare(&fixture.options.cache)?;
+            return Ok(Self::Lucene(Server::start(
+                &lucene,
+                LuceneVariant::Pretouch,
+                fixture.place.request,
+                MEMORY,
+                0,
+            )?));
         }
-        let (cpu, other) = (stage.place.request.to_string(), stage.place.batch.to_string());
+        let (cpu, other) = (fixture.place.request.to_string(), fixture.place.batch.to_string());
         let words = ["plant", planted.name, "--delay-ms", DELAY_MS, "--cpu", &cpu, "--other-cpu", &other, "--dir"];
-        let words = words.into_iter().map(OsString::from).chain([stage.options.cache.clone().into()]);
-        Ok(Self::Lab(stage.lab.start(words)?))
+        let words = words.into_iter().map(OsString::from).chain([fixture.options.cache.clone().into()]);
+        Ok(Self::Lab(fixture.lab.start(words)?))
     }
 
     fn pid(&self) -> u32 {

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use sidelane_timeline::cause::Cause;
 use sidelane_timeline::diagnoser::{Diagnoser, DiagnoserSettings, Objective};
-use sidelane_timeline::ending::{Ending, Unanswered};
+use sidelane_timeline::ending::{Ending, UnansweredRequest};
 use sidelane_timeline::record::{Kinds, Task};
 use sidelane_timeline::timeline::{Span, Timeline};
 
 use super::cause::{Claim, Planted, SLOW_NS};
 use super::truth::Asked;
-use crate::bench::tail::traced::Traced;
+use crate::bench::tail::traced::TraceResult;
 
 /// A run of one planted cause.
 pub(super) struct Named {
@@ -34,7 +34,7 @@ pub(super) struct Named {
 }
 
 impl Named {
-    pub(super) fn of(planted: &'static Planted, asked: &[Asked], traced: &Traced) -> Named {
+    pub(super) fn of(planted: &'static Planted, asked: &[Asked], traced: &TraceResult) -> Named {
         let whole: Vec<&Timeline> = traced.timelines.iter().filter(|timeline| timeline.incomplete.is_none()).collect();
         let diagnoser = diagnoser(&whole, traced.recorded);
         let of = |planted: bool| {
@@ -77,8 +77,8 @@ impl Asked {
     }
 
     /// Returns the statement of the trace on it. A client that left comes first.
-    fn claim(&self, whole: &[&Timeline], unanswered: &[Unanswered], diagnoser: &Diagnoser) -> Option<Claim> {
-        let is_left = |request: &Unanswered| request.ending == Ending::Abandoned && self.is(request.arrived_ns);
+    fn claim(&self, whole: &[&Timeline], unanswered: &[UnansweredRequest], diagnoser: &Diagnoser) -> Option<Claim> {
+        let is_left = |request: &UnansweredRequest| request.ending == Ending::Abandoned && self.is(request.arrived_ns);
         if unanswered.iter().any(is_left) {
             return Some(Claim::Abandoned);
         }

@@ -84,12 +84,12 @@ pub(super) fn confusion(seen: &[Named]) -> Option<Bars> {
         title: "Planted against named".to_owned(),
         caption: "Of a hundred slow requests of each planted cause, what the trace named for them.".to_owned(),
         of: "planted".to_owned(),
-        columns: named.iter().map(|cause| Quantity { name: words(*cause).to_owned(), unit: Unit::Percent }).collect(),
+        columns: named.iter().map(|cause| Quantity { name: text(*cause).to_owned(), unit: Unit::Percent }).collect(),
         rows: Planted::ALL.iter().filter(|planted| !runs(planted).is_empty()).map(line).collect(),
     };
     Some(bars).filter(|bars| !bars.rows.is_empty())
 }
 
-fn words(named: Option<Claim>) -> &'static str {
-    named.map_or("nothing", Claim::words)
+fn text(named: Option<Claim>) -> &'static str {
+    named.map_or("nothing", Claim::text)
 }

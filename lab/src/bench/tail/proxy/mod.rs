@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::stage::Stage;
+use super::fixture::TailFixture;
 use crate::note::LabNote;
 use client::{as_fast_as_possible, on_time, percentile};
 use peers::{Peer, Running, start_server};
@@ -34,7 +34,7 @@ const P99_RATIO: f64 = 1.0;
 
 /// Figures of one proxy in one round.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct ProxyFigures {
     per_s: f64,
     cpu_us: f64,
     p50_ns: Option<f64>,
@@ -45,24 +45,24 @@ struct Seen {
 
 /// All proxies in one round, in the order of [`Peer::ALL`], and the server without one.
 struct Round {
-    seen: [Seen; 3],
+    seen: [ProxyFigures; 3],
     direct_p50_ns: Option<f64>,
     direct_p99_ns: Option<f64>,
 }
 
 /// Compares them until that is decided.
-pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> {
+pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Result<()> {
     if let Some(program) = Peer::missing() {
         result.notes.push(LabNote::NotInstalled { program }.to_string());
         return Ok(());
     }
     let scratch = tempfile::tempdir()?;
-    let server = start_server(stage.place.client, scratch.path())?;
-    let start = |peer: Peer| peer.start(stage.place.request, server.address, scratch.path());
+    let server = start_server(fixture.place.client, scratch.path())?;
+    let start = |peer: Peer| peer.start(fixture.place.request, server.address, scratch.path());
     let proxies = [start(Peer::ALL[0])?, start(Peer::ALL[1])?, start(Peer::ALL[2])?];
-    let (time, time_at_half) = if stage.options.patience.quick { TIME_QUICK } else { TIME };
-    let limit = stage.options.patience.limit(ROUNDS_QUICK, ROUNDS);
-    let field = Field { client_cpu: stage.place.client, proxies: &proxies, server: &server, time, time_at_half };
+    let (time, time_at_half) = if fixture.options.patience.quick { TIME_QUICK } else { TIME };
+    let limit = fixture.options.patience.limit(ROUNDS_QUICK, ROUNDS);
+    let field = Field { client_cpu: fixture.place.client, proxies: &proxies, server: &server, time, time_at_half };
     let round = |rounds: &mut Vec<Round>, turn: Turn<'_>| {
         rounds.push(field.round(turn.round)?);
         Ok(())
@@ -86,7 +86,7 @@ impl Field<'_> {
     /// Measures each proxy at saturation, then each and the server itself at half the rate of the slowest. The first
     /// turn changes from round to round.
     fn round(&self, round: u64) -> Result<Round> {
-        let mut seen = [Seen { per_s: 0.0, cpu_us: 0.0, p50_ns: None, p99_ns: None, logged: None }; 3];
+        let mut seen = [ProxyFigures { per_s: 0.0, cpu_us: 0.0, p50_ns: None, p99_ns: None, logged: None }; 3];
         for place in (0..3).map(|place| (place + round as usize) % 3) {
             (seen[place].per_s, seen[place].cpu_us) = self.saturate(&self.proxies[place])?;
         }
@@ -126,19 +126,19 @@ impl Field<'_> {
 }
 
 /// Ours, then the peers'.
-fn of(rounds: &[Round], place: usize, number: impl Fn(&Seen) -> Option<f64>) -> Vec<Option<f64>> {
+fn of(rounds: &[Round], place: usize, number: impl Fn(&ProxyFigures) -> Option<f64>) -> Vec<Option<f64>> {
     rounds.iter().map(|round| number(&round.seen[place])).collect()
 }
 
 /// The place of the peer with the best median: of the highest number, or of the lowest.
-fn best(rounds: &[Round], number: impl Fn(&Seen) -> Option<f64> + Copy, is_high_good: bool) -> usize {
+fn best(rounds: &[Round], number: impl Fn(&ProxyFigures) -> Option<f64> + Copy, is_high_good: bool) -> usize {
     let median_of = |place: usize| median(of(rounds, place, number).into_iter().flatten()).unwrap_or(f64::NAN);
     let (haproxy, nginx) = (median_of(1), median_of(2));
     if (nginx > haproxy) == is_high_good { 2 } else { 1 }
 }
 
 /// Ours over the better peer's, round by round.
-fn ratios(rounds: &[Round], number: impl Fn(&Seen) -> Option<f64> + Copy, is_high_good: bool) -> Vec<f64> {
+fn ratios(rounds: &[Round], number: impl Fn(&ProxyFigures) -> Option<f64> + Copy, is_high_good: bool) -> Vec<f64> {
     let peer = best(rounds, number, is_high_good);
     let pairs = of(rounds, 0, number).into_iter().zip(of(rounds, peer, number));
     pairs.filter_map(|(own, peers)| Some(own? / peers?)).collect()
@@ -156,7 +156,7 @@ fn checks(rounds: &[Round]) -> Vec<Check> {
 }
 
 fn rows(rounds: &[Round]) -> Vec<Row> {
-    let added = |place: usize, own: fn(&Seen) -> Option<f64>, direct: fn(&Round) -> Option<f64>| {
+    let added = |place: usize, own: fn(&ProxyFigures) -> Option<f64>, direct: fn(&Round) -> Option<f64>| {
         median(rounds.iter().filter_map(|round| Some((own(&round.seen[place])? - direct(round)?) / 1e3)))
     };
     let row = |(place, peer): (usize, Peer)| {

@@ -8,7 +8,7 @@ use super::super::super::shared::now;
 use super::super::quality::outcome_of;
 use super::super::side::SideEvent;
 use super::{Over, Session};
-use crate::request_table::{End, Loss, Next, Outcome, Quality, RequestId, Verdict};
+use crate::request_table::{End, Loss, Next, Quality, RequestId, ServerOutcome, Verdict};
 
 /// Size above which the next reply of the client is forwarded in parts. A shorter reply is forwarded when it is
 /// complete.
@@ -152,7 +152,7 @@ impl Session {
             }
         }
         if let Some((sent_ns, error)) = failed {
-            self.shared.tried(server, sent_ns, Outcome::Error(error));
+            self.shared.tried(server, sent_ns, ServerOutcome::Error(error));
         }
     }
 

@@ -8,20 +8,20 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 
 use super::load::Rhythm;
-use super::place::Place;
+use super::place::ExperimentCpus;
 use super::sibling::Sibling;
 use super::socket::SocketView;
 use crate::programs::Lab;
 use sidelane_host::service::Target;
 use sidelane_lanes::placement::Placement;
-use sidelane_requests::at_socket::AtSocket;
+use sidelane_requests::at_socket::SocketTimes;
 
 /// A service that is ready to be asked. It ends when this is dropped.
-pub struct Stage {
+pub struct Fixture {
     /// Brings the client and the batch job.
     pub lab: Lab,
     /// The CPUs of all parts.
-    pub place: Place,
+    pub place: ExperimentCpus,
     /// The service's process.
     pub pid: u32,
     /// Its port on the loopback interface.
@@ -39,7 +39,7 @@ pub struct Stage {
     pub scratch: tempfile::TempDir,
 }
 
-impl Stage {
+impl Fixture {
     /// The service and its lanes.
     pub fn beside(&self) -> Result<Placement> {
         Ok(Placement::find(Target::Pid(self.pid), Some(&self.place.lanes()), false)?)
@@ -66,12 +66,12 @@ impl Stage {
     }
 
     /// Returns the figures there for `rhythm`.
-    pub fn at_socket(&self, rhythm: Rhythm) -> Result<Option<AtSocket>> {
+    pub fn at_socket(&self, rhythm: Rhythm) -> Result<Option<SocketTimes>> {
         self.sockets.as_ref().map_or(Ok(None), |sockets| sockets.borrow_mut().end(rhythm))
     }
 
     /// The same of those requests that did not wait for the host, and the share of the others, 0 to 1.
-    pub fn undisturbed_at_socket(&self, rhythm: Rhythm) -> Result<Option<(AtSocket, f64)>> {
+    pub fn undisturbed_at_socket(&self, rhythm: Rhythm) -> Result<Option<(SocketTimes, f64)>> {
         self.sockets.as_ref().map_or(Ok(None), |sockets| sockets.borrow_mut().end_undisturbed(rhythm))
     }
 

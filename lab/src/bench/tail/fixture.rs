@@ -5,27 +5,27 @@ use anyhow::Result;
 use super::options::TailOptions;
 use crate::bench::subject;
 use crate::bench::subject::{Real, RealServer};
-use crate::experiment::place::Place;
+use crate::experiment::place::ExperimentCpus;
 use crate::note::LabNote;
 use crate::programs::Lab;
 use sidelane_report::ResultFile;
 
 /// The CPUs and options of a part's measurement.
-pub(super) struct Stage<'a> {
+pub(super) struct TailFixture<'a> {
     pub(super) lab: Lab,
     /// CPUs: services run on the request lane, clients and what disturbs a service on its sibling.
-    pub(super) place: Place,
+    pub(super) place: ExperimentCpus,
     pub(super) options: &'a TailOptions,
 }
 
-impl Stage<'_> {
+impl TailFixture<'_> {
     /// A Redis on the request lane, and its place; nothing, and a note, where none is installed.
-    pub(super) fn redis(&self, result: &mut ResultFile) -> Result<Option<(RealServer, subject::Place)>> {
+    pub(super) fn redis(&self, result: &mut ResultFile) -> Result<Option<(RealServer, subject::ServiceCpus)>> {
         if !Real::Redis.is_installed() {
             result.notes.push(LabNote::NotInstalled { program: Real::Redis.program() }.to_string());
             return Ok(None);
         }
-        let place = subject::Place { server_cpu: self.place.request, client_cpu: self.place.client };
+        let place = subject::ServiceCpus { server_cpu: self.place.request, client_cpu: self.place.client };
         Ok(Some((RealServer::start(Real::Redis, place)?, place)))
     }
 }
