@@ -1,12 +1,12 @@
-//! Compiles the laboratory's own kernel programs: those that Sidelane's are measured against, and the one that draws
-//! lanes. They are embedded in the binary.
+//! Compiles the lab's own kernel programs: empty ones that Sidelane's are measured against, and the recorder of class
+//! changes on lanes. They are embedded in the binary.
 
 use std::env;
 use std::path::PathBuf;
 
 use libbpf_cargo::SkeletonBuilder;
 
-/// The declarations of the kernel's types, shared with Sidelane's own kernel programs.
+/// Folder with the declarations of kernel types, shared with Sidelane's own kernel programs.
 const KERNEL_TYPES: &str = "../bpf";
 
 fn main() {

@@ -1,4 +1,4 @@
-//! Compiles the kernel program of the emulated sibling, and the library that other programs are slowed with. Both are
+//! Compiles the kernel program of the emulated sibling, and the preloaded library that slows other programs. Both are
 //! embedded in the binary, so users need no clang.
 
 use std::env;
@@ -9,7 +9,7 @@ use libbpf_cargo::SkeletonBuilder;
 
 const PRELOAD: &str = "src/sibling/preload.c";
 const SOURCE: &str = "src/sibling/bpf/sibling.bpf.c";
-/// The declarations of the kernel's types, shared with Sidelane's own kernel programs.
+/// Folder with the declarations of kernel types, shared with Sidelane's own kernel programs.
 const KERNEL_TYPES: &str = "../../bpf";
 
 fn main() {

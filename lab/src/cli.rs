@@ -19,7 +19,7 @@ use crate::experiment::store::Store;
 #[derive(Debug, Parser)]
 #[command(name = "sidelane-lab", version, arg_required_else_help = true, max_term_width = 100)]
 pub struct Cli {
-    /// What to do.
+    /// Verb that the user chose.
     #[command(subcommand)]
     pub verb: Verb,
 }
@@ -35,12 +35,12 @@ pub enum Verb {
     /// The programs that experiments run
     #[command(flatten)]
     Program(sidelane_programs::LabCommand),
-    /// What Sidelane starts of its own program
+    /// Verbs that Sidelane itself starts
     #[command(flatten)]
     Internal(Internal),
 }
 
-/// The core on which is measured, and what makes it one.
+/// Options of the core on which an experiment measures, and of its emulation.
 #[derive(Debug, Args)]
 pub struct CoreArgs {
     /// The lane pair [default: two SMT siblings, or CPUs 0 and 1 as a declared pair]
@@ -51,7 +51,7 @@ pub struct CoreArgs {
     pub sibling: Option<Carrier>,
 }
 
-/// Where the search index is.
+/// Option for the folder of the search index.
 #[derive(Debug, Args)]
 pub struct CacheDir {
     /// Directory that keeps the search index between runs [default: the user's cache directory]
@@ -68,10 +68,10 @@ pub struct DemoArgs {
     /// Exit with the verdict of the checks
     #[arg(long)]
     pub check: bool,
-    /// How far it goes on
+    /// Options that bound the length of the experiment.
     #[command(flatten)]
     pub patience: RoundArgs,
-    /// The core
+    /// Options of the core and its emulation.
     #[command(flatten)]
     pub core: CoreArgs,
     /// How busy the load keeps the request lane, in percent
@@ -83,13 +83,13 @@ pub struct DemoArgs {
     /// Directory for result.json and index.html
     #[arg(long, value_name = "DIR", default_value = "sidelane-demo")]
     pub out: PathBuf,
-    /// The results
+    /// Option for the JSON file of the results.
     #[command(flatten)]
     pub json: JsonFile,
-    /// The tables
+    /// Options of the printed tables.
     #[command(flatten)]
     pub table: TableArgs,
-    /// The search index
+    /// Folder of the search index.
     #[command(flatten)]
     pub cache: CacheDir,
 }
@@ -125,16 +125,16 @@ pub enum Bench {
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct PairArgs {
-    /// How far it goes on
+    /// Options that bound the length of the experiment.
     #[command(flatten)]
     pub patience: RoundArgs,
     /// The lane pair to measure on
     #[arg(long, value_name = "REQUEST:BATCH", default_value = "0:1")]
     pub lanes: String,
-    /// The results
+    /// Option for the JSON file of the results.
     #[command(flatten)]
     pub json: JsonFile,
-    /// The tables
+    /// Options of the printed tables.
     #[command(flatten)]
     pub table: TableArgs,
 }
@@ -143,13 +143,13 @@ pub struct PairArgs {
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct ObserveBenchArgs {
-    /// How far it goes on
+    /// Options that bound the length of the experiment.
     #[command(flatten)]
     pub patience: RoundArgs,
     /// The target's lane and the observer's
     #[arg(long, value_name = "TARGET:OBSERVER", default_value = "0:1")]
     pub lanes: String,
-    /// Where results go
+    /// Options for the files of the results.
     #[command(flatten)]
     pub files: ResultFiles,
 }
@@ -158,10 +158,10 @@ pub struct ObserveBenchArgs {
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct LanesArgs {
-    /// How far it goes on
+    /// Options that bound the length of the experiment.
     #[command(flatten)]
     pub patience: RoundArgs,
-    /// The core
+    /// Options of the core and its emulation.
     #[command(flatten)]
     pub core: CoreArgs,
     /// How busy the load keeps the request lane, in percent [default: 10,30,50,70,90]
@@ -173,10 +173,10 @@ pub struct LanesArgs {
     /// What searches may take, as in p99=50ms [default: 2.5 times their p99 alone at half load]
     #[arg(long, value_name = "OBJECTIVE", value_parser = parse_objective)]
     pub slo: Option<Objective>,
-    /// Where results go
+    /// Options for the files of the results.
     #[command(flatten)]
     pub files: ResultFiles,
-    /// The search index
+    /// Folder of the search index.
     #[command(flatten)]
     pub cache: CacheDir,
 }
@@ -185,10 +185,10 @@ pub struct LanesArgs {
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct GuardArgs {
-    /// How far it goes on
+    /// Options that bound the length of the experiment.
     #[command(flatten)]
     pub patience: RoundArgs,
-    /// The core
+    /// Options of the core and its emulation.
     #[command(flatten)]
     pub core: CoreArgs,
     /// The ways of sharing to measure, besides the stores alone [default: all]
@@ -204,7 +204,7 @@ pub struct GuardArgs {
     /// latency]
     #[arg(long, value_name = "FROM", value_enum)]
     pub interference: Option<Source>,
-    /// Where results go
+    /// Options for the files of the results.
     #[command(flatten)]
     pub files: ResultFiles,
 }
@@ -213,7 +213,7 @@ pub struct GuardArgs {
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct TailArgs {
-    /// How far it goes on
+    /// Options that bound the length of the experiment.
     #[command(flatten)]
     pub patience: RoundArgs,
     /// The request lane and the batch lane [default: two SMT siblings, or CPUs 0 and 1]
@@ -222,10 +222,10 @@ pub struct TailArgs {
     /// The parts to measure [default: all]
     #[arg(long = "part", value_name = "PART", value_enum, value_delimiter = ',')]
     pub parts: Option<Vec<Part>>,
-    /// What was built
+    /// Folder of the programs that the bench builds.
     #[command(flatten)]
     pub cache: CacheDir,
-    /// Where results go
+    /// Options for the files of the results.
     #[command(flatten)]
     pub files: ResultFiles,
 }
@@ -234,7 +234,7 @@ pub struct TailArgs {
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct HurryBenchArgs {
-    /// How far it goes on
+    /// Options that bound the length of the experiment.
     #[command(flatten)]
     pub patience: RoundArgs,
     /// The big core and the little one
@@ -249,10 +249,10 @@ pub struct HurryBenchArgs {
     /// The mean search on the big core, as in 70ms; runs are longer by as much [default: 12ms, 4ms with --quick]
     #[arg(long, value_name = "TIME", value_parser = parse_mean)]
     pub mean: Option<Duration>,
-    /// The search index
+    /// Folder of the search index.
     #[command(flatten)]
     pub cache: CacheDir,
-    /// Where results go
+    /// Options for the files of the results.
     #[command(flatten)]
     pub files: ResultFiles,
 }
@@ -264,7 +264,7 @@ pub struct PapersArgs {
     /// Shorter runs, as the scenarios' [quick] says
     #[arg(long)]
     pub quick: bool,
-    /// Where results go
+    /// Options for the files of the results.
     #[command(flatten)]
     pub files: ResultFiles,
 }
@@ -276,19 +276,19 @@ pub struct ParityArgs {
     /// The experiment, such as lab/scenarios/parity.toml
     #[arg(value_name = "SCENARIO")]
     pub scenario: PathBuf,
-    /// How far it goes on
+    /// Options that bound the length of the experiment.
     #[command(flatten)]
     pub patience: RoundArgs,
-    /// The core
+    /// Options of the core and its emulation.
     #[command(flatten)]
     pub core: CoreArgs,
-    /// The results
+    /// Option for the JSON file of the results.
     #[command(flatten)]
     pub json: JsonFile,
-    /// The tables
+    /// Options of the printed tables.
     #[command(flatten)]
     pub table: TableArgs,
-    /// The search index
+    /// Folder of the search index.
     #[command(flatten)]
     pub cache: CacheDir,
 }
@@ -297,31 +297,31 @@ pub struct ParityArgs {
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct SiblingArgs {
-    /// How far it goes on
+    /// Options that bound the length of the experiment.
     #[command(flatten)]
     pub patience: RoundArgs,
     /// Two CPUs that share no core [default: CPUs 0 and 1]
     #[arg(long, value_name = "REQUEST:BATCH")]
     pub lanes: Option<String>,
-    /// The results
+    /// Option for the JSON file of the results.
     #[command(flatten)]
     pub json: JsonFile,
-    /// The tables
+    /// Options of the printed tables.
     #[command(flatten)]
     pub table: TableArgs,
-    /// The search index
+    /// Folder of the search index.
     #[command(flatten)]
     pub cache: CacheDir,
 }
 
-/// The time of a mean search. Beyond a second the bench takes days.
+/// Parses the mean time of a search, 1ms to 1s: beyond a second the bench takes days.
 fn parse_mean(text: &str) -> Result<Duration, String> {
     let mean = parse_time(text).map_err(|error| error.to_string())?;
     let possible = Duration::from_millis(1)..=Duration::from_secs(1);
     if possible.contains(&mean) { Ok(mean) } else { Err("a mean search takes 1ms to 1s".into()) }
 }
 
-/// A speed, of 1; `sidelane-lab slow-cpu` makes a CPU no slower than a tenth of what it is.
+/// Parses a speed as a fraction of the full speed. `sidelane-lab slow-cpu` makes a CPU no slower than 0.1.
 fn parse_speed(text: &str) -> Result<f64, String> {
     let speed = text.parse::<f64>().map_err(|error| error.to_string())?;
     if (0.1..=1.0).contains(&speed) { Ok(speed) } else { Err("a speed lies between 0.1 and 1".into()) }

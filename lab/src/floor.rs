@@ -1,4 +1,4 @@
-//! The floor under the cost of Sidelane's kernel programs: programs that do nothing at the same tracepoints.
+//! The minimum cost of Sidelane's kernel programs, measured with empty programs at the same tracepoints.
 
 use anyhow::{Context, Result};
 use libbpf_rs::{Link, Object, ObjectBuilder, OpenObject};
@@ -7,18 +7,18 @@ use sidelane_tracker::trace::{TraceOptions, leave_out};
 static OF_TRACKING: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/floor.bpf.o"));
 static OF_A_TRACE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace_floor.bpf.o"));
 
-/// Empty kernel programs, loaded.
+/// Loaded kernel programs that do nothing.
 pub struct Floor {
     object: Object,
 }
 
 impl Floor {
-    /// Loads those at the tracepoints of a switch and a wakeup.
+    /// Loads empty programs for the tracepoints of a context switch and a wakeup.
     pub fn of_tracking() -> Result<Self> {
         Self::load(open(OF_TRACKING)?)
     }
 
-    /// Loads one for each program of a trace with these options.
+    /// Loads one empty program for each program of a trace with these options.
     pub fn of_trace(options: &TraceOptions) -> Result<Self> {
         let mut programs = open(OF_A_TRACE)?;
         leave_out(&mut programs, options);
@@ -29,7 +29,7 @@ impl Floor {
         Ok(Self { object: programs.load().context("cannot load the empty kernel programs")? })
     }
 
-    /// Attaches them for as long as the result lives.
+    /// Attaches the empty programs until the returned links are dropped.
     pub fn attach(&self) -> Result<Vec<Link>> {
         let loaded = self.object.progs_mut().filter(|program| program.autoload());
         loaded.map(|program| program.attach().context("cannot attach an empty kernel program")).collect()

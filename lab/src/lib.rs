@@ -1,5 +1,5 @@
 //! Sidelane's laboratory: the demo, benches, the papers' figures and their subjects. It measures the product as users
-//! get it, and the product knows nothing of it.
+//! get it, and the product does not depend on it.
 //!
 //! # Invariants
 //!

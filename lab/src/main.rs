@@ -1,4 +1,4 @@
-//! The `sidelane-lab` command.
+//! Entry point of the command `sidelane-lab`.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -10,9 +10,9 @@ use sidelane_lab::cli::{Cli, Verb};
 use sidelane_lab::verbs;
 use sidelane_report::terminal::eprint_fitted;
 
-/// The exit code of an error.
+/// Exit code of an error for most verbs.
 const EXIT_FAILURE: u8 = 1;
-/// The exit code of an error where 1 means that a check was missed.
+/// Exit code of an error for verbs whose exit code 1 means that a check was missed.
 const EXIT_OWN_FAILURE: u8 = 125;
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! Notes of the laboratory.
+//! The notes of the lab's experiments.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use sidelane_diagnostics::note::Note;
 use sidelane_lanes::note::LaneNote;
 
 diagnostics! {
-    /// Note of the laboratory.
+    /// Note on a result of the lab.
     pub enum LabNote in Laboratory;
     degraded {
-        // Of an experiment with many parts.
+        // Notes on parts that an experiment omitted.
         StoreMissing { store: &'static str = "rocksdb", why: String = "a library is missing".to_owned() } =>
             "{store} was left out: it cannot be put up here ({why})",
             "install what is missing";
@@ -31,7 +31,7 @@ diagnostics! {
             "{what}: unmanaged batch made the p99 only {times} times as long as alone, so nothing is checked there",
             "run it where batch disturbs the service more";
 
-        // Of an experiment.
+        // Notes on degradations of an experiment.
         LimitsUnknown { setting: &'static str = "dynamic refresh", load_s: u64 = 30 } =>
             "{setting}: {load_s} s of load were too few to learn its terms; what batch costs a request \
              was unknown",
@@ -103,7 +103,7 @@ diagnostics! {
             "apt-get install {program}";
     }
     told {
-        // Of an experiment.
+        // Notes that explain an experiment.
         DeclaredPair =>
             "lanes: a declared pair of CPUs that share no core; the explanation says what is real";
         EmulatedSibling { service_loss: u64 = 40, batch_loss: u64 = 29 } =>
@@ -146,13 +146,14 @@ diagnostics! {
         In { setting: &'static str = "borrow idle", note: Note = LaneNote::Leaks { times: 3 }.into() } =>
             "{setting}: {note}";
 
-        // Of a simulation.
+        // Notes that explain a simulation.
         SimulatedRows =>
             "rows named `simulated` come from a model; the others were measured";
     }
 }
 
-/// Returns `note` as it is told among notes of other settings. What is the machine's is the same in all of them.
+/// Returns `note` as it reads among notes of other settings: with the name of its setting. Notes on the machine stay
+/// without it, since they are the same in all settings.
 pub fn in_setting(note: Note, setting: &'static str) -> Note {
     let is_machine = |note: &LaneNote| {
         use LaneNote::{ContentionCostWithoutCounters, NoCpuset, NoFreezer, NoGroupsForCommand};

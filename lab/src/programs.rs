@@ -1,5 +1,5 @@
-//! Starts the programs of experiments: services, load and batch work of `sidelane-lab`, and `sidelane` itself. They talk
-//! through pipes, and die with this process.
+//! Starter of the programs of experiments: services, load and batch work of `sidelane-lab`, and `sidelane` itself. They
+//! communicate through pipes, and die with this process.
 
 use std::env;
 use std::ffi::OsStr;
@@ -14,7 +14,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 const NAME: &str = "sidelane-lab";
 const SIDELANE: &str = "sidelane";
 
-/// The path of the program `name`: beside this one, or on the PATH.
+/// Returns the path of the program `name`: beside this binary, or on the PATH.
 fn find(name: &str) -> Option<PathBuf> {
     let beside = env::current_exe().ok().map(|own| own.with_file_name(name));
     let on_path = env::var_os("PATH").unwrap_or_default();
@@ -22,10 +22,10 @@ fn find(name: &str) -> Option<PathBuf> {
     beside.into_iter().chain(on_path).find(|path| path.is_file())
 }
 
-/// The path of `sidelane`, the program that is measured.
+/// Returns the path of `sidelane`, the program that is measured.
 ///
 /// # Errors
-/// If it was not built.
+/// Fails if `sidelane` is not built.
 pub fn sidelane() -> Result<PathBuf> {
     find(SIDELANE).context(
         "sidelane, which is measured, is neither beside sidelane-lab nor on the PATH: build it with \
@@ -33,14 +33,14 @@ pub fn sidelane() -> Result<PathBuf> {
     )
 }
 
-/// The path of the lab's binary.
+/// Path of the lab's binary.
 #[derive(Clone, Debug)]
 pub struct Lab {
     path: PathBuf,
 }
 
 impl Lab {
-    /// Finds it beside this binary, or on the PATH.
+    /// Finds the lab's binary beside this one, or on the PATH.
     pub fn find() -> Result<Self> {
         let path = find(NAME).context(
             "sidelane-lab, which brings the services and the load, is neither beside sidelane nor on the PATH: \
@@ -49,17 +49,17 @@ impl Lab {
         Ok(Self { path })
     }
 
-    /// A lab at a known path.
+    /// Returns a lab whose binary is at a known path.
     pub fn at(path: PathBuf) -> Self {
         Self { path }
     }
 
-    /// Its path.
+    /// Returns the path of the lab's binary.
     pub fn path(&self) -> &OsStr {
         self.path.as_os_str()
     }
 
-    /// A command of the lab that dies with this process.
+    /// Returns a command of the lab that dies with this process.
     pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(&self.path);
         command.args(args);
@@ -81,19 +81,19 @@ impl Lab {
     }
 }
 
-/// `command`, which dies with this process.
+/// Makes `command` die with this process.
 pub fn dying_with_us(command: Command) -> Command {
     signalled_with_us(command, Signal::KILL)
 }
 
-/// `command`, which gets the signal when this process ends.
+/// Makes `command` get the signal when this process ends.
 pub fn signalled_with_us(mut command: Command, signal: Signal) -> Command {
     // SAFETY: one async-signal-safe system call between fork and exec.
     unsafe { command.pre_exec(move || Ok(set_parent_process_death_signal(Some(signal))?)) };
     command
 }
 
-/// A running command of the lab. Ended when dropped.
+/// Running command of the lab, which is killed when this is dropped.
 pub struct Service {
     child: Child,
     input: ChildStdin,
@@ -114,31 +114,31 @@ impl Service {
         Ok(service)
     }
 
-    /// Its process id.
+    /// Returns the process id of the command.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// A number from its `ready` line, such as `port`.
+    /// Returns a number from the command's `ready` line, such as `port`.
     pub fn ready(&self, key: &str) -> Result<u32> {
         let value = self.ready.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
         let value = value.with_context(|| format!("no {key}= in `{}`", self.ready))?;
         value.parse().with_context(|| format!("{key}={value} is not a number"))
     }
 
-    /// Sends it a line and returns the line of its answer.
+    /// Sends a line to the command and returns the line of its answer.
     pub fn ask(&mut self, question: &str) -> Result<String> {
         self.tell(question)?;
         self.line()
     }
 
-    /// Sends it a line.
+    /// Sends a line to the command.
     pub fn tell(&mut self, line: &str) -> Result<()> {
-        // In one write: the program is to wake up once.
+        // Sends the line in one write, so that the program wakes up once.
         Ok(self.input.write_all(format!("{line}\n").as_bytes())?)
     }
 
-    /// The next line of its answers.
+    /// Waits for the next line of the command's output.
     pub fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         if self.output.read_line(&mut line)? == 0 {

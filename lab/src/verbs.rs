@@ -1,4 +1,4 @@
-//! The verbs: from options to experiments with checks, and what is shown of their results.
+//! The verbs of `sidelane-lab`: they turn options into experiments with checks, and print the results.
 
 use std::path::PathBuf;
 
@@ -21,9 +21,10 @@ use crate::cli::{
 };
 use crate::demo::{self, DemoOptions};
 
-/// Carries out a verb. Returns its exit code.
+/// Carries out a verb. Returns the exit code.
 ///
-/// # Errors The measurement that failed.
+/// # Errors
+/// Returns the error of the measurement that failed.
 pub fn dispatch(verb: Verb) -> Result<u8> {
     match verb {
         Verb::Demo(args) => demonstrate(args),
@@ -64,11 +65,11 @@ fn demonstrate(args: DemoArgs) -> Result<u8> {
     let result = demo::run(&options)?;
     let verdict = show(&result, &demo::COLUMNS.map(Column::of_key), &args.json, &args.table)?;
     terminal::print(&format!("\nresults: {0}/result.json, page: {0}/index.html\n", options.out.display()))?;
-    // A machine that is noisy at this hour misses a bound; that is a finding of the demo, not a failure of it.
+    // Exits with 0 without `--check`: a missed bound on a noisy machine is a finding of the demo, not a failure.
     Ok(if args.check { verdict } else { 0 })
 }
 
-/// Runs a bench that needs a pair of lanes, and no more.
+/// Runs a bench that needs a pair of lanes and no other options.
 fn bench_pair(args: PairArgs, run: fn(&str, RoundOptions) -> Result<ResultFile>) -> Result<u8> {
     check_json(&args.json)?;
     check_table(&args.table)?;

@@ -1,4 +1,4 @@
-//! Batch work, and its counters as another process reads them.
+//! Tests of batch work, and of its counters as another process reads them.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use common::{lab, run_ok};
 
-/// The units that each thread has finished.
+/// Returns the units that each thread has finished.
 fn units(counters: &Path) -> Vec<u64> {
     let bytes = std::fs::read(counters).unwrap_or_default();
     let first_word = |line: &[u8]| u64::from_ne_bytes(line[..8].try_into().unwrap());
@@ -42,8 +42,7 @@ fn progress_is_seen_while_it_happens_and_sigterm_ends_it() {
         std::thread::yield_now();
     }
     let pid = libc::pid_t::try_from(child.id()).unwrap();
-    // SAFETY: kill has no memory effects; the child has not been waited for, so the pid is
-    // still its own.
+    // SAFETY: kill has no memory effects; the child has not been waited for, so the pid is still its own.
     assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);
     assert!(child.wait().unwrap().success());
 }

@@ -1,4 +1,4 @@
-//! The server of key-value stores, with the real libraries, and the mixes against it.
+//! Tests of the key-value server with the real libraries, and of the request mixes against it.
 
 mod common;
 
@@ -13,11 +13,11 @@ use sidelane_testing::skip;
 
 const ENGINES: [(&str, &str); 2] = [("rocksdb", "librocksdb-dev"), ("wiredtiger", "libwiredtiger-dev")];
 
-/// Starts `engine` in `dir`; nothing, and the reason, if its library is not there.
+/// Starts `engine` in `dir`; skips the test and returns `None` if its library is missing.
 fn start(engine: &str, dir: &Path) -> Option<Service> {
     let dir = dir.join(engine).display().to_string();
     let args = ["kv", engine, "--dir", &dir, "--port", "0"];
-    // A server that opens its store and then ends, because of a sibling that is not there.
+    // Starts a server that opens its store and then ends, because its sibling does not exist.
     let probe = lab(&["kv", engine, "--dir", &format!("{dir}-probe"), "--port", "1", "--sibling", "1:9999"]);
     let said = { probe }.stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
@@ -42,14 +42,14 @@ fn assert_answer(stream: &mut TcpStream, words: &[&str], answer: &str) {
     assert_eq!(ask(stream, words, answer.len()), answer, "{words:?}");
 }
 
-/// Returns the bytes in the files of tables, without logs and memory.
+/// Returns the size of the table files, without logs and memory.
 fn table_bytes(dir: &Path) -> u64 {
     let files = std::fs::read_dir(dir).unwrap().map(Result::unwrap);
     let of_tables = files.filter(|file| file.path().extension().is_some_and(|kind| kind == "sst" || kind == "wt"));
     of_tables.map(|file| file.metadata().unwrap().len()).sum()
 }
 
-/// Puts records, reads them and scans them in the order of their keys; the same again after a restart.
+/// Puts records, reads them and scans them in the order of their keys; scans them again after a restart.
 fn a_round_trip(engine: &str) {
     let folder = tempfile::tempdir().unwrap();
     let Some(service) = start(engine, folder.path()) else { return };
@@ -91,7 +91,7 @@ fn load(target: &str, mix: &str, folder: &Path) -> Command {
     command
 }
 
-/// All mixes of the papers, in bursts: every request is answered without an error, and reported by kind.
+/// Runs all mixes of the papers in bursts: every request is answered without an error, and reported by kind.
 #[test]
 fn mixes_are_answered_by_every_store() {
     for (engine, _) in ENGINES {

@@ -1,5 +1,4 @@
-//! The noise tool: it ends when it is told to, or when its parent dies, and prints how much noise
-//! it made.
+//! Tests of the noise tool: it ends on request or when its parent dies, and prints how much noise it made.
 
 mod common;
 
@@ -8,7 +7,7 @@ use std::process::{Child, Stdio};
 
 use common::{lab, run_failing};
 
-/// Little noise, since other tests run at the same time.
+/// Options for little noise, since other tests run at the same time.
 const LITTLE: [&str; 6] = ["noise", "--taken", "0.5", "--long-gaps", "0", "--no-neighbours"];
 const REPORT: &str = "of each CPU the host took ";
 
@@ -28,7 +27,7 @@ fn line(said: &mut impl BufRead) -> String {
 #[test]
 fn signal_ends_the_noise_maker_with_a_report() {
     let (mut noise, mut said) = started();
-    // SAFETY: plain system call; the child is not reaped yet.
+    // SAFETY: kill touches no memory; the child is not reaped yet.
     assert_eq!(unsafe { libc::kill(noise.id() as libc::pid_t, libc::SIGTERM) }, 0);
     assert!(line(&mut said).starts_with(REPORT));
     assert!(noise.wait().unwrap().success());

@@ -1,4 +1,4 @@
-//! The load generator against services that misbehave.
+//! Tests of the load generator against services that misbehave.
 
 mod common;
 
@@ -13,7 +13,7 @@ use common::{lab, read_json, run_failing, run_ok};
 
 const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
 
-/// A service for one connection, whose stream `serve` handles; returns its address.
+/// Starts a service for one connection, whose stream `serve` handles; returns its address.
 fn service(serve: impl FnOnce(TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -21,7 +21,7 @@ fn service(serve: impl FnOnce(TcpStream) + Send + 'static) -> String {
     address
 }
 
-/// Reads one request of the load generator; returns whether there was one.
+/// Reads one request of the load generator; returns false at the connection's end.
 fn read_request(stream: &mut TcpStream) -> bool {
     let mut request = Vec::new();
     let mut byte = [0];
@@ -34,7 +34,7 @@ fn read_request(stream: &mut TcpStream) -> bool {
     true
 }
 
-/// A second of load at 1000 requests/s over one connection.
+/// Returns a command that sends a load of 1000 requests/s for one second over one connection.
 fn load(target: &str, folder: &Path) -> Command {
     let queries = folder.join("queries");
     std::fs::write(&queries, "and a b\n").unwrap();
@@ -48,7 +48,7 @@ fn load(target: &str, folder: &Path) -> Command {
     command
 }
 
-/// A closed loop would show one slow reply among a thousand. But 200 requests should have been sent
+/// Checks for coordinated omission. A closed loop would show one slow reply among a thousand. But 200 requests were due
 /// while the service stalled, and each of them has to show its wait.
 #[test]
 fn stall_delays_all_requests_due_during_it() {

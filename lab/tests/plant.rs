@@ -1,5 +1,5 @@
-//! Planted causes: each planted request is as slow as was asked for. That others are faster is not asserted: the
-//! machine may slow them, too.
+//! Tests of planted causes: each planted request is as slow as requested. The tests do not assert that other requests
+//! are faster: the machine may slow them, too.
 
 mod common;
 
@@ -14,7 +14,7 @@ const DELAY: [&str; 2] = ["--delay-ms", "10"];
 const REQUESTS: usize = 12;
 const EVERY: usize = 4;
 
-/// Records of the client.
+/// Record of one request in the client's truth file.
 struct Truth {
     number: u64,
     planted: bool,
@@ -36,7 +36,7 @@ fn ask(address: &str, folder: &Path, options: &[&str]) -> Vec<Truth> {
     fs::read_to_string(truth).unwrap().lines().map(read).collect()
 }
 
-/// Plants `cause`, and checks that exactly the planted requests were disturbed, for at least `least_ns`.
+/// Plants `cause`, and checks that every planted request took at least `least_ns`.
 fn plant(cause: &str, least_ns: u64, options: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let service = Service::start(&[&["plant", cause][..], &DELAY].concat());
@@ -85,7 +85,7 @@ fn a_client_reads_late_or_leaves() {
     plant("abandoned", DELAY_NS, &["--leave-after-ms", "10"]);
 }
 
-/// Two round trips more than that of a connection's first requests.
+/// The planted response takes two round trips more than the first requests of a connection.
 #[test]
 fn a_long_response_takes_round_trips_to_a_far_client() {
     if is_root() && Path::new("/dev/net/tun").exists() {
@@ -122,7 +122,7 @@ fn others_on_the_cpu_take_as_long_as_was_asked_for() {
     }
 }
 
-/// The kernel decides how long the quota lasts: at least half of that is without CPU.
+/// The kernel decides how long the quota lasts; at least half of the delay is without CPU.
 #[test]
 fn groups_hold_the_service_up_and_are_gone_after_it() {
     if is_root() {
@@ -147,8 +147,8 @@ fn plant_in(cause: &str, dir: &Path) {
     assert!(truth.iter().all(|request| !request.planted || request.latency_ns >= DELAY_NS));
 }
 
-/// The client's kernel delays the acknowledgement only when it takes the connection for a dialogue, so only that
-/// planted requests are answered is asserted.
+/// The client's kernel delays the acknowledgement only if it considers the connection interactive. The test therefore
+/// asserts only that planted requests are answered.
 #[test]
 fn a_response_in_two_writes_is_whole() {
     plant("nagle", 0, &[]);

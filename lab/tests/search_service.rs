@@ -1,4 +1,4 @@
-//! All steps together: text, index, queries, service, load.
+//! Tests of all steps of the search service together: text, index, queries, service, load.
 
 mod common;
 
@@ -23,12 +23,12 @@ fn write_corpus(folder: &Path) {
     std::fs::write(folder.join("words.txt"), text.join("\n\n")).unwrap();
 }
 
-/// A made-up word for a number.
+/// Returns a made-up word for a number.
 fn spelled(number: usize) -> String {
     number.to_string().bytes().map(|digit| (digit - b'0' + b'k') as char).collect()
 }
 
-/// A folder with text and the index of it.
+/// Temporary folder with a text and its index.
 struct Fixture(tempfile::TempDir);
 
 impl Fixture {
@@ -60,7 +60,7 @@ impl Fixture {
     }
 }
 
-/// Asks a service with these options for a second; returns it and what the client saw.
+/// Loads a service with these options for a second; returns the service and the client's result.
 fn ask_for_a_second(more: &[&str]) -> (Service, Value) {
     let fixture = Fixture::new();
     fixture.index();

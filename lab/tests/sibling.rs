@@ -1,5 +1,5 @@
-//! The emulated sibling and the programs that make up for it, as real processes on CPUs 0 and 1.
-//! Needs root.
+//! Tests of the emulated sibling and of programs that emulate their loss, as real processes on CPUs 0 and 1. They need
+//! root.
 
 mod common;
 
@@ -17,7 +17,7 @@ const BATCH: usize = 1;
 const USAGE: i32 = 2;
 const NAPS: usize = 20_000;
 
-/// A `sibling` that runs until dropped.
+/// Process of `sidelane-lab sibling` that runs until dropped.
 struct Sibling {
     emulation: Emulation,
     at: String,
@@ -38,7 +38,7 @@ impl Sibling {
         report[lane][key].as_u64().unwrap_or_else(|| panic!("{key} in {report}"))
     }
 
-    /// Waits until the report has the figure `key` for `lane`.
+    /// Waits until the report's figure `key` for `lane` is above 0.
     fn wait_for(&mut self, lane: usize, key: &str) {
         while self.figure(lane, key) == 0 {
             thread::sleep(Duration::from_millis(1));
@@ -63,8 +63,7 @@ fn programs_lose_the_requested_time_only_beside_a_sibling() {
     assert_eq!(sibling.figure(SERVICE, "taken_ns"), 0, "there is no thief");
 
     assert_eq!(sibling.ask("off"), "off");
-    // A worker that was spinning when the sibling was switched off still adds that time to its
-    // counter.
+    // Waits for more units: a worker that was spinning at the switch-off still adds that time to its counter.
     workers.iter().for_each(|worker| worker.wait_for_units(1_000));
     let spun_ns = sibling.figure(SERVICE, "spun_ns");
     workers.iter().for_each(|worker| worker.wait_for_units(1_000));
@@ -99,12 +98,12 @@ fn killed_sibling_leaves_nothing_behind() {
     drop(sibling);
     workers.iter().for_each(|worker| worker.wait_for_units(1_000));
     let mut next = Sibling::start(&["--slowdown", "service:batch=2"]);
-    // The thieves of the first sibling have not learned of the second one.
+    // Only the thief of the new sibling takes time: the workers have the address of the first one, and do not spin.
     next.wait_for(SERVICE, "taken_ns");
     assert_eq!(next.figure(SERVICE, "spun_ns"), 0);
 }
 
-/// A SCHED_FIFO thread on CPU 1 that has used half a second of it, and then sleeps [`NAPS`] times.
+/// Uses CPU 1 for half a second in SCHED_FIFO, and then sleeps [`NAPS`] times.
 fn real_time_naps(naps: &AtomicUsize) {
     // SAFETY: plain system calls on structs of this function, for the calling thread.
     let is_placed = unsafe {
@@ -136,7 +135,7 @@ fn hidden_switches_turn_no_stopwatch_back() {
         while naps.load(Ordering::Relaxed) < NAPS {
             let worked_ns = sibling.figure(BATCH, "worked_ns");
             let most_ns = began.elapsed().as_nanos() as u64;
-            // A hidden switch is known when the next one is told: by a turn too late, and not by all turns there were.
+            // Allows for one hidden switch: its time is counted at the next visible switch, not once for all turns.
             let least_ns = u64::saturating_sub(before_ns, 200_000_000);
             assert!((least_ns..=most_ns).contains(&worked_ns), "{worked_ns} ns after {before_ns} ns of {most_ns} ns");
             before_ns = worked_ns;
@@ -144,7 +143,7 @@ fn hidden_switches_turn_no_stopwatch_back() {
     });
 }
 
-/// For how long each CPU was idle, in nanoseconds, as the kernel counts it.
+/// Returns how long each CPU was idle, in nanoseconds, as the kernel counts it.
 fn idle_ns() -> [u64; 2] {
     let stat = std::fs::read_to_string("/proc/stat").unwrap();
     let of = |cpu: &str| {
@@ -160,7 +159,7 @@ fn a_lane_that_is_idle_does_not_work() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let (before, began) = (idle_ns(), Instant::now());
     let mut sibling = Sibling::start(&["--thief", "none", "--slowdown", "service:batch=2"]);
-    // On a busy machine there is less to see, and no reason to wait for more.
+    // Waits at most 10 s for idle time: on a busy machine the check is weaker.
     let was_idle = || (0..2).all(|cpu| idle_ns()[cpu] - before[cpu] >= 1_000_000_000);
     while !was_idle() && began.elapsed() < Duration::from_secs(10) {
         thread::sleep(Duration::from_millis(10));
@@ -186,7 +185,7 @@ fn invalid_lanes_and_slowdowns_are_refused() {
     assert!(gone.contains("no emulated sibling"), "{gone}");
 }
 
-/// Page faults of a process so far, without those that read a disk.
+/// Returns the number of page faults of a process so far, without those that read a disk.
 fn faults(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(7)?.parse().ok()).expect("minflt")
@@ -210,7 +209,7 @@ fn preloaded_program_loses_overlap_by_page_faults() {
     while sibling.figure(SERVICE, "spun_ns") < spun_ns + 50_000_000 {
         thread::sleep(Duration::from_millis(1));
     }
-    // Stolen time can make one of them as long as some milliseconds.
+    // Requires only 100 page faults, since stolen time can make one fault as long as several milliseconds.
     let more = faults(writer.id()) - before;
     let goes_on = writer.try_wait().unwrap().is_none();
     writer.kill().and_then(|()| writer.wait()).unwrap();

@@ -1,4 +1,4 @@
-//! A CPU that is made slow, and programs that run there, as real processes on CPUs 0 and 1. Needs root.
+//! Tests of a CPU that is made slow, and of programs on it, as real processes on CPUs 0 and 1. They need root.
 
 mod common;
 
@@ -12,12 +12,12 @@ use common::{lab, run_failing};
 use serde_json::Value;
 
 const USAGE: i32 = 2;
-/// A CPU of speed 0.4, and what is lost there.
+/// Command for a CPU of speed 0.4, and the share of time that is lost there.
 const SLOW: [&str; 5] = ["slow-cpu", "--cpu", "1", "--speed", "0.4"];
 const LOST: f64 = 0.6;
 const NO_THIEF: [&str; 6] = ["slow-cpu", "--cpu", "1", "--speed", "0.4", "--no-thief"];
 
-/// The longest tick there is.
+/// Length of the longest scheduler tick of any kernel configuration.
 const TICK_NS: u64 = 10_000_000;
 
 fn report(cpu: &mut Emulation) -> Value {
@@ -29,7 +29,7 @@ fn figure(cpu: &mut Emulation, key: &str) -> u64 {
     report[key].as_u64().unwrap_or_else(|| panic!("{key} in {report}"))
 }
 
-/// Waits until the figure `key` is as large as that.
+/// Waits until the figure `key` is at least `least`.
 fn wait_for(cpu: &mut Emulation, key: &str, least: u64) {
     while figure(cpu, key) < least {
         thread::sleep(Duration::from_millis(1));
@@ -51,7 +51,7 @@ fn program_loses_time_on_the_slow_cpu_only() {
     assert_eq!(figure(&mut slow, "taken_ns"), 0, "there is no thief");
 
     assert_eq!(slow.ask("off"), "off");
-    // It may be spinning at this moment, and adds that time to its counter afterwards.
+    // Waits for more units: a worker that was spinning at the switch-off still adds that time to its counter.
     worker.wait_for_units(1_000);
     let spun_ns = figure(&mut slow, "spun_ns");
     worker.wait_for_units(1_000);
@@ -62,7 +62,7 @@ fn program_loses_time_on_the_slow_cpu_only() {
     assert_eq!(report(&mut slow)["asked"], 0.9);
 }
 
-/// CPU time of a process so far, by the scheduler's own account, which may be a tick old.
+/// Returns the CPU time of a process so far, by the scheduler's account, which may be one tick old.
 fn cpu_ns(child: &Child) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{}/schedstat", child.id())).unwrap();
     text.split(' ').next().unwrap().parse().unwrap()
@@ -89,7 +89,7 @@ fn a_request_that_moves_is_charged_for_its_time_on_the_slow_cpu() {
     let report = report(&mut slow);
     let [spun_ns, worked_ns] = ["spun_ns", "worked_ns"].map(|key| report[key].as_u64().unwrap());
     assert!(spun_ns as f64 >= LOST * there_ns as f64, "it was there for {there_ns} ns: {report}");
-    // Time that the host takes during a spin counts as spun.
+    // Stolen time during a spin counts as spun, so only an upper bound holds.
     assert!(spun_ns <= worked_ns, "charged for its time on CPU 0: {report}");
 }
 
@@ -115,10 +115,10 @@ fn a_slow_cpu_that_is_killed_leaves_nothing_behind() {
     let worker = Worker::start(folder.path(), "1", &["--sibling", &slow.at.clone()]);
     wait_for(&mut slow, "spun_ns", 1);
     drop(slow);
-    // It notices that nothing stops its stopwatch any more.
+    // Waits for more units: the worker notices that no program stops its stopwatch any more.
     worker.wait_for_units(1_000);
     let mut next = Emulation::start(&SLOW);
-    // The worker has not learned of the second one.
+    // Only the thief takes time: the worker has the address of the first emulation, and does not spin.
     wait_for(&mut next, "taken_ns", 1);
     assert_eq!(figure(&mut next, "spun_ns"), 0);
 }

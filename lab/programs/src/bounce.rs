@@ -1,9 +1,9 @@
-//! Two processes that hand a CPU to each other. One of them, the partner, can be a service, with the other as a
-//! bystander. The partner is the child of the two: child processes of a service belong to the service.
+//! Two processes that alternate on one CPU. The partner is the child of the other process, since child processes of a
+//! service belong to the service. An experiment can make the partner a service and the other process a bystander.
 //!
-//! A byte goes back and forth through two pipes, so each bounce is two context switches, and
-//! wake-ups, on one CPU that is never idle. The cost of watching the switches, or of holding a lane
-//! at each of them, is the additional time that the same number of bounces takes.
+//! One byte goes back and forth through two pipes. Each bounce is two context switches, and wakeups, on one CPU that is
+//! never idle. The cost of watching the switches, or of holding a lane at each switch, is the additional time for the
+//! same number of bounces.
 
 use std::io::{BufRead, Read, Write, stdin, stdout};
 use std::os::unix::process::CommandExt;
@@ -15,7 +15,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use crate::clock::now_ns;
 use crate::place;
 
-/// Options of `bounce`.
+/// Options of `sidelane-lab bounce`.
 #[derive(Debug, clap::Args)]
 pub struct BounceArgs {
     /// CPU to run on
@@ -29,15 +29,16 @@ pub struct BounceArgs {
     partner: bool,
 }
 
-/// Prints `ready pid=N partner=N`. Then each line `BOUNCES` on standard input is answered with the
-/// nanoseconds that this number of bounces took.
+/// Prints `ready pid=N partner=N`. Each line `BOUNCES` on standard input is then answered with the nanoseconds that
+/// this number of bounces took.
 pub fn run(args: &BounceArgs) -> Result<()> {
     place::pin_to(args.cpu)?;
     if args.partner {
         return be_partner(args.work);
     }
     let mut partner = Partner::start(args)?;
-    // Else the partner could be preempted while it hands over, and be ready to run all the time.
+    // Uses SCHED_BATCH, since the partner could otherwise be preempted between its write and its sleep, and stay
+    // runnable all the time.
     place::preempt_nobody()?;
     println!("ready pid={} partner={}", std::process::id(), partner.child.id());
     for line in stdin().lock().lines() {
@@ -48,7 +49,7 @@ pub fn run(args: &BounceArgs) -> Result<()> {
     Ok(())
 }
 
-/// The partner, and the pipes to it.
+/// The child process that answers each byte, with the pipes to it.
 struct Partner {
     child: Child,
     there: ChildStdin,
@@ -95,7 +96,7 @@ fn be_partner(work: u64) -> Result<()> {
     Ok(())
 }
 
-/// A fixed amount of work, whatever time it takes: an interruption must make it longer.
+/// Works a fixed number of loop rounds, so that an interruption makes the call take longer.
 fn toil(rounds: u64) {
     for round in 0..rounds {
         std::hint::black_box(round);

@@ -1,13 +1,13 @@
-//! A synthetic service that is disturbed on command: it begins, and ceases, to make page faults.
+//! A synthetic service that starts and stops making page faults on command.
 //!
-//! It stands in for a service whose sibling disturbs it, on machines without counters for that: page faults are counted
-//! everywhere. It spins in turns, with or without a pause between them, and reads commands between two looks at the
+//! It stands in for a service that a sibling lane slows, on machines without counters for that: page faults are counted
+//! everywhere. It spins in turns, with or without a pause between them, and reads commands between two readings of the
 //! clock:
 //!
-//! - `fault`: begins; answers `onset_ns=N`, the moment before the first fault
-//! - `rest`: ceases; answers `rested_ns=N faults=M kept_off_ns=FROM:TO,FROM:TO`. M is the number of pages touched since
-//!   `fault`. The intervals are those since then in which it made no progress, since the host or another thread had its
-//!   CPU
+//! - `fault`: starts the page faults; the answer is `onset_ns=N`, the time just before the first fault
+//! - `rest`: stops them; the answer is `rested_ns=N faults=M kept_off_ns=FROM:TO,FROM:TO`. M is the number of pages
+//!   touched since `fault`. The intervals since then are those in which the service made no progress, because the host
+//!   or another thread had its CPU
 
 use std::io::{Read, Write, stdin, stdout};
 use std::net::{Ipv4Addr, TcpListener};
@@ -20,7 +20,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use crate::clock::{Nanos, now_ns, sleep_until};
 use crate::place;
 
-/// Options of `faults`.
+/// Options of `sidelane-lab faults`.
 #[derive(Debug, clap::Args)]
 pub struct FaultsArgs {
     /// CPU to run on
@@ -34,7 +34,7 @@ pub struct FaultsArgs {
     idle_us: u64,
 }
 
-/// Prints `ready pid=N port=N` and works until its input ends. It listens on that port, by which it can be named, and
+/// Prints `ready pid=N port=N` and works until its input ends. The port only names the service for other tools; it
 /// answers no request.
 pub fn run(args: &FaultsArgs) -> Result<()> {
     place::pin_to(args.cpu)?;
@@ -55,17 +55,17 @@ pub fn run(args: &FaultsArgs) -> Result<()> {
 struct Service {
     pages: Pages,
     faulting: bool,
-    /// The part of the next command that was read.
+    /// Bytes of the next command that were read so far.
     line: Vec<u8>,
-    /// When it last looked at the clock, or was to go on after a pause.
+    /// Time of the last clock reading, or the planned end of a pause.
     got_on_ns: Nanos,
-    /// Since `fault`: from when to when it did not get on.
+    /// Intervals since `fault` in which the service made no progress: start and end.
     kept_off: Vec<(Nanos, Nanos)>,
 }
 
-/// Far longer than to touch all pages, and to answer a command.
+/// Shortest interval that counts as lost progress, far longer than touching all pages and answering a command.
 const KEPT_OFF_MIN_NS: Nanos = 100_000;
-/// They are told in one line.
+/// Largest number of reported intervals, since the answer is one line.
 const KEPT_OFF_MOST: usize = 32;
 
 impl Service {
@@ -96,7 +96,8 @@ impl Service {
         now_ns
     }
 
-    /// Reads what there is of a command, and carries it out. Returns false at the end of the input.
+    /// Reads one byte of a command if there is any, and carries out a complete command. Returns false at the end of the
+    /// input.
     fn hear(&mut self) -> Result<bool> {
         let mut byte = [0];
         match stdin().lock().read(&mut byte) {
@@ -131,33 +132,33 @@ impl Service {
     }
 }
 
-/// Few enough to be touched within some microseconds.
+/// Number of pages, few enough to be touched within some microseconds.
 const PAGES: usize = 8;
 
-/// Pages that are given back before each use, so that each use is a fault.
+/// Memory pages that are given back to the kernel before each use, so that each use causes a page fault.
 pub struct Pages {
     start: *mut u8,
     touched: u64,
 }
 
 impl Pages {
-    /// Maps them.
+    /// Maps the pages as anonymous memory.
     pub fn map() -> Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes(), protection, MapFlags::PRIVATE) };
         let start: *mut u8 = start.context("no memory")?.cast();
-        // SAFETY: the mapping of a moment ago. One fault a page, whatever size the kernel likes best.
+        // SAFETY: the mapping was made just above. Without huge pages there is one fault per page.
         unsafe { madvise(start.cast(), bytes(), Advice::LinuxNoHugepage) }.context("no pages of the usual size")?;
         Ok(Self { start, touched: 0 })
     }
 
-    /// Gives all pages back and writes to each.
+    /// Gives all pages back to the kernel and writes to each, which causes one fault per page.
     pub fn touch(&mut self) -> Result<()> {
         // SAFETY: the mapping is private and anonymous, and there is no reference into it.
         unsafe { madvise(self.start.cast(), bytes(), Advice::LinuxDontNeed) }.context("pages cannot be given back")?;
         for page in 0..PAGES {
-            // SAFETY: inside the mapping, which lives as long as the process.
+            // SAFETY: the address is inside the mapping, which lives as long as the process.
             unsafe { self.start.add(page * rustix::param::page_size()).write_volatile(1) };
         }
         self.touched += PAGES as u64;

@@ -1,7 +1,7 @@
-//! Building the index, once for a corpus: a database of SQLite with one full-text table (FTS5).
+//! Builder of the search index, once for a corpus: a SQLite database with one full-text table (FTS5).
 //!
-//! An index directory is complete or absent: it is built beside its place and renamed into it. A stamp, written last,
-//! names the corpus from which it was built.
+//! An index directory is complete or absent: it is built in a directory beside its final path and then renamed. A
+//! stamp, written last, identifies the corpus from which it was built.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,26 +20,26 @@ const STAMP_NAME: &str = "sidelane-lab.json";
 /// Version of the index format; raised when the same corpus would give another index.
 const FORMAT: u32 = 2;
 
-/// `--quick` keeps one document in this many.
+/// Divisor of `--quick`, which keeps one document of this number.
 const QUICK_EVERY: u64 = 8;
 
-/// The tables. `documents` has the text too, because phrases are drawn from it; its row numbers count from 1.
-/// `vocabulary` lists each term and the number of documents that contain it. The ASCII tokenizer splits text in the
-/// same way in every version of SQLite.
+/// Tables of the database. `documents` stores the text too, because phrases are drawn from it; its row numbers count
+/// from 1. `vocabulary` lists each term and the number of documents that contain it. The ASCII tokenizer splits text in
+/// the same way in every version of SQLite.
 const SCHEMA: &str = "
     CREATE VIRTUAL TABLE documents USING fts5(text, tokenize = 'ascii');
     CREATE VIRTUAL TABLE vocabulary USING fts5vocab(documents, row);";
 
-/// No journal, since an index that is not completed is discarded. FTS5 collects 256 MB of postings before it writes
-/// them: more than the whole corpus has, so that they are written once.
+/// Settings for the bulk insertion. It needs no journal, since an incomplete index is discarded. FTS5 buffers 256 MB of
+/// postings, more than the whole corpus has, so it writes them once.
 const BULK_WRITING: &str = "
     PRAGMA journal_mode = OFF;
     INSERT INTO documents(documents, rank) VALUES ('hashsize', 256000000);";
 
-/// Merges the parts in which postings were written: with one part, a search takes the same time in every build.
+/// Statement that merges the postings into one part. With one part, a search takes the same time in every build.
 const MERGING: &str = "INSERT INTO documents(documents) VALUES ('optimize');";
 
-/// Options of `index`.
+/// Options of `sidelane-lab index`.
 #[derive(Debug, clap::Args)]
 pub struct IndexArgs {
     /// Directory to build the index in
@@ -61,7 +61,7 @@ struct Stamp {
     every: u64,
 }
 
-/// Builds the index unless it is there already.
+/// Builds the index unless the directory already holds the index of this corpus.
 pub fn run(args: &IndexArgs) -> Result<()> {
     let corpus = match &args.corpus_dir {
         Some(dir) => Corpus::of_folder(dir)?,
@@ -72,7 +72,7 @@ pub fn run(args: &IndexArgs) -> Result<()> {
         corpus: format!("{:016x}", corpus.fingerprint()?),
         every: if args.quick { QUICK_EVERY } else { 1 },
     };
-    // Without a slash at the end, so that a suffix can be added to the name.
+    // Removes a trailing slash, so that a suffix can be added to the name.
     let out: PathBuf = args.out.components().collect();
     if read_stamp(&out).is_some_and(|found| found == stamp) {
         eprintln!("{} holds the index of this corpus already", out.display());
@@ -81,7 +81,7 @@ pub fn run(args: &IndexArgs) -> Result<()> {
     build(&out, &corpus, &stamp)
 }
 
-/// Refuses a directory without a complete index.
+/// Fails if the directory has no complete index of this format.
 pub fn require_complete(dir: &Path) -> Result<()> {
     match read_stamp(dir) {
         Some(stamp) if stamp.format == FORMAT => Ok(()),
@@ -107,7 +107,7 @@ fn build(out: &Path, corpus: &Corpus, stamp: &Stamp) -> Result<()> {
     Ok(())
 }
 
-/// Only an old index may be replaced, never a directory with other contents.
+/// Fails if `out` holds anything but an old index: a build replaces no foreign directory.
 fn refuse_foreign(out: &Path) -> Result<()> {
     let ours = out.join(STAMP_NAME).exists();
     let empty = fs::read_dir(out).map_or(!out.exists(), |mut entries| entries.next().is_none());
@@ -115,7 +115,7 @@ fn refuse_foreign(out: &Path) -> Result<()> {
     Ok(())
 }
 
-/// An empty directory beside `out`, on the same file system.
+/// Creates an empty directory beside `out`, on the same file system.
 fn scratch_beside(out: &Path) -> Result<PathBuf> {
     let mut name = out.as_os_str().to_owned();
     name.push(".sidelane-lab-tmp");
@@ -132,7 +132,7 @@ fn remove_if_there(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Indexes one document in `every`; returns how many documents were indexed.
+/// Indexes every `every`th document; returns the number of indexed documents.
 fn write_index(dir: &Path, corpus: &Corpus, every: u64) -> Result<u64> {
     let mut database = Connection::open(dir.join(DATABASE_NAME))?;
     database.execute_batch(SCHEMA)?;

@@ -1,9 +1,9 @@
 //! Workloads and load of Sidelane's experiments: programs that `sidelane-lab` starts as processes of their own.
 //!
-//! Nothing here depends on gates or policies. There is a latency-critical service with a
-//! realistic spread of demands (`index`, `queries`, `serve`), embedded key-value stores as services
-//! (`kv`), an open-loop client (`load`), batch work whose progress can be read (`batch`), two CPUs
-//! that behave like the lanes of one core (`sibling`), a slow one (`slow_cpu`), and small tools for measurements.
+//! No program here depends on gates or policies. The services are a text search with realistic request times (`index`,
+//! `queries`, `serve`) and embedded key-value stores (`kv`). `load` is an open-loop client, and `batch` is batch work
+//! whose progress other processes can read. `sibling` makes two CPUs behave like the lanes of one core, and `slow_cpu`
+//! slows a CPU. The other programs are small tools for measurements.
 //!
 //! # Invariants
 //!
@@ -51,9 +51,10 @@ mod zipfian;
 
 pub use cli::LabCommand;
 
-/// Runs one of the programs.
+/// Runs one of the lab's programs.
 ///
-/// # Errors The step that failed.
+/// # Errors
+/// Returns the error of the step that failed.
 pub fn run(command: LabCommand) -> anyhow::Result<()> {
     match command {
         LabCommand::Index(args) => index::run(&args),

@@ -1,4 +1,4 @@
-//! Numbers on the command line. An invalid value, such as a rate of zero, is a usage error.
+//! Parsers for numbers on the command line. An invalid value, such as a rate of zero, is a usage error.
 
 /// Parses a number above zero, such as a rate.
 pub fn positive(text: &str) -> Result<f64, String> {

@@ -15,14 +15,13 @@ pub fn pin_to(cpu: usize) -> Result<()> {
         .with_context(|| format!("cannot run on CPU {cpu}; is it online and in this process's cpuset? (see `lscpu`)"))
 }
 
-/// Puts the calling thread into SCHED_FIFO, so that fair-class work on the same CPU cannot
-/// delay it.
+/// Puts the calling thread into SCHED_FIFO, so that fair-class work on the same CPU cannot delay it.
 pub fn run_as_fifo(priority: i32) -> Result<()> {
     let entered = enter(libc::SCHED_FIFO, priority);
     entered.with_context(|| format!("cannot enter SCHED_FIFO at priority {priority}; run as root or with CAP_SYS_NICE"))
 }
 
-/// Puts the calling thread into SCHED_BATCH: where it is woken it waits until the thread that runs there sleeps.
+/// Puts the calling thread into SCHED_BATCH: on wakeup it does not preempt the running thread.
 pub fn preempt_nobody() -> Result<()> {
     enter(libc::SCHED_BATCH, 0).context("cannot enter SCHED_BATCH")
 }
@@ -36,13 +35,13 @@ fn enter(class: i32, priority: i32) -> io::Result<()> {
     }
 }
 
-/// Sets the timer slack to 1 ns: the default of 50 µs is as long as the times measured here.
+/// Sets the timer slack to 1 ns: the default of 50 µs is as long as the measured times.
 pub fn wake_on_time() -> Result<()> {
     set_current_timer_slack(NonZeroU64::new(1)).context("cannot set the timer slack to 1 ns")
 }
 
-/// Sleeps for a moment, so that the calling thread is usually switched out and in again. A sleep of a few nanoseconds
-/// may be over before it has left its CPU, even several times in a row.
+/// Sleeps for 50 µs, so that the calling thread is usually switched out and in again. A sleep of a few nanoseconds may
+/// end before the thread has left its CPU, even several times in a row.
 pub fn leave_and_return() -> Result<()> {
     let moment = Timespec { tv_sec: 0, tv_nsec: 50_000 };
     rustix::io::retry_on_intr(|| match nanosleep(&moment) {
@@ -53,7 +52,7 @@ pub fn leave_and_return() -> Result<()> {
     .context("nanosleep failed")
 }
 
-/// Takes a CPU for a moment with a thread of its own, so that a context switch happens there.
+/// Starts a short-lived real-time thread on a CPU, so that a context switch happens there.
 pub fn visit(cpu: usize) -> Result<()> {
     let visit = move || -> Result<()> {
         run_as_fifo(1)?;

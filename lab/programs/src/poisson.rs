@@ -1,39 +1,38 @@
-//! Poisson arrivals: independent users, each of whom sends at any time.
+//! Poisson arrivals: many independent users, each of whom sends at any time.
 //!
-//! The seed alone fixes the times. They do not depend on when replies arrive; this makes the load
-//! open-loop.
+//! The seed alone fixes the arrival times. They do not depend on the times of replies; this makes the load open-loop.
 
 use std::collections::VecDeque;
 
 use crate::clock::Nanos;
 use crate::rng::Rng;
 
-/// The intended times of requests, in nanoseconds from the start of the run, without end.
+/// Endless iterator over the intended times of requests, in nanoseconds from the start of the run.
 #[derive(Debug)]
 pub struct Arrivals {
     rng: Rng,
     gap_mean_ns: f64,
-    /// Kept as a float: rounding each gap would bias high rates.
+    /// Time of the last arrival, as a float: rounding each gap would bias high rates.
     last_ns: f64,
-    /// Rate changes to come: their times, and the mean gap after each.
+    /// Future rate changes: their times, and the mean gap after each.
     changes: VecDeque<(f64, f64)>,
 }
 
 impl Arrivals {
-    /// Arrivals at `rate_per_s` on average.
+    /// Returns arrivals at `rate_per_s` on average.
     pub fn new(rng: Rng, rate_per_s: f64) -> Self {
         Arrivals { rng, gap_mean_ns: gap_mean_ns(rate_per_s), last_ns: 0.0, changes: VecDeque::new() }
     }
 
-    /// Arrivals at the rates before until `at_ns`, and at `rate_per_s` after that. At a rate of 0
-    /// nothing comes until the next change, so the last rate must be above 0.
+    /// Adds a change of the rate to `rate_per_s` at `at_ns`. At a rate of 0 no request arrives until the next change,
+    /// so the last rate must be above 0.
     pub fn then(mut self, at_ns: Nanos, rate_per_s: f64) -> Self {
         self.changes.push_back((at_ns as f64, gap_mean_ns(rate_per_s)));
         self
     }
 
-    /// Draws the gap anew from each change on: a Poisson process has no memory, so the wait for the
-    /// next arrival does not depend on when the last one was.
+    /// Draws a new gap from each passed rate change on. A Poisson process has no memory: the wait for the next arrival
+    /// does not depend on the last arrival.
     fn cross_changes(&mut self) {
         while let Some((at_ns, gap_mean_ns)) = self.changes.front().copied().filter(|(at_ns, _)| self.last_ns >= *at_ns)
         {
@@ -44,7 +43,7 @@ impl Arrivals {
     }
 }
 
-/// Finite, so that even a gap of no length is a number.
+/// Returns the mean gap of a rate; finite also for the rate 0, so that the product with a gap of 0 is a number.
 fn gap_mean_ns(rate_per_s: f64) -> f64 {
     (1e9 / rate_per_s).min(f64::MAX)
 }

@@ -1,5 +1,5 @@
-//! A synthetic latency-critical service: spin, sleep, repeat. It has no clients; it makes a CPU
-//! busy and idle at known times, for measurements of microseconds.
+//! A synthetic latency-critical service: spin, sleep, repeat. It has no clients; it makes a CPU busy and idle at known
+//! times, for measurements of microseconds.
 
 use anyhow::Result;
 
@@ -8,7 +8,7 @@ use crate::place;
 use crate::rng::Rng;
 use crate::sibling::{Pace, PaceArgs};
 
-/// Options of `pulse`.
+/// Options of `sidelane-lab pulse`.
 #[derive(Debug, clap::Args)]
 pub struct PulseArgs {
     /// CPU to run on
@@ -29,7 +29,7 @@ pub struct PulseArgs {
     /// Number of pulses
     #[arg(long, value_name = "N")]
     count: u64,
-    /// Make each pulse as long as beside a real sibling lane
+    /// Options of the emulated sibling, which makes each pulse as long as beside a real sibling lane.
     #[command(flatten)]
     pace: PaceArgs,
 }
@@ -51,7 +51,7 @@ pub fn run(args: &PulseArgs) -> Result<()> {
     Ok(())
 }
 
-/// The length of one spin or sleep.
+/// Returns the length of one spin or sleep: the mean, or a random length from 0 to twice the mean.
 fn length_ns(mean_us: u64, rng: &mut Option<Rng>) -> Nanos {
     let mean_ns = mean_us.saturating_mul(1000);
     rng.as_mut().map_or(mean_ns, |rng| (mean_ns as f64 * 2.0 * rng.unit()) as Nanos)
@@ -71,7 +71,7 @@ fn spin_until(end_ns: Nanos, stalls: &mut Stalls) {
     }
 }
 
-/// Stretches in which the program was away from its CPU: another program ran there, or a hypervisor had taken the CPU.
+/// Recorder of stalls: times in which the program lost its CPU to another program or a hypervisor.
 struct Stalls {
     print: bool,
     longest_ns: Nanos,

@@ -1,18 +1,17 @@
-//! Draws a query mix from the terms of an index.
+//! Generator of query mixes from the terms of an index.
 //!
-//! The demand of a search depends on how common its terms are (Elfen, section 2: most requests are
-//! short and a few are very long). So the terms of AND and OR queries are drawn by Zipf's law, the
-//! most common first. Phrases are taken from random places of the text, where terms follow the same
-//! law. The cost of a query is estimated from document frequencies, never timed: the same seed and
-//! index give the same queries on any machine.
+//! The time of a search depends on how common its terms are (Elfen, section 2: most requests are short and a few are
+//! very long). The terms of AND and OR queries are therefore drawn by Zipf's law, the most common first. Phrases are
+//! taken from random places of the text, where terms follow the same law. The cost of a query is estimated from
+//! document frequencies, never timed: the same seed and index give the same queries on any machine.
 //!
-//! The engine, FTS5, takes about a microsecond for each document that it ranks, and does not skip any. So
-//! the mix has no stop words, and a limit of postings for each query. With both, searches took 1.3 ms in
-//! the mean, 0.2 ms in the median and 9 ms in the 99th percentile on an AMD EPYC.
+//! The engine, FTS5, takes about a microsecond for each document that it ranks, and does not skip any. The mix
+//! therefore has no stop words, and a limit of postings for each query. With both, searches took 1.3 ms in the mean,
+//! 0.2 ms in the median and 9 ms in the 99th percentile on an AMD EPYC.
 //!
-//! A second mix has the demand of Hurry-up's evaluation (Nishtala et al., section IV): the time of a
-//! search grows with the number of its keywords (Fig. 1). So all keywords are words of nearly the same
-//! frequency, and thus equally long.
+//! A second mix has the request times of Hurry-up's evaluation (Nishtala et al., section IV): the time of a search
+//! grows with the number of its keywords (Fig. 1). All keywords are therefore words of nearly the same frequency, and
+//! take equally long.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -25,43 +24,43 @@ use rusqlite::OptionalExtension;
 use crate::rng::Rng;
 use crate::search::{Index, SearchEngine, SearchQuery, Shape};
 
-/// Terms in fewer documents than this are mostly misspellings and identifiers.
+/// Fewest documents that contain a term of a query. Rarer terms are mostly misspellings and identifiers.
 const DOCUMENTS_MIN: u32 = 3;
 
-/// This many of the most common words are in no query.
+/// Number of the most common words that no query contains.
 const STOP_WORDS: usize = 30;
 
 /// Number of AND queries, and of OR queries, among ten; the rest are phrases.
 const AND_IN_TEN: usize = 4;
 const OR_IN_TEN: usize = 4;
 
-/// The most terms of an AND query; all numbers from 1 on are equally likely.
+/// Largest number of terms in an AND query; all numbers from 1 on are equally likely.
 const AND_TERMS_MAX: usize = 5;
 
-/// The most terms of an OR query. Search engines add synonyms and spellings to a query, few to most
-/// queries and many to some, so the number of terms follows Zipf's law.
+/// Largest number of terms in an OR query. Search engines add synonyms and spellings, few to most queries and many to
+/// some, so the number of terms follows Zipf's law.
 const OR_TERMS_MAX: usize = 10;
 
-/// Fewest and most terms of a phrase.
+/// Smallest and largest number of terms in a phrase.
 const PHRASE_TERMS_MIN: usize = 2;
 const PHRASE_TERMS_MAX: usize = 3;
 
-/// A query that would visit more postings than this is drawn again.
+/// Largest number of postings that a query visits; a query with more is drawn again.
 const POSTINGS_MAX: i64 = 10_000;
 
-/// Number of keywords of a query: lognormal with this mean and sigma, up to this maximum. At 29 ms a keyword the
-/// paper's slowest request has 13. At its highest load, 2.4 in the mean keep its cores 86 % busy.
+/// Number of keywords in a query: lognormal with this mean and sigma, up to this maximum. At 29 ms per keyword, the
+/// paper's slowest request has 13. At its highest load, a mean of 2.4 keeps its cores 86 % busy.
 const KEYWORDS_MEAN: f64 = 2.4;
 const KEYWORDS_SIGMA: f64 = 0.75;
 const KEYWORDS_MAX: f64 = 13.0;
 
-/// Ranks of the keywords, which are in some 2,000 documents each: a search for one takes two milliseconds.
+/// Ranks of the keywords, each in about 2,000 documents: a search for one keyword takes two milliseconds.
 const KEYWORD_RANKS: std::ops::Range<usize> = 400..480;
 
-/// After this many tries the index is called too small for a mix.
+/// Number of failed draws after which an index counts as too small for a mix.
 const TRIES_MAX: usize = 1000;
 
-/// Options of `queries`.
+/// Options of `sidelane-lab queries`.
 #[derive(Debug, clap::Args)]
 pub struct QueriesArgs {
     /// Index to draw the terms from
@@ -81,7 +80,7 @@ pub struct QueriesArgs {
     out: PathBuf,
 }
 
-/// The mixes.
+/// Kind of a query mix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum MixName {
     /// How common its terms are: most searches are short and a few are very long
@@ -90,7 +89,7 @@ enum MixName {
     Keywords,
 }
 
-/// Draws the mix and writes it.
+/// Draws the queries of the mix and writes them to a file.
 pub fn run(args: &QueriesArgs) -> Result<()> {
     let engine = SearchEngine::open(Index::load(&args.index)?)?;
     let mut mix = Mix::new(&engine, args.seed)?;
@@ -105,10 +104,10 @@ pub fn run(args: &QueriesArgs) -> Result<()> {
     fs::write(&args.out, text).with_context(|| format!("cannot write the queries to {}", args.out.display()))
 }
 
-/// Draws queries.
+/// Random generator of queries from the terms of one index.
 struct Mix<'a> {
     engine: &'a SearchEngine,
-    /// Number of documents.
+    /// Number of documents in the index.
     documents: usize,
     vocabulary: Vec<String>,
     rng: Rng,
@@ -151,7 +150,7 @@ impl<'a> Mix<'a> {
         Ok(Some(self.of_terms(shape, count)))
     }
 
-    /// A search for some keywords.
+    /// Returns a search for a random number of random keywords.
     fn of_keywords(&mut self) -> Result<SearchQuery> {
         ensure!(
             self.vocabulary.len() >= KEYWORD_RANKS.end,
@@ -181,7 +180,7 @@ impl<'a> Mix<'a> {
         SearchQuery { shape, terms }
     }
 
-    /// Consecutive words of a random document; `None` if it has too few.
+    /// Returns consecutive words of a random document; `None` if it has too few.
     fn phrase(&mut self) -> Result<Option<SearchQuery>> {
         let words = self.words_of_random_document()?;
         let wanted = PHRASE_TERMS_MIN + self.rng.below(PHRASE_TERMS_MAX - PHRASE_TERMS_MIN + 1);
@@ -204,7 +203,8 @@ impl<'a> Mix<'a> {
         Ok(words(&text))
     }
 
-    /// How many postings a query visits, whatever its shape: for the ranks, FTS5 counts the documents of each term.
+    /// Returns the number of postings that a query visits, whatever its shape: FTS5 counts the documents of each term
+    /// to rank them.
     fn postings(&self, query: &SearchQuery) -> Result<i64> {
         query.terms.iter().map(|term| self.documents_with(term)).sum()
     }
@@ -216,14 +216,14 @@ impl<'a> Mix<'a> {
     }
 }
 
-/// How many keywords a query has.
+/// Draws the number of keywords of a query.
 fn keywords(rng: &mut Rng) -> usize {
     let normal = (-2.0 * (1.0 - rng.unit()).ln()).sqrt() * (std::f64::consts::TAU * rng.unit()).cos();
     let location = KEYWORDS_MEAN.ln() - KEYWORDS_SIGMA * KEYWORDS_SIGMA / 2.0;
     (location + KEYWORDS_SIGMA * normal).exp().round().clamp(1.0, KEYWORDS_MAX) as usize
 }
 
-/// The terms of the index that queries use, the most common first.
+/// Returns the terms of the index that queries use, the most common first.
 fn vocabulary(engine: &SearchEngine) -> Result<Vec<String>> {
     let mut statement =
         engine.database().prepare("SELECT term FROM vocabulary WHERE doc >= ? ORDER BY doc DESC, term")?;
@@ -233,7 +233,7 @@ fn vocabulary(engine: &SearchEngine) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// The words of a text in the form in which the index has them.
+/// Returns the words of a text in the form in which the index stores them.
 fn words(text: &str) -> Vec<String> {
     text.split(|letter: char| letter.is_ascii() && !letter.is_ascii_alphanumeric())
         .filter(|word| !word.is_empty())
@@ -241,7 +241,7 @@ fn words(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Words that a user might type: letters only, and short enough for the index.
+/// Returns whether a user might type the word: it has only letters, and is short enough for the index.
 fn is_plain(word: &str) -> bool {
     word.len() <= 20 && word.bytes().all(|letter| letter.is_ascii_lowercase())
 }

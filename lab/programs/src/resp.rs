@@ -1,9 +1,9 @@
-//! The protocol of Redis (RESP 2), as far as the lab speaks it: commands are arrays of bulk
-//! strings, and a reply is a line, a bulk string or an array.
+//! The part of Redis' protocol (RESP 2) that the lab uses: commands are arrays of bulk strings, and a reply is a line,
+//! a bulk string or an array.
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Elements of an array and bytes of a string; more are taken for nonsense.
+/// Largest accepted number of array elements or string bytes; more counts as a protocol error.
 const SIZE_MAX: i64 = 64 << 20;
 
 /// Appends an array of bulk strings: a command, or a reply of several values.
@@ -19,7 +19,7 @@ pub fn encode_bulk(out: &mut Vec<u8>, word: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The length in bytes of the first value in `received`; `None` if its end has not arrived.
+/// Returns the length in bytes of the first value in `received`; `None` if its end has not arrived.
 pub fn whole(received: &[u8]) -> Result<Option<usize>> {
     let Some(kind) = received.first() else {
         return Ok(None);
@@ -35,16 +35,16 @@ pub fn whole(received: &[u8]) -> Result<Option<usize>> {
     }
 }
 
-/// A command as it was received.
+/// Command of Redis that a client sent.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Command<'a> {
-    /// Its name and its arguments.
+    /// Name and arguments of the command.
     pub words: Vec<&'a [u8]>,
-    /// Its length in bytes.
+    /// Length of the encoded command in bytes.
     pub length: usize,
 }
 
-/// The first command in `received`; `None` if its end has not arrived.
+/// Returns the first command in `received`; `None` if its end has not arrived.
 pub fn command(received: &[u8]) -> Result<Option<Command<'_>>> {
     ensure!(received.first().is_none_or(|first| *first == b'*'), "not a command: {}", excerpt(received));
     let Some(length) = whole(received)? else {
@@ -63,19 +63,19 @@ pub fn command(received: &[u8]) -> Result<Option<Command<'_>>> {
     Ok(Some(Command { words, length }))
 }
 
-/// The first line of `received`, and the offset of what follows it.
+/// Returns the first line of `received`, and the offset of the bytes after it.
 pub fn first_line(received: &[u8]) -> Option<(&[u8], usize)> {
     let end = received.windows(2).position(|bytes| bytes == b"\r\n")?;
     Some((&received[..end], end + 2))
 }
 
-/// The beginning of a message, shortened and escaped for an error.
+/// Returns the beginning of a message, shortened and escaped for an error text.
 pub fn excerpt(received: &[u8]) -> String {
     let start = &received[..received.len().min(80)];
     format!("{:?}", String::from_utf8_lossy(start))
 }
 
-/// The number after the first byte of a line. −1 means that there is no value.
+/// Parses the number after the first byte of a line. −1 means that there is no value.
 fn size(line: &[u8]) -> Result<i64> {
     let digits = line.get(1..).and_then(|digits| std::str::from_utf8(digits).ok());
     let size = digits.and_then(|digits| digits.parse().ok());

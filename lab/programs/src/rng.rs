@@ -1,24 +1,23 @@
-//! A small seeded generator: SplitMix64 (Steele, Lea, Flood, OOPSLA'14).
+//! A small seeded random generator: SplitMix64 (Steele, Lea, Flood, OOPSLA'14).
 //!
-//! Experiments compare runs with the same seed, so the numbers must never change with the version
-//! of a library.
+//! Experiments compare runs with the same seed, so the numbers must never change with the version of a library.
 
-/// A stream of pseudo-random numbers, fixed by its seed.
+/// Stream of pseudo-random numbers, fixed by its seed.
 #[derive(Debug, Clone)]
 pub struct Rng {
     state: u64,
 }
 
 impl Rng {
-    /// The stream number `stream` of `seed`. Streams of one seed are independent: drawing more from
-    /// one never changes another.
+    /// Returns the stream number `stream` of `seed`. Streams of one seed are independent: drawing more from one never
+    /// changes another.
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut namer = Rng { state: stream };
         let state = seed ^ namer.next_u64();
         Rng { state }
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.state;
@@ -27,23 +26,23 @@ impl Rng {
         bits ^ (bits >> 31)
     }
 
-    /// A number in [0, 1), of 53 random bits.
+    /// Returns a random number in [0, 1) with 53 random bits.
     pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A number below `bound`, all equally likely. `bound` must not be 0.
+    /// Returns a random number below `bound`, all equally likely. `bound` must not be 0.
     pub fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next_u64()) * bound as u128) >> 64) as usize
     }
 
-    /// A number of the exponential distribution with the mean `mean`.
+    /// Returns a random number of the exponential distribution with the mean `mean`.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -mean * (1.0 - self.unit()).ln()
     }
 
-    /// A rank below `count` by Zipf's law with exponent 1. The logarithm of the rank is uniform, so
-    /// rank 0 is drawn about as often as ranks 1 and 2 together.
+    /// Returns a random rank below `count` by Zipf's law with exponent 1. The logarithm of the rank is uniform, so rank
+    /// 0 is drawn about as often as ranks 1 and 2 together.
     pub fn zipf(&mut self, count: usize) -> usize {
         let rank = ((count + 1) as f64).powf(self.unit()) as usize - 1;
         rank.min(count - 1)

@@ -1,8 +1,7 @@
-//! Searching: the form of a query, and the engine that answers it with one thread.
+//! Full-text search: the form of a query, and the engine that answers it with one thread.
 //!
-//! A query is written as its shape and its terms: `and kernel driver`, `or page table walk` or
-//! `phrase in order to`. A query file has one query on each line. Terms are lower-case words as in
-//! the index.
+//! A query is written as its shape and its terms: `and kernel driver`, `or page table walk` or `phrase in order to`. A
+//! query file has one query on each line. Terms are lower-case words as in the index.
 
 use std::fmt;
 use std::fs;
@@ -16,35 +15,35 @@ use rusqlite::ffi::{SQLITE_CONFIG_MEMSTATUS, SQLITE_OK, sqlite3_config};
 
 use crate::index;
 
-/// How many documents a reply lists.
+/// Number of documents that a reply lists.
 const TOP: usize = 10;
 
-/// All documents that match, in the order of their numbers, each with its rank by BM25; the best rank is the lowest.
-/// `ORDER BY rank` would sort all of them, and would not count them.
+/// Query for all matching documents in the order of their numbers, each with its rank by BM25; the best rank is the
+/// lowest. `ORDER BY rank` would sort all of them, and would not count them.
 const SEARCH: &str = "SELECT rowid, rank FROM documents WHERE documents MATCH ?";
 
-/// The first statements of an engine. `mmap_size`: SQLite reads pages in place and copies none, which saves 5 % of a
-/// search. `BEGIN`: all searches are in one transaction that never ends. Otherwise each document that is ranked ends a
+/// First statements of an engine. With `mmap_size` SQLite reads pages in place and copies none, which saves 5 % of a
+/// search. `BEGIN` puts all searches into one transaction that never ends. Otherwise each ranked document ends a
 /// transaction, and Debian's SQLite takes a lock of the whole process for that (its option `ENABLE_UNLOCK_NOTIFY`).
 const PREPARATION: &str = "PRAGMA mmap_size = 2000000000; BEGIN;";
 
-/// How the terms of a query combine.
+/// Rule by which the terms of a query combine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// All terms, anywhere in the document.
+    /// All terms must be in the document, anywhere.
     And,
-    /// Any of the terms.
+    /// At least one of the terms must be in the document.
     Or,
-    /// All terms, next to each other and in order.
+    /// All terms must be in the document, adjacent and in order.
     Phrase,
 }
 
-/// A query.
+/// Search query: a shape and its terms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchQuery {
-    /// How the terms combine.
+    /// Rule by which the terms of the query combine.
     pub shape: Shape,
-    /// The terms; at least one.
+    /// Terms of the query; at least one.
     pub terms: Vec<String>,
 }
 
@@ -68,7 +67,7 @@ impl FromStr for SearchQuery {
 }
 
 impl SearchQuery {
-    /// The query in FTS5's language, with each term in quotation marks, so that no term is an operator.
+    /// Returns the query in FTS5's language, with each term in quotation marks, so that no term is an operator.
     fn to_fts5(&self) -> String {
         let between = match self.shape {
             Shape::And => "\" AND \"",
@@ -91,7 +90,7 @@ impl fmt::Display for SearchQuery {
     }
 }
 
-/// Reads a file of queries.
+/// Reads a file with one query per line. Fails if the file has no queries.
 pub fn read_queries(path: &Path) -> Result<Vec<SearchQuery>> {
     let text = fs::read_to_string(path)
         .with_context(|| format!("cannot read the queries in {}; `sidelane-lab queries` makes some", path.display()))?;
@@ -106,17 +105,17 @@ pub fn read_queries(path: &Path) -> Result<Vec<SearchQuery>> {
     Ok(queries)
 }
 
-/// The result of a search.
+/// Result of a full-text search.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Hits {
-    /// Number of documents that match.
+    /// Number of documents that match the query.
     pub count: usize,
-    /// The best matches, best first.
+    /// Numbers of the best-matching documents, best first.
     pub top: Vec<i64>,
 }
 
-/// The bytes of an index in anonymous memory, which all engines of the process share. Unlike the pages of a file,
-/// anonymous memory is not dropped and read again when memory is short.
+/// Bytes of an index in anonymous memory, which all engines of the process share. Unlike the pages of a file, anonymous
+/// memory is not dropped and read again when memory is short.
 #[derive(Clone, Copy)]
 pub struct Index(&'static [u8]);
 
@@ -130,13 +129,13 @@ impl Index {
     }
 }
 
-/// A search engine for one thread. Engines share the index and no lock.
+/// Search engine for one thread. Engines share the index and no lock.
 pub struct SearchEngine {
     database: Connection,
 }
 
 impl SearchEngine {
-    /// Opens an engine of its own on the index.
+    /// Opens a new engine on the index.
     pub fn open(index: Index) -> Result<SearchEngine> {
         forgo_memory_statistics()?;
         let mut database = Connection::open_in_memory()?;
@@ -147,13 +146,12 @@ impl SearchEngine {
         Ok(SearchEngine { database })
     }
 
-    /// The database, for code that reads the index itself.
+    /// Returns the database, for code that reads the index itself.
     pub fn database(&self) -> &Connection {
         &self.database
     }
 
-    /// Runs one query to its end. It ranks all matches, so it visits all of them, as a service does that shows
-    /// "about N results".
+    /// Runs one query to its end. It visits and ranks all matches, like a service that shows "about N results".
     pub fn search(&self, query: &SearchQuery) -> Result<Hits> {
         self.try_search(query).with_context(|| format!("the search for {query} failed"))
     }
@@ -171,7 +169,7 @@ impl SearchEngine {
     }
 }
 
-/// Adds a match to the best ones if it is one of them. Of equal ranks, the earlier match stays.
+/// Inserts a match into the list of the best ones if it ranks among them. Among equal ranks, the earlier match stays.
 fn keep_best(best: &mut Vec<(f64, i64)>, found: (f64, i64)) {
     if best.len() == TOP && best[TOP - 1].0 <= found.0 {
         return;
@@ -181,12 +179,12 @@ fn keep_best(best: &mut Vec<(f64, i64)>, found: (f64, i64)) {
     best.truncate(TOP);
 }
 
-/// Switches off SQLite's count of allocated bytes. Each allocation takes a lock of the whole process for it, so one
-/// thread's searches would wait for another's.
+/// Switches off SQLite's count of allocated bytes. Each allocation takes a lock of the whole process for it, so the
+/// searches of one thread would wait for those of another.
 fn forgo_memory_statistics() -> Result<()> {
     static FIRST: Once = Once::new();
     let mut outcome = SQLITE_OK;
-    // SAFETY: The option takes one int. Engines are opened by one thread, and this is its first call of SQLite.
+    // SAFETY: the option takes one int. One thread opens all engines, and this is its first call of SQLite.
     FIRST.call_once(|| outcome = unsafe { sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0) });
     ensure!(outcome == SQLITE_OK, "cannot switch off SQLite's memory statistics: error {outcome}");
     Ok(())

@@ -1,5 +1,4 @@
-//! The service times of a query mix, without queueing or sockets. They calibrate the rate of a
-//! load.
+//! Measurement of a query mix's service times, without queueing or sockets. They calibrate the rate of a load.
 
 use std::path::PathBuf;
 
@@ -11,7 +10,7 @@ use crate::place;
 use crate::search::{Index, SearchEngine, read_queries};
 use crate::summary::{Durations, write_json};
 
-/// Options of `service-times`.
+/// Options of `sidelane-lab service-times`.
 #[derive(Debug, clap::Args)]
 pub struct ServiceTimesArgs {
     /// Index to search
@@ -38,7 +37,7 @@ struct ServiceTimes {
     max_us: f64,
 }
 
-/// Runs every query once and prints the distribution.
+/// Runs every query once and prints the distribution of its service times.
 pub fn run(args: &ServiceTimesArgs) -> Result<()> {
     if let Some(cpu) = args.cpu {
         place::pin_to(cpu)?;
@@ -71,7 +70,7 @@ impl ServiceTimes {
         }
     }
 
-    /// The rate at which one thread would be busy half of the time.
+    /// Returns the request rate at which one thread would be busy half of the time.
     fn half_busy_per_s(&self) -> f64 {
         0.5e6 / self.mean_us
     }

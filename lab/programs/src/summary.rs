@@ -11,11 +11,11 @@ use crate::clock::Nanos;
 /// Significant digits kept by the histograms: an error of at most 0.1 %.
 const DIGITS: u8 = 3;
 
-/// A histogram of durations that grows with the values added to it.
+/// Histogram of durations that grows with the values added to it.
 #[derive(Debug)]
 pub struct Durations(Histogram<u64>);
 
-/// One point of the latency curve: `percentile` per cent of the durations were at most `us`.
+/// Point of the latency curve: `percentile` per cent of the durations were at most `us`.
 #[derive(Debug, Serialize)]
 pub struct CurvePoint {
     pub percentile: f64,
@@ -23,38 +23,38 @@ pub struct CurvePoint {
 }
 
 impl Durations {
-    /// An empty set.
+    /// Returns an empty histogram of durations.
     pub fn new() -> Self {
         Durations(Histogram::new(DIGITS).expect("three digits are allowed"))
     }
 
-    /// Adds one duration.
+    /// Adds one duration to the histogram.
     pub fn add(&mut self, duration_ns: Nanos) {
         self.0.record(duration_ns).expect("the histogram resizes itself");
     }
 
-    /// How many durations were added.
+    /// Returns the number of added durations.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// Their mean.
+    /// Returns the mean of the durations in microseconds.
     pub fn mean_us(&self) -> f64 {
         tenths(self.0.mean() / 1e3)
     }
 
-    /// The longest.
+    /// Returns the longest duration in microseconds.
     pub fn max_us(&self) -> f64 {
         tenths(self.0.max() as f64 / 1e3)
     }
 
-    /// The duration that `percentile` per cent did not exceed.
+    /// Returns the duration in microseconds that `percentile` per cent of the durations did not exceed.
     pub fn percentile_us(&self, percentile: f64) -> f64 {
         tenths(self.0.value_at_percentile(percentile) as f64 / 1e3)
     }
 
-    /// About a hundred points, half of them above the 90th percentile, up to the highest percentile
-    /// that the number of samples supports.
+    /// Returns about a hundred points, half of them above the 90th percentile, up to the highest percentile that the
+    /// number of samples supports.
     pub fn curve(&self) -> Vec<CurvePoint> {
         let body = (1..=44).map(|step| f64::from(step) * 2.0);
         let tail = (0..=56).map(|step| 100.0 - 10f64.powf(1.0 - f64::from(step) / 14.0));
@@ -71,7 +71,7 @@ impl Durations {
     }
 }
 
-/// Writes a result as JSON.
+/// Writes a result to a file as JSON.
 pub fn write_json(path: &Path, result: &impl Serialize) -> Result<()> {
     let mut text = serde_json::to_string_pretty(result)?;
     text.push('\n');

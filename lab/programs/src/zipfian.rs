@@ -1,38 +1,37 @@
-//! Popularity of keys as in YCSB: few are asked for often, most hardly ever.
+//! Popularity of keys as in YCSB: few keys get many requests, most keys get almost none.
 //!
-//! A rank is drawn by the method of Gray et al., "Quickly generating billion-record synthetic
-//! databases" (SIGMOD'94), from ten thousand million ranks with the exponent 0.99. A hash of the
-//! rank then chooses the key, so that popular keys are spread over all of them. So the most popular
-//! key gets 3.8 % of all requests, however many keys there are.
+//! A rank is drawn by the method of Gray et al., "Quickly generating billion-record synthetic databases" (SIGMOD'94),
+//! from ten thousand million ranks with the exponent 0.99. A hash of the rank then chooses the key, so that popular
+//! keys are spread over the key range. The most popular key gets 3.8 % of all requests, however many keys there are.
 
-/// The exponent.
+/// Exponent of the Zipf distribution.
 const THETA: f64 = 0.99;
-/// Ranks to draw from.
+/// Number of ranks to draw from.
 const RANKS: f64 = 1e10;
-/// The sum of `rank^-THETA` over all ranks.
+/// Sum of `rank^-THETA` over all ranks.
 const ZETA: f64 = 26.469_028_201_783_02;
 
-/// Draws keys below a number of keys.
+/// Generator of keys below a given number, by a Zipf distribution.
 #[derive(Debug, Clone, Copy)]
 pub struct Zipfian {
     keys: u64,
-    /// `η` of the paper.
+    /// Constant `η` in the method of Gray et al.
     eta: f64,
 }
 
 impl Zipfian {
-    /// Creates it for `keys` keys, at least one.
+    /// Creates a generator for `keys` keys, at least one.
     pub fn new(keys: u64) -> Self {
         let zeta_2 = 1.0 + second_weight();
         Self { keys, eta: (1.0 - (2.0 / RANKS).powf(1.0 - THETA)) / (1.0 - zeta_2 / ZETA) }
     }
 
-    /// The key that the number `unit` of [0, 1) stands for.
+    /// Returns the key for the number `unit` of [0, 1).
     pub fn key(&self, unit: f64) -> u64 {
         hash(self.rank(unit)) % self.keys
     }
 
-    /// The rank that it stands for; 0 is the most popular one.
+    /// Returns the rank for the number `unit` of [0, 1); 0 is the most popular rank.
     fn rank(&self, unit: f64) -> u64 {
         let weight = unit * ZETA;
         if weight < 1.0 {
@@ -45,12 +44,12 @@ impl Zipfian {
     }
 }
 
-/// How often rank 1 is drawn for each time that rank 0 is.
+/// Returns how often rank 1 is drawn for each draw of rank 0.
 fn second_weight() -> f64 {
     0.5_f64.powf(THETA)
 }
 
-/// FNV-1a of the eight bytes of a number, least first, made a number of 63 bits.
+/// Returns the FNV-1a hash of the eight bytes of a number, least significant first, reduced to 63 bits.
 pub fn hash(number: u64) -> u64 {
     const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
@@ -73,7 +72,7 @@ mod tests {
         (0..DRAWS).map(|_| zipfian.rank(rng.unit())).collect()
     }
 
-    /// The sum over all ranks: the first thousand one by one, the others by an integral.
+    /// Compares [`ZETA`] with the sum over all ranks: the first thousand ranks one by one, the others by an integral.
     #[test]
     fn the_weights_add_up() {
         let first: f64 = (1..=1000).map(|rank| f64::from(rank).powf(-THETA)).sum();
@@ -112,7 +111,8 @@ mod tests {
         assert!((25..75).contains(&lower_half), "{lower_half} of the 100 most popular keys are below 500");
     }
 
-    /// The published test vector of the empty string is the basis; of eight zero bytes it follows by hand.
+    /// Compares with FNV's published test vector: the hash of the empty string is the basis. The hash of eight zero
+    /// bytes follows by hand.
     #[test]
     fn the_hash_is_fnv() {
         let zeroes = (0..8).fold(0xcbf2_9ce4_8422_2325_u64, |hash, _| hash.wrapping_mul(0x0100_0000_01b3));

@@ -1,28 +1,28 @@
 //! A mean and its confidence interval.
 
-/// The quantile of the normal distribution that leaves 2.5 % on either side.
+/// Quantile of the normal distribution that leaves 2.5 % on either side.
 const Z_95: f64 = 1.96;
 
-/// A mean with its 95 % confidence interval, for enough samples to assume a normal distribution.
+/// Mean with its 95 % confidence interval, for enough samples to assume a normal distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The mean.
+    /// Mean of the samples.
     pub mean: f64,
-    /// Half the width of the interval.
+    /// Half the width of the confidence interval.
     pub half_width: f64,
-    /// The number of samples.
+    /// Number of samples behind the estimate.
     pub count: u64,
 }
 
 impl Estimate {
-    /// From single samples; `None` for fewer than two, which do not show their spread.
+    /// Computes the estimate from single samples; `None` for fewer than two, which do not show their spread.
     pub fn of(samples: impl IntoIterator<Item = f64>) -> Option<Self> {
         Self::of_counted(samples.into_iter().map(|sample| (sample, 1)))
     }
 
-    /// From samples with the number of times that each occurred.
+    /// Computes the estimate from samples with the number of times that each occurred.
     pub fn of_counted(samples: impl IntoIterator<Item = (f64, u64)>) -> Option<Self> {
-        // Welford's algorithm: with sums of squares the significant digits would cancel out.
+        // Uses Welford's algorithm: with sums of squares the significant digits would cancel out.
         let (mut count, mut mean, mut squares) = (0_u64, 0.0, 0.0);
         for (value, times) in samples.into_iter().filter(|(_, times)| *times > 0) {
             count += times;
@@ -34,7 +34,7 @@ impl Estimate {
         Some(Self { mean, half_width: Z_95 * deviation / (count as f64).sqrt(), count })
     }
 
-    /// The estimate in another unit.
+    /// Multiplies the estimate by `factor`, to convert it to another unit.
     pub fn times(self, factor: f64) -> Self {
         Self { mean: self.mean * factor, half_width: self.half_width * factor, ..self }
     }
@@ -48,7 +48,7 @@ mod tests {
     fn mean_and_interval_of_a_known_sample() {
         let estimate = Estimate::of([2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
         assert_eq!((estimate.mean, estimate.count), (5.0, 8));
-        // Variance 32/7, so 1.96 × √(32/7/8).
+        // The variance is 32/7, so the half width is 1.96 × √(32/7/8).
         assert!((estimate.half_width - 1.4816).abs() < 1e-3, "{}", estimate.half_width);
         assert_eq!(estimate.times(2.0).mean, 10.0);
     }

@@ -1,11 +1,9 @@
-//! `sidelane-lab bench hold`: the cost of watching and holding lanes for the service, and how much
-//! overlap remains.
+//! `sidelane-lab bench hold`: the cost of watching and holding lanes for the service, and the remaining overlap.
 //!
-//! Costs are measured in pairs. Two processes, one of them the service, hand the request lane to
-//! each other a fixed number of times, alternately with and without the measured feature. The
-//! difference is divided by the number of its uses. The lane is never idle, so no cost is hidden in
-//! idle time. The service's own CPU sends the wake-up, which is the most expensive case: a waker on
-//! another CPU (a network interrupt, a client) pays for the summons itself.
+//! Costs are measured in pairs. Two processes, one of them the service, alternate on the request lane a fixed number of
+//! times. They do so in turn with and without the measured feature. The difference is divided by the number of its
+//! uses. The lane is never idle, so no cost is hidden in idle time. The service's own CPU sends the wakeup, which is
+//! the most expensive case: a waker on another CPU (a network interrupt, a client) pays for the summons itself.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -38,22 +36,23 @@ use sidelane_tracker::histogram::Histogram;
 use sidelane_tracker::tracker::{LaneLending, Purpose};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
-/// Two context switches, with the wake-ups that go with them.
+/// Context switches per bounce, with their wakeups.
 const SWITCHES_PER_BOUNCE: f64 = 2.0;
 const TRACKED_BOUNCES: u64 = 10_000;
-/// Each side works some tens of µs, so that a hold begins and ends in each bounce: 65 µs on a fast CPU.
+/// Loop rounds of each side, 65 µs on a fast CPU, so that a hold begins and ends in each bounce.
 const HELD_WORK: u64 = 500_000;
 const HELD_BOUNCES: u64 = 1_000;
-/// Longer than the idle time between two bounces, so that one hold lasts through all of them. With a longer wait than
-/// this, batch would be sent away instead of held.
+/// Idle time before a hold ends, longer than the gap between two bounces, so that one hold lasts through all of them.
+/// With a longer wait than this, batch would be evicted instead of held.
 const LASTING_MIN_IDLE_NS: u64 = 1_000_000;
 const LONG_HOLD: Duration = Duration::from_secs(10);
 const PULSES: Duration = Duration::from_secs(3);
 
 const TRACKING_LIMIT_NS: f64 = 100.0;
-/// The kernel's own cost of calling any program is not the tracker's; all above it is.
+/// Largest ratio of the tracker's cost to that of empty programs, which is the kernel's own cost of calling any
+/// program.
 const TRACKING_OVER_EMPTY_LIMIT: f64 = 2.0;
-/// Sixty services may cost a switch so much more than one.
+/// Largest ratio of a context switch's cost with sixty services to that with one.
 const CROWDED_OVER_ONE_LIMIT: f64 = 1.1;
 const SERVICES: usize = 60;
 const HOLD_LIMIT_US: f64 = 3.0;
@@ -61,15 +60,15 @@ const LEAK_LIMIT_PERCENT: f64 = 0.1;
 const PULSES_OVERLAP_LIMIT_PERCENT: f64 = 5.0;
 const PULSES_SHARE_LIMIT_PERCENT: f64 = 60.0;
 
-/// Pairs of a cost measurement, and the limit of further pairs.
+/// Number of pairs of a cost measurement, and the limit of further pairs.
 const PAIRS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(90) };
 const PAIRS_QUICK: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(15) };
-/// The parts into which a long hold is divided; they are its rounds.
+/// Number of parts into which a long hold is divided; the parts are its rounds.
 const HOLD_PARTS: u32 = 10;
-/// The parts into which the run with pulses is divided.
+/// Number of parts into which the run with pulses is divided.
 const PULSES_PARTS: u32 = 10;
 
-/// Measures everything.
+/// Measures the costs of tracking and holds, the leak of a long hold and the reactions.
 pub fn run(lanes: &str, patience: RoundOptions) -> Result<ResultFile> {
     let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
     let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
@@ -120,7 +119,7 @@ fn crowded_check(crowded_ns: &[f64], tracking_ns: &[f64]) -> Check {
     Check::interval_at_most(name, of_medians(crowded_ns, tracking_ns), CROWDED_OVER_ONE_LIMIT, Unit::Ratio)
 }
 
-/// The medians of the same rounds, one by the other.
+/// Returns the ratio of the medians of two costs over the same rounds.
 fn of_medians(above_ns: &[f64], below_ns: &[f64]) -> Option<Interval> {
     let pairs: Vec<(f64, f64)> = above_ns.iter().copied().zip(below_ns.iter().copied()).collect();
     of_all(&pairs, |pairs| {
@@ -156,8 +155,8 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Returns what the tracker adds to one context switch and its wake-up, with one service and with sixty, and the
-    /// kernel's own cost of calling programs there.
+    /// Returns the tracker's cost per context switch and wakeup, with one service and with sixty, and the kernel's own
+    /// cost of calling programs there.
     fn switch_cost(&self) -> Result<SwitchCost> {
         let mut bouncer = self.bouncer(0)?;
         let beside = Placement::find(Target::Pid(bouncer.pid()), Some(self.lanes), false)?;
@@ -185,7 +184,7 @@ impl Bench<'_> {
         Ok(SwitchCost { tracking_ns, crowded_ns, floor_ns })
     }
 
-    /// More services on the same tracker, each a process that sleeps.
+    /// Adds more services to the same tracker, each a process that sleeps.
     fn others(&self, first: &ServiceTracking) -> Result<Vec<(ServiceTracking, Service)>> {
         let nowhere = Lanes::only_watched(CpuSet::default());
         let other = |_| {
@@ -197,9 +196,9 @@ impl Bench<'_> {
         (1..SERVICES).map(other).collect()
     }
 
-    /// The cost of a hold for the request lane that sends the summons: bounces with a hold at each,
-    /// compared with bounces under a single lasting hold. The batch lane is busy in both. A pair with few holds says
-    /// nothing, and does not count.
+    /// Returns the cost of a hold for the request lane that sends the summons. Bounces with a hold at each are compared
+    /// with bounces under a single lasting hold. The batch lane is busy in both. A pair with few holds is
+    /// uninformative, and does not count.
     fn hold_us(&self) -> Result<Vec<f64>> {
         let mut bouncer = self.bouncer(HELD_WORK)?;
         let mut per_hold_us = Vec::new();
@@ -214,7 +213,7 @@ impl Bench<'_> {
         Ok(per_hold_us)
     }
 
-    /// The time of the bounces, and how many holds the request lane began during them.
+    /// Returns the time of the bounces, and the number of holds that the request lane began during them.
     fn bounce_beside(&self, bouncer: &mut Service, min_idle_ns: u64) -> Result<(f64, u64)> {
         let mut session = self.session(bouncer.ready("partner")?, min_idle_ns)?;
         bounce(bouncer, HELD_BOUNCES / 10)?;
@@ -226,7 +225,8 @@ impl Bench<'_> {
         Ok((took_ns, holds))
     }
 
-    /// The service is busy for ten seconds without a pause, and batch is always ready to run.
+    /// Measures the leak of a long hold: the service is busy for ten seconds without a pause, and batch is always
+    /// runnable.
     fn long_hold(&self, result: &mut ResultFile) -> Result<Option<Interval>> {
         let busy_us = (LONG_HOLD + Duration::from_secs(3)).as_micros().to_string();
         let (parts, holders) = self.watch_pulse([&busy_us, "1000", "1"], LONG_HOLD, HOLD_PARTS)?;
@@ -247,8 +247,8 @@ impl Bench<'_> {
         Ok(leak_percent)
     }
 
-    /// Reactions to a service that a timer on its own CPU wakes. Returns the overlap and batch's
-    /// share of the idle time.
+    /// Measures reactions to a service that a timer on its own CPU wakes. Returns the overlap and batch's share of the
+    /// idle time.
     fn reactions(&self, result: &mut ResultFile) -> Result<[Option<Interval>; 2]> {
         let (parts, _) = self.watch_pulse(["200", "600", "1000000"], PULSES, PULSES_PARTS)?;
         let median = |figure: &dyn Fn(&Accounting) -> Option<f64>| of_median(parts.iter().filter_map(figure));
@@ -321,7 +321,7 @@ impl Bench<'_> {
     }
 }
 
-/// Nanoseconds a context switch, in the same rounds.
+/// Costs of a context switch in nanoseconds, all measured in the same rounds.
 struct SwitchCost {
     tracking_ns: Vec<f64>,
     crowded_ns: Vec<f64>,

@@ -1,5 +1,4 @@
-//! Benchmarks: Sidelane's own cost and the overlap it leaves, as ratios and differences of
-//! interleaved runs.
+//! Benchmarks: Sidelane's own cost and the remaining overlap, as ratios and differences of interleaved runs.
 
 pub mod estimate;
 pub mod gate;

@@ -1,9 +1,9 @@
 //! The cost of tracking for a request.
 //!
-//! A client on the service's own CPU sends one request at a time, so that each request is one
-//! receive, one send and two context switches, whatever else runs on the machine. The CPU time of
-//! both sides is compared with and without the kernel programs, in turns. Here the client pays for
-//! half of the arrival; over a network, the CPU that takes the interrupt does.
+//! A client on the service's own CPU sends one request at a time. Each request is one receive, one send and two context
+//! switches, whatever else runs on the machine. The CPU time of both sides is compared with and without the kernel
+//! programs, in turns. The client pays for half of the arrival in this setup; over a network, the CPU that takes the
+//! interrupt does.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -21,12 +21,12 @@ use sidelane_tracker::tracking::ServiceTracking;
 
 const ROUND_TRIPS: u64 = 2_000;
 
-/// CPU time of a round trip, service and client together, in turns.
+/// CPU time of a round trip, service and client together, one value per turn.
 pub(super) struct Cost {
     pub(super) untracked_us: Vec<f64>,
-    /// Added by tracking lane words alone.
+    /// CPU time that tracking of lane words alone adds.
     pub(super) lanes_us: Vec<f64>,
-    /// Added by tracking lane words and requests.
+    /// CPU time that tracking of lane words and requests adds.
     pub(super) requests_us: Vec<f64>,
 }
 
@@ -41,14 +41,14 @@ pub(super) fn measure(
     let pids = Target::Pid(server.pid()).find()?.pids;
     let mut requests = Requests::track(&both, &format!("pid:{}", server.pid()), &pids)?;
     std::thread::scope(|scope| {
-        // A thread of its own, since it stays pinned; the trackers must not run there.
+        // Starts a thread for the client, since it stays pinned; the trackers must not run there.
         let (ask, asked) = std::sync::mpsc::channel::<()>();
         let (answer, answers) = std::sync::mpsc::channel();
         scope.spawn(move || {
             for () in asked {
                 let pinned = pin_this_thread(&[place.server_cpu]).context("cannot join the service on its CPU");
                 let spent = pinned.and_then(|()| round_trips_us(server));
-                // Fails only if the receiver has stopped waiting.
+                // Ignores the error: a send fails only if the receiver has stopped waiting.
                 let _ = answer.send(spent);
             }
         });
@@ -78,13 +78,13 @@ fn with(tracking: &ServiceTracking, spent_us: &dyn Fn() -> Result<f64>) -> Resul
     spent
 }
 
-/// CPU time of a round trip.
+/// Returns the CPU time of a round trip, service and client together, in microseconds.
 pub(super) fn round_trips_us(server: &RealServer) -> Result<f64> {
     let (stream, question, answer) = server.ask_on()?;
     spent_us(stream, (question, answer), || server.cpu_ns())
 }
 
-/// CPU time of a round trip of that request and its answer, service and client together.
+/// Returns the CPU time of a round trip of this request and its answer, service and client together, in microseconds.
 pub(super) fn spent_us(
     mut stream: TcpStream,
     (question, answer): (&[u8], &[u8]),

@@ -1,11 +1,10 @@
-//! `sidelane-lab bench requests`: how exactly requests are observed at a service's sockets, and the
-//! cost of that for the service.
+//! `sidelane-lab bench requests`: how exactly requests are observed at a service's sockets, and the cost of that for
+//! the service.
 //!
-//! The echo servers record each request themselves, and every observed request is compared with
-//! that record. For Redis and memcached the client's numbers are used: how many requests it sent,
-//! and their latencies, since a request cannot have taken longer in the server than for the client.
-//! Costs are measured in pairs: the same load runs alternately with and without the kernel
-//! programs, and the service's CPU time per request is compared.
+//! The echo servers record each request themselves, and every observed request is compared with that record. For Redis
+//! and memcached the client's numbers are used. These are the number of its requests, and their latencies, since a
+//! request cannot take longer in the server than for the client. Costs are measured in pairs: the same load runs
+//! alternately with and without the kernel programs, and the service's CPU time per request is compared.
 
 use std::path::Path;
 use std::time::Duration;
@@ -31,10 +30,10 @@ const NEAR_NS: u64 = 20_000;
 const NEAR_LIMIT_PERCENT: f64 = 99.0;
 const COST_LIMIT_US: f64 = 1.2;
 
-/// Rounds of a load, and the limit of further rounds.
+/// Number of rounds of a load, and its limit.
 const LOADS: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(60) };
 const LOADS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(10) };
-/// Pairs of a cost measurement.
+/// Number of pairs of a cost measurement, and its limit.
 const PAIRS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(60) };
 const PAIRS_QUICK: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(10) };
 
@@ -46,7 +45,7 @@ struct Bench {
     pairs: Limit,
 }
 
-/// Measures everything.
+/// Measures the observation of echo servers, Redis and memcached, and its cost.
 pub fn run(lanes: &str, patience: RoundOptions) -> Result<ResultFile> {
     can_track()?;
     let place = place(lanes)?;
@@ -69,7 +68,7 @@ pub fn run(lanes: &str, patience: RoundOptions) -> Result<ResultFile> {
     Ok(result)
 }
 
-/// Places service and client on the CPUs of the lane pair.
+/// Returns the CPUs of service and client: the two lanes of the pair.
 fn place(lanes: &str) -> Result<ServiceCpus> {
     let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
     let server_cpu = pair.request_lanes.iter().next().context("no request lane")?;
@@ -77,7 +76,7 @@ fn place(lanes: &str) -> Result<ServiceCpus> {
     Ok(ServiceCpus { server_cpu, client_cpu })
 }
 
-/// The observed requests of an echo server in one round, beside its own record.
+/// Comparison of the observed requests of an echo server with its own record, in one round.
 struct EchoRound {
     told: u64,
     near: u64,
@@ -87,7 +86,7 @@ struct EchoRound {
     window: Window,
 }
 
-/// The observed requests of a real server in one round, beside its client's count.
+/// Comparison of the observed requests of a real server with its client's count, in one round.
 struct LoadRound {
     sent: f64,
     off: f64,
@@ -200,7 +199,7 @@ fn part_check(name: &str, rounds: &[LoadRound]) -> Check {
     Check::interval_at_most(name, of_median(rounds.iter().filter_map(part)), 1.0, Unit::Ratio)
 }
 
-/// Percentiles of all windows together.
+/// Adds percentiles over all windows together to a row.
 fn put_times<'a>(row: &mut Row, windows: impl Iterator<Item = &'a Window>) {
     let (mut server, mut queueing) = (Times::default(), Times::default());
     for window in windows {

@@ -17,24 +17,23 @@ use sidelane_requests::{Request, Requests, Window};
 use sidelane_tracker::tracker::Purpose;
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
-/// Above all other threads on its CPU, so that the echo server reads its clock on time.
+/// Real-time priority of the echo server, above all other threads on its CPU, so that it reads its clock on time.
 const SERVER_PRIORITY: &str = "10";
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The designs of the echo server.
+/// Thread designs of the echo server.
 pub const DESIGNS: [&str; 3] = ["event-loop", "thread-per-connection", "pool"];
 
 /// CPUs of service and client.
 #[derive(Clone, Copy, Debug)]
 pub struct ServiceCpus {
-    /// The service's CPU.
+    /// CPU of the service.
     pub server_cpu: u32,
-    /// The client's CPU.
+    /// CPU of the client.
     pub client_cpu: u32,
 }
 
-/// Observes a service's requests while `load` runs. Records stay in the kernel until then: no more
-/// than 40 000 requests.
+/// Observes a service's requests while `load` runs. Records stay in the kernel until then: at most 40 000 requests.
 pub fn seen_during(pid: u32, place: ServiceCpus, load: impl FnOnce() -> Result<()>) -> Result<(Vec<Request>, Window)> {
     let tracking = tracking(pid, place, true)?;
     let mut requests = Requests::track(&tracking, &format!("pid:{pid}"), &Target::Pid(pid).find()?.pids)?;
@@ -46,15 +45,14 @@ pub fn seen_during(pid: u32, place: ServiceCpus, load: impl FnOnce() -> Result<(
     Ok((seen, requests.take_window()))
 }
 
-/// A tracker for the service `pid`, beside which no batch runs.
+/// Returns a tracker for the service `pid`, beside which no batch runs.
 pub fn tracking(pid: u32, place: ServiceCpus, requests: bool) -> Result<ServiceTracking> {
     let lanes = Lanes::only_watched([place.server_cpu].into_iter().collect());
     let service: Tracked = Target::Pid(pid).find()?;
     Ok(ServiceTracking::alone(&service, &lanes, LaneUse::default(), Purpose::Watch { requests })?)
 }
 
-/// Runs an echo server under its client's load, and compares the observed requests with the
-/// server's record.
+/// Runs an echo server under its client's load, and compares the observed requests with the server's record.
 pub fn echo(
     lab: &Lab,
     design: &str,
@@ -84,17 +82,17 @@ fn start_echo(lab: &Lab, design: &str, ip: &str, place: ServiceCpus, journal: &P
     lab.start(options.map(AsRef::as_ref).into_iter().chain([journal.as_os_str()]))
 }
 
-/// Real servers.
+/// Real server that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Real {
     /// `redis-server`: one thread.
     Redis,
-    /// `memcached`: a thread that accepts, and two that serve.
+    /// `memcached`: one thread that accepts, and two that serve.
     Memcached,
 }
 
 impl Real {
-    /// The program's name.
+    /// Returns the name of the server's program.
     pub fn program(self) -> &'static str {
         match self {
             Real::Redis => "redis-server",
@@ -109,7 +107,7 @@ impl Real {
         }
     }
 
-    /// Whether it can be started here.
+    /// Returns whether the server's program is on the PATH.
     pub fn is_installed(self) -> bool {
         let path = std::env::var_os("PATH").unwrap_or_default();
         std::env::split_paths(&path).any(|dir| dir.join(self.program()).is_file())
@@ -119,14 +117,14 @@ impl Real {
         let port = port.to_string();
         let words: Vec<&str> = match self {
             Real::Redis => vec!["--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "no"],
-            // With another user than ours it would not die with this process.
+            // Keeps the user: a server that changes its user would not die with this process.
             Real::Memcached => vec!["-l", "127.0.0.1", "-p", &port, "-U", "0", "-t", "2", "-u", "root"],
         };
         words.into_iter().map(str::to_owned).collect()
     }
 }
 
-/// A running server. Ended when dropped.
+/// Running server. It is killed when this is dropped.
 pub struct RealServer {
     kind: Real,
     child: Child,
@@ -152,12 +150,12 @@ impl RealServer {
         Ok(server)
     }
 
-    /// Its process id.
+    /// Returns the process id of the server.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Returns the address on which it listens.
+    /// Returns the address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -169,7 +167,8 @@ impl RealServer {
         let (cpu, rate, seconds) = (place.client_cpu.to_string(), rate.to_string(), seconds.to_string());
         let target = self.address.to_string();
         let options = ["--protocol", self.kind.protocol(), "--target", &target, "--rate", &rate, "--seconds", &seconds];
-        // Memcached answers, too, where it has no record; so each request it sees is one of the load.
+        // Skips the preparation of memcached, which answers also for missing records. All its observed requests then
+        // belong to the load.
         let unprepared = ["--filled"].into_iter().filter(|_| self.kind == Real::Memcached);
         let options = ["load"].into_iter().chain(options).chain(unprepared);
         let options = options.chain(["--warmup-seconds", "0", "--cpu", &cpu, "--json"]);
@@ -177,7 +176,7 @@ impl RealServer {
         serde_json::from_slice(&fs::read(&json)?).context("the client's result is not JSON")
     }
 
-    /// CPU time that its threads have used, as the scheduler counts it.
+    /// Returns the CPU time that the server's threads have used, as the scheduler counts it.
     pub fn cpu_ns(&self) -> u64 {
         let threads = fs::read_dir(format!("/proc/{}/task", self.pid())).into_iter().flatten().flatten();
         let used = |path: PathBuf| -> Option<u64> {
@@ -186,7 +185,7 @@ impl RealServer {
         threads.filter_map(|thread| used(thread.path())).sum::<u64>()
     }
 
-    /// A connection, and the smallest request and reply.
+    /// Returns a new connection, and the smallest request and reply.
     pub fn ask_on(&self) -> Result<(TcpStream, &'static [u8], &'static [u8])> {
         let stream = TcpStream::connect(self.address).with_context(|| format!("cannot connect to {}", self.address))?;
         stream.set_nodelay(true)?;
@@ -196,8 +195,8 @@ impl RealServer {
         }
     }
 
-    /// The number of requests that its client's `load` sent: those of the first connection prepared
-    /// the data.
+    /// Returns the number of observed requests of the client's load. Requests on the first connection to Redis are
+    /// excluded, since they prepared the data.
     pub fn of_load(&self, seen: &[Request]) -> u64 {
         let first = seen.iter().map(|request| request.connection).min().filter(|_| self.kind == Real::Redis);
         seen.iter().filter(|request| Some(request.connection) != first).count() as u64

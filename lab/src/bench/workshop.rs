@@ -1,5 +1,4 @@
-//! C programs that a benchmark builds during its run, from sources in the binary, so that it needs
-//! no source tree.
+//! C programs that a benchmark builds during its run. Their sources are in the binary, so that it needs no source tree.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,13 +6,13 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
-/// The folder in which programs are built and run.
+/// Temporary folder in which programs are built and run.
 pub struct CBuild {
     dir: TempDir,
 }
 
 impl CBuild {
-    /// A directory with these sources, each at its path.
+    /// Creates a directory with these sources, each at its path.
     pub fn open(sources: &[(&str, &str)]) -> Result<Self> {
         let dir = tempfile::tempdir().context("cannot make a directory for programs")?;
         for (path, source) in sources {
@@ -24,12 +23,12 @@ impl CBuild {
         Ok(Self { dir })
     }
 
-    /// The directory; it is removed with this value.
+    /// Returns the directory, which is removed when this is dropped.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Builds `source` as `name`.
+    /// Builds the program `source` with gcc as `name`.
     pub fn build(&self, source: &str, name: &str, options: &[&str]) -> Result<PathBuf> {
         let program = self.dir.path().join(name);
         let mut gcc = Command::new("gcc");

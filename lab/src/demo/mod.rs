@@ -1,11 +1,11 @@
 //! `sidelane-lab demo`: a real search service and a batch job on one core, with and without Sidelane.
 //!
-//! Four settings run in turns for several rounds: the service *alone*, batch beside it *unmanaged*,
-//! batch in the kernel's own *SCHED_IDLE* class, and Sidelane's *borrow idle*. In each round every
-//! setting gets the same requests at the same intended times. So latencies are compared in pairs,
-//! and a slow period of the machine affects all settings. SCHED_IDLE, which no check and no finding
-//! uses, takes part in every second round, the others in each: a median of pairs becomes more exact
-//! with each pair. Rounds go on until every check is decided, up to a limit.
+//! Four settings run in turns for several rounds: the service *alone*, batch beside it *unmanaged*, batch in the
+//! kernel's own *SCHED_IDLE* class, and Sidelane's *borrow idle*. In each round every setting gets the same requests at
+//! the same intended times. Latencies are therefore compared in pairs, and a slow period of the machine affects all
+//! settings. No check and no finding uses SCHED_IDLE, so it takes part in every second round. The other settings run in
+//! every round: a median of pairs becomes more exact with each pair. Rounds go on until every check is decided, up to a
+//! limit.
 
 mod settings;
 mod verdict;
@@ -29,26 +29,26 @@ use sidelane_report::terminal::eprint_fitted;
 use sidelane_report::{ResultFile, html};
 use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
 
-/// The options of `sidelane-lab demo`.
+/// Options of `sidelane-lab demo`.
 #[derive(Clone, Debug)]
 pub struct DemoOptions {
-    /// Whether rounds are fewer and shorter, and the limit of rounds.
+    /// Limit of rounds, and whether rounds are fewer and shorter.
     pub patience: RoundOptions,
-    /// `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
+    /// Lane pair from `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
     /// Share of the request lane that the load keeps busy.
     pub load: f64,
-    /// `--sibling`, if given.
+    /// Emulation of the sibling from `--sibling`, if given.
     pub sibling: Option<Carrier>,
-    /// The lab's batch kernel: loop, matrix or flush.
+    /// Name of the lab's batch kernel: loop, matrix, flush or zstd.
     pub batch: String,
-    /// The directory of the results.
+    /// Directory for the files of the result.
     pub out: PathBuf,
-    /// Where index and queries are kept between runs.
+    /// Folder that keeps index and queries between runs.
     pub cache: PathBuf,
 }
 
-/// The columns of the demo's table on a terminal; the page shows all.
+/// Columns of the demo's table on a terminal; the page shows all.
 pub const COLUMNS: [&str; 10] = [
     "p50_us",
     "p99_us",
@@ -62,7 +62,7 @@ pub const COLUMNS: [&str; 10] = [
     "reaction_off_p99_ns",
 ];
 
-/// Length and number of the measurements.
+/// Lengths and number of the measurements.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     limit: Limit,
@@ -84,7 +84,7 @@ impl Pace {
     }
 }
 
-/// The measurements of one run.
+/// Figures of one setting in one round.
 struct Run {
     round: u64,
     setting: Setting,
@@ -116,7 +116,7 @@ fn take_round(options: &DemoOptions, fixture: &Fixture, pace: Pace, turn: Turn<'
     Ok(())
 }
 
-/// The task of all settings of a round: the same requests at the same times.
+/// Returns the task of all settings of a round: the same requests at the same times.
 fn task<'fixture>(
     options: &'fixture DemoOptions,
     fixture: &'fixture Fixture,

@@ -1,13 +1,13 @@
-//! The demo's settings, and their order in each round.
+//! The settings of the demo, and their order in each round.
 
 use crate::experiment::setting::Setting;
 
-/// The settings in the order of the results.
+/// Returns the settings in the order of the results.
 pub(super) fn all() -> [Setting; 4] {
     [Setting::ALONE, Setting::UNMANAGED, Setting::SCHED_IDLE, Setting::borrow_idle()]
 }
 
-/// The settings of a round. Each round begins with another setting, so that none always runs first.
+/// Returns the settings of a round. Each round begins with another setting, so that none always runs first.
 pub(super) fn in_order_of(round: u64) -> impl Iterator<Item = Setting> {
     let taking_part = move |setting: &Setting| round.is_multiple_of(2) || is_judged(setting);
     let all = all();
@@ -15,7 +15,7 @@ pub(super) fn in_order_of(round: u64) -> impl Iterator<Item = Setting> {
     all.into_iter().cycle().skip(first).take(all.len()).filter(taking_part)
 }
 
-/// Whether the finding or a check uses the setting; these settings take part in every round.
+/// Returns whether the finding or a check uses the setting; such settings take part in every round.
 fn is_judged(setting: &Setting) -> bool {
     *setting != Setting::SCHED_IDLE
 }

@@ -1,4 +1,4 @@
-//! The result of the runs: a row for each setting, the checks, and what is real and what is not.
+//! The result of the demo: a row for each setting, the checks, and a text on which parts are real.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ use sidelane_tracker::books::reaction_figures;
 use sidelane_tracker::histogram::Histogram;
 
 const SERVICE: &str = "search";
-/// A client that is later than this is too busy itself.
+/// Largest p99 delay of sending at the client; a later client is too busy itself.
 const SEND_LAG_LIMIT_US: u64 = 1_000;
 const OVERLAP_LIMIT_PERCENT: f64 = 1.0;
 const OFF_P50_LIMIT_NS: f64 = 5_000.0;
@@ -30,7 +30,7 @@ const OFF_P99_LIMIT_NS: f64 = 20_000.0;
 const SHARE_OF_IDLE_LIMIT_PERCENT: f64 = 90.0;
 const P99_OVER_ALONE_LIMIT: f64 = 1.05;
 
-/// Makes the result.
+/// Makes the result file from all runs.
 pub(super) fn judge(options: &DemoOptions, fixture: &Fixture, pace: Pace, runs: &[Run], lanes: &Lanes) -> ResultFile {
     let mut result = ResultFile::new(machine::describe(lanes.kind), describe(options, fixture, pace, runs, lanes));
     let settings = settings::all();
@@ -91,7 +91,7 @@ fn explanation(fixture: &Fixture, lanes: &Lanes) -> Vec<String> {
     [what, pair].into_iter().chain(judged_from(fixture)).collect()
 }
 
-/// A note if the judged latencies are not the client's.
+/// Returns a note if the checks use latencies at the socket instead of the client's.
 fn judged_from(fixture: &Fixture) -> Option<String> {
     let words = "The client has no CPU of its own here and is in the way of what it measures. So p99 over alone and \
                  the curves are of the time from a request's arrival at the service's socket to its response (socket \
@@ -130,7 +130,7 @@ fn beside(runs: &[Run], setting: Setting) -> impl Iterator<Item = &BesideFigures
     of(runs, setting).filter_map(|run| run.figures.beside.as_ref())
 }
 
-/// Medians over the rounds; ratios are computed within a round first.
+/// Returns the row of a setting: medians over the rounds. Ratios are computed within a round first.
 fn row(setting: Setting, runs: &[Run], lanes: &Lanes) -> Row {
     let mut row = Row::new(setting.name);
     let latency = |figure: fn(&Run) -> f64| median(of(runs, setting).map(figure));
@@ -183,7 +183,7 @@ fn put_reactions<'a>(row: &mut Row, figures: impl Iterator<Item = &'a BesideFigu
     row.put("lc_cost_per_switch_ns", median(figures.filter_map(|figures| figures.books.cost_per_switch_ns())));
 }
 
-/// The ratio of each round in which the setting took part.
+/// Returns p99 over the p99 alone for each round in which the setting took part.
 fn p99_over_alone(setting: Setting, runs: &[Run]) -> impl Iterator<Item = f64> {
     of(runs, setting).filter_map(|run| {
         let alone = of(runs, Setting::ALONE).find(|alone| alone.round == run.round)?;
@@ -191,8 +191,7 @@ fn p99_over_alone(setting: Setting, runs: &[Run]) -> impl Iterator<Item = f64> {
     })
 }
 
-/// Sidelane's promises, checked under borrow idle. Reaction percentiles are over all rounds
-/// together.
+/// Checks Sidelane's promises under borrow idle. Reaction percentiles are over all rounds together.
 pub(super) fn checks(runs: &[Run], lanes: &Lanes) -> Vec<Check> {
     let figures: Vec<&BesideFigures> = beside(runs, Setting::borrow_idle()).collect();
     let each = |figure: &dyn Fn(&BesideFigures) -> Option<f64>| of_median(figures.iter().filter_map(|run| figure(run)));
@@ -210,14 +209,14 @@ pub(super) fn checks(runs: &[Run], lanes: &Lanes) -> Vec<Check> {
     ]
 }
 
-/// A percentile of the reactions of these runs.
+/// Returns a percentile of the reactions of these runs, in nanoseconds.
 fn off_ns(runs: &[&&BesideFigures], percentile: f64) -> Option<f64> {
     let mut all = Histogram::default();
     runs.iter().for_each(|run| all.add(run.books.reaction_off()));
     all.percentile_ns(percentile).map(|ns| ns as f64)
 }
 
-/// The curve of the setting's median round by p99: a real run, not an average of several.
+/// Returns the curve of the setting's median round by p99: a real run, not an average of several.
 fn curve(setting: Setting, runs: &[Run]) -> Option<Curve> {
     let mut sorted: Vec<&Run> = of(runs, setting).collect();
     sorted.sort_by(|one, other| one.figures.p99_us().total_cmp(&other.figures.p99_us()));

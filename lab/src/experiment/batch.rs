@@ -1,4 +1,4 @@
-//! The batch job: one of the lab's kernels, and how far it has got.
+//! The batch job of an experiment: one of the lab's kernels, and the count of its finished units of work.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,14 +13,14 @@ use super::sibling::Sibling;
 use sidelane_host::priority::with_this_thread_on;
 use sidelane_rollback::own_threads::keep_off_cpus;
 
-/// The command of the batch kernel `kernel`.
+/// Returns the command line of `sidelane-lab batch` for `kernel`, which counts its units in the file `counter`.
 pub(super) fn command(fixture: &Fixture, kernel: &str, counter: &Path) -> Vec<OsString> {
     let words = [fixture.lab.path(), "batch".as_ref(), kernel.as_ref(), "--counter".as_ref(), counter.as_os_str()];
     let sibling = fixture.sibling.iter().flat_map(Sibling::options).map(OsString::from);
     words.map(OsString::from).into_iter().chain(sibling).collect()
 }
 
-/// How fast batch is with the lane to itself and the service idle, in units of work a second.
+/// Measures the speed of batch, in units of work per second, while it has its lane alone and the service is idle.
 pub fn alone_per_s(fixture: &Fixture, kernel: &str, length: Duration, round: u64) -> Result<f64> {
     let counter = fixture.counter(&format!("{kernel}-alone-{round}"));
     let command = command(fixture, kernel, &counter);
@@ -36,19 +36,19 @@ pub fn alone_per_s(fixture: &Fixture, kernel: &str, length: Duration, round: u64
     Ok(work_per_s)
 }
 
-/// Waits until batch has done its first unit of work.
+/// Waits until batch has finished its first unit of work, at most 5 s.
 pub(super) fn wait_for_work(counter: &Path) -> Result<()> {
     const TIMEOUT: Duration = Duration::from_secs(5);
     let began = Instant::now();
     while work_done(counter) == 0 {
         ensure!(began.elapsed() < TIMEOUT, "the batch job did no work for 5 s: is something else busy on its lane?");
-        // Not a spin: batch has the lowest claim to the CPU that this thread is on.
+        // Sleeps instead of spinning, since batch has the lowest priority on the CPU of this thread.
         thread::sleep(Duration::from_millis(1));
     }
     Ok(())
 }
 
-/// The batch kernel's count: the first word of its file.
+/// Returns the number of units that the batch kernel has finished: the first word of its counter file.
 pub(super) fn work_done(counter: &Path) -> u64 {
     let bytes = fs::read(counter).unwrap_or_default();
     bytes.first_chunk().map_or(0, |count| u64::from_ne_bytes(*count))

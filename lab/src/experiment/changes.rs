@@ -1,4 +1,4 @@
-//! Class changes of lanes, recorded by a kernel program of the laboratory's own beside the tracker's.
+//! Recorder of the class changes of lanes: a kernel program of the lab, attached beside the tracker's program.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -9,12 +9,12 @@ use sidelane_tracker::mapped::MappedArray;
 use sidelane_tracker::tracker::Tracker;
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/changes.bpf.o"));
-/// The same number as in `lab/bpf/changes.bpf.c`.
+/// Capacity of the recording, in changes. `lab/bpf/changes.bpf.c` has the same number.
 const CHANGES: usize = 16_384;
-/// The arrays that the tracker's program writes and this one reads.
+/// Names of the arrays that the tracker's program writes and the lab's program reads.
 const OF_TRACKER: [&str; 2] = ["lane_words", "hold_words"];
 
-/// `struct change` of `lab/bpf/changes.bpf.c`.
+/// One recorded change, laid out as `struct change` in `lab/bpf/changes.bpf.c`.
 #[repr(C)]
 struct Record {
     at_ns: AtomicU64,
@@ -22,21 +22,21 @@ struct Record {
     class: AtomicU32,
 }
 
-/// From `at_ns` on, `cpu` ran `class`.
+/// Change of a lane's class: `cpu` runs `class` from `at_ns` on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Change {
     pub(super) at_ns: u64,
     pub(super) cpu: u32,
-    /// A lane class, or [`Change::HOLDER`].
+    /// Lane class in the tracker's numbering, or [`Change::HOLDER`].
     pub(super) class: u32,
 }
 
 impl Change {
-    /// The class of a lane's holder.
+    /// Class number of a lane's holder, which the tracker's own classes lack.
     pub(super) const HOLDER: u32 = 4;
 }
 
-/// Records the changes of all lanes of a tracker, up to a number, as long as it lives.
+/// Recording of the class changes of all lanes of a tracker, up to [`CHANGES`] of them, until it is dropped.
 pub(super) struct Changes {
     records: MappedArray<Record>,
     _link: Link,
@@ -44,7 +44,7 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// Starts to record. The tracker has to be attached before: its program writes what this one reads.
+    /// Starts to record. The tracker must already be attached: its program writes the arrays that the recorder reads.
     pub(super) fn record(tracker: &Tracker) -> Result<Self> {
         let mut open = ObjectBuilder::default().open_memory(PROGRAM).context("cannot read the embedded program")?;
         for mut map in open.maps_mut() {
@@ -62,7 +62,7 @@ impl Changes {
         Ok(Self { records, _link: link, _object: object })
     }
 
-    /// Returns the recorded changes, up to the first one that is being written.
+    /// Returns the complete recorded changes, up to the first one that the kernel program is still writing.
     pub(super) fn recorded(&self) -> impl Iterator<Item = Change> {
         let whole = self.records.iter().map(|record| (record.at_ns.load(Ordering::Acquire), record));
         whole.take_while(|(at_ns, _)| *at_ns != 0).map(|(at_ns, record)| Change {

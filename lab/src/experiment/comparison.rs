@@ -3,8 +3,8 @@
 //! Problem. Machines are slow for a while. A variant that is measured at another time than the others has a different
 //! machine.
 //!
-//! Approach. Each round has a sample of each variant, with the same requests. Figures are compared within a round; rows
-//! have medians over the rounds. An [`Experiment`] is data: its variants, the samples of a turn, and its claims.
+//! Approach. Each round takes a sample of each variant, with the same requests. Figures are compared within a round;
+//! rows show medians over the rounds. An [`Experiment`] is data: its variants, the turns of a round, and its claims.
 
 use anyhow::{Context, Result};
 use serde_json::{Map, Value};
@@ -16,18 +16,18 @@ use sidelane_report::chart::Multiples;
 use sidelane_report::{Check, ResultFile, Row};
 use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
 
-/// A comparison: variants `V`, of which figures `F` are measured, in turns `T`. A turn is the part of a round that
-/// shares programs that are started once; mostly it is a variant.
+/// Comparison of variants `V` by figures `F`, measured in turns `T`. A turn is the part of a round that shares started
+/// programs; most experiments have one turn per variant.
 pub struct Experiment<'e, V, F, T> {
-    /// Its name while it runs.
+    /// Name of the experiment, shown while it runs.
     pub name: &'e str,
-    /// How many rounds.
+    /// Limit on the number of rounds.
     pub limit: Limit,
-    /// The turns of a round, in their order.
+    /// Function from the number of a round to its turns, in their order.
     pub turns: &'e dyn Fn(u64) -> Vec<T>,
-    /// The name of a turn for people.
+    /// Function that returns the name of a turn for people.
     pub title: fn(&T) -> String,
-    /// The claims, by the samples so far.
+    /// Function that checks the claims against the samples so far.
     pub checks: &'e dyn Fn(&Samples<V, F>) -> Vec<Check>,
 }
 
@@ -36,7 +36,7 @@ impl<V, F, T> Experiment<'_, V, F, T> {
     /// samples and the number of rounds.
     ///
     /// # Errors
-    /// A turn failed: nothing can be compared.
+    /// Returns the error of the first turn that failed, with its title.
     pub fn run(
         &self,
         mut measure: impl FnMut(T, u64, &mut Samples<V, F>) -> Result<()>,
@@ -55,18 +55,18 @@ impl<V, F, T> Experiment<'_, V, F, T> {
     }
 }
 
-/// Figures of a variant in a round.
+/// Figures of one variant in one round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample<V, F> {
-    /// The round, from 0 on.
+    /// Number of the round, from 0.
     pub round: u64,
-    /// The variant.
+    /// Variant that was measured.
     pub variant: V,
-    /// The figures.
+    /// Figures that the measurement returned.
     pub figures: F,
 }
 
-/// All samples, in the order in which they were taken.
+/// All samples of an experiment, in the order in which they were taken.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Samples<V, F>(pub Vec<Sample<V, F>>);
 
@@ -77,32 +77,32 @@ impl<V, F> Default for Samples<V, F> {
 }
 
 impl<V: Copy + PartialEq, F> Samples<V, F> {
-    /// Adds a sample.
+    /// Adds the figures of `variant` in a round.
     pub fn add(&mut self, round: u64, variant: V, figures: F) {
         self.0.push(Sample { round, variant, figures });
     }
 
-    /// The samples of a variant.
+    /// Returns the samples of one variant, one per round.
     pub fn of(&self, variant: V) -> impl Iterator<Item = &Sample<V, F>> {
         self.0.iter().filter(move |sample| sample.variant == variant)
     }
 
-    /// Whether the variant was measured.
+    /// Returns whether there is at least one sample of the variant.
     pub fn has(&self, variant: V) -> bool {
         self.of(variant).next().is_some()
     }
 
-    /// The median of a figure over the rounds.
+    /// Returns the median of one figure of a variant over its rounds, or `None` without any value.
     pub fn median(&self, variant: V, figure: impl Fn(&F) -> Option<f64>) -> Option<f64> {
         median(self.of(variant).filter_map(|sample| figure(&sample.figures)))
     }
 
-    /// The sum of a figure over the rounds.
+    /// Returns the sum of one figure of a variant over its rounds.
     pub fn sum(&self, variant: V, figure: impl Fn(&F) -> f64) -> f64 {
         self.of(variant).map(|sample| figure(&sample.figures)).sum()
     }
 
-    /// The figures of both variants in each round that has both, with the round.
+    /// Returns the number of each round that has both variants, with the figures of both.
     pub fn pairs(&self, variant: V, other: V) -> impl Iterator<Item = (u64, [&F; 2])> {
         self.of(variant).filter_map(move |sample| {
             let other = self.of(other).find(|other| other.round == sample.round)?;
@@ -110,30 +110,30 @@ impl<V: Copy + PartialEq, F> Samples<V, F> {
         })
     }
 
-    /// A figure of each pair; what is not finite is left out.
+    /// Returns one comparing figure for each round that has both variants, without values that are not finite.
     pub fn compared(&self, variant: V, other: V, figure: impl Fn(&F, &F) -> Option<f64>) -> Vec<f64> {
         let figures = self.pairs(variant, other).filter_map(|(_, [one, other])| figure(one, other));
         figures.filter(|figure| figure.is_finite()).collect()
     }
 }
 
-/// Results of an experiment.
+/// Results of an experiment, before they become a result file.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Settings of the comparison.
+    /// Settings under which the variants were compared.
     pub settings: Map<String, Value>,
-    /// The figures of variants.
+    /// Table rows with the figures of the variants.
     pub rows: Vec<Row>,
-    /// The claims.
+    /// Checks of the claims, each with its verdict.
     pub checks: Vec<Check>,
-    /// The pictures.
+    /// Charts of the figures, for the page of the result.
     pub multiples: Vec<Multiples>,
-    /// Notes, as they are written.
+    /// Notes on the result, as text.
     pub notes: Vec<String>,
 }
 
 impl Report {
-    /// The file of the result, on lanes of this kind. `rounds` is how many there were at most.
+    /// Returns the result file for lanes of this kind. `rounds` is the largest number of rounds that ran.
     pub fn result(self, kind: PairKind, patience: RoundOptions, rounds: u64) -> ResultFile {
         let mut result = ResultFile::new(machine::describe(kind), self.settings);
         (result.rows, result.checks, result.multiples, result.notes) =
@@ -143,7 +143,7 @@ impl Report {
     }
 }
 
-/// Adds what is known at the end alone: the time stolen by the host, and what would decide an undecided check.
+/// Adds facts known only at the end: the time stolen by the host, and what would decide an undecided check.
 pub fn finish(result: &mut ResultFile, patience: RoundOptions, rounds: u64) {
     machine::note_stolen(&mut result.machine);
     patience.advise(result, rounds);

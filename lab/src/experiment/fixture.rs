@@ -1,4 +1,4 @@
-//! The stage: a service on its request lane, ready to be asked, and what one has to know of it.
+//! The stage of an experiment: a service on its request lane, ready for requests, and the facts that a client needs.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -16,72 +16,73 @@ use sidelane_host::service::Target;
 use sidelane_lanes::placement::Placement;
 use sidelane_requests::at_socket::SocketTimes;
 
-/// A service that is ready to be asked. It ends when this is dropped.
+/// Service that is ready for requests. It ends when the stage is dropped.
 pub struct Fixture {
-    /// Brings the client and the batch job.
+    /// Lab binary, which starts the client and the batch job.
     pub lab: Lab,
-    /// The CPUs of all parts.
+    /// CPUs of the service, the batch job and the client.
     pub place: ExperimentCpus,
-    /// The service's process.
+    /// Process id of the service.
     pub pid: u32,
-    /// Its port on the loopback interface.
+    /// Port of the service on the loopback interface.
     pub port: u32,
-    /// Facts about it that the client needs, as options of `load`.
+    /// Facts about the service that the client needs, as options of `sidelane-lab load`.
     pub questions: Vec<OsString>,
-    /// Mean time of a request on an idle lane, from which rates are computed.
+    /// Mean time of a request on an idle lane, in microseconds; rates are computed from it.
     pub mean_service_us: f64,
-    /// The emulation that makes the lanes slow each other, if the machine does not.
+    /// Emulation that makes the lanes slow each other; `None` if the machine itself does.
     pub sibling: Option<Sibling>,
-    /// The view at the sockets, if the client disturbs its own measurement.
+    /// View at the service's sockets; `None` if the client has a CPU of its own.
     pub(super) sockets: Option<RefCell<SocketView>>,
     pub(super) _service: Box<dyn Any>,
-    /// A folder for files that are not kept.
+    /// Folder for temporary files, deleted with the stage.
     pub scratch: tempfile::TempDir,
 }
 
 impl Fixture {
-    /// The service and its lanes.
+    /// Returns the service and its lanes as the target of a session.
     pub fn beside(&self) -> Result<Placement> {
         Ok(Placement::find(Target::Pid(self.pid), Some(&self.place.lanes()), false)?)
     }
 
-    /// The rate that keeps the request lane so busy; `load` is a share of 1.
+    /// Returns the request rate at which the request lane is busy for the fraction `load` of the time.
     pub fn rate_per_s(&self, load: f64) -> f64 {
         load * 1e6 / self.mean_service_us
     }
 
-    /// A file for the counter of one run's batch job, which is not there yet.
+    /// Returns a file for the counter of one run's batch job. The file does not exist yet.
     pub fn counter(&self, run: &str) -> PathBuf {
         self.scratch.path().join(format!("counter-{run}"))
     }
 
-    /// A run begins at the service's sockets, if they are watched.
+    /// Begins a run at the service's sockets, if they are watched.
     pub fn begin_at_sockets(&self) -> Result<()> {
         self.sockets.as_ref().map_or(Ok(()), |sockets| sockets.borrow_mut().begin())
     }
 
-    /// Takes what has finished there; to be called some times a second.
+    /// Reads the finished requests at the sockets. It must be called several times a second.
     pub fn drain_sockets(&self) -> Result<()> {
         self.sockets.as_ref().map_or(Ok(()), |sockets| sockets.borrow_mut().drain())
     }
 
-    /// Returns the figures there for `rhythm`.
+    /// Returns the latencies at the sockets for `rhythm`; `None` if they are not watched.
     pub fn at_socket(&self, rhythm: Rhythm) -> Result<Option<SocketTimes>> {
         self.sockets.as_ref().map_or(Ok(None), |sockets| sockets.borrow_mut().end(rhythm))
     }
 
-    /// The same of those requests that did not wait for the host, and the share of the others, 0 to 1.
+    /// Returns the latencies at the sockets of the requests that did not wait for the host, and the share of the
+    /// omitted requests, 0 to 1.
     pub fn undisturbed_at_socket(&self, rhythm: Rhythm) -> Result<Option<(SocketTimes, f64)>> {
         self.sockets.as_ref().map_or(Ok(None), |sockets| sockets.borrow_mut().end_undisturbed(rhythm))
     }
 
-    /// CPU time of the service so far.
+    /// Returns the CPU time that the service has used so far.
     pub fn service_cpu_ns(&self) -> Result<u64> {
         cpu_ns(self.pid).with_context(|| format!("the service (process {}) has ended", self.pid))
     }
 }
 
-/// CPU time of a process so far, by the scheduler's own account; `None` if it is gone.
+/// Returns the CPU time of a process so far, by the scheduler's account; `None` if the process is gone.
 pub fn cpu_ns(pid: u32) -> Option<u64> {
     let mut clock = 0;
     // SAFETY: `clock` is valid for writes.

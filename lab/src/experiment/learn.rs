@@ -1,4 +1,4 @@
-//! Before a run: load until the session knows its service.
+//! Load before a run, until the session has learned the costs of its service.
 //!
 //! A session learns from requests what batch costs them, and what a request in the queue costs. A service runs for
 //! hours, so the value of a policy is its value with that knowledge. A run of a second does not reach it. So sessions
@@ -21,19 +21,19 @@ use sidelane_lanes::session::Session;
 /// Knowledge of a session about the service at its start, and its time to learn more.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Experience {
-    /// From another session with the same service and batch.
+    /// Knowledge taken over from an earlier session with the same service and batch.
     pub taken_over: Option<LearnedLimits>,
-    /// The longest time of load before the run goes on.
+    /// Longest time of load before the run starts without complete knowledge.
     pub learning: Duration,
 }
 
 /// Contention cost counts as learned when it is raised by no more than this to be on the safe side.
 const MARGIN: f64 = 0.2;
-/// Least requests for the cost of a request in the queue, which is a mean, too.
+/// Number of requests after which the mean cost of a queued request counts as learned.
 const REQUESTS_MIN: u64 = 100;
-/// Load comes in pieces, and the session is asked between them.
+/// Length of one piece of load. The session's knowledge is checked between pieces.
 const PIECE: Duration = Duration::from_secs(2);
-/// Other requests than those of any run.
+/// First seed of the learning load, which differs from the seeds of all runs.
 const SEED: u64 = 1_000_000;
 
 /// Load until the limits of `session` are learned, if its policy learns any. Returns a note if they were not.
@@ -58,7 +58,7 @@ pub(super) fn learn(task: Task<'_>, setting: &Setting, session: &mut Session) ->
     Ok(None)
 }
 
-/// Whether the policy learns, and spends anything that it could learn from.
+/// Returns whether the policy learns, and has a budget to spend from which it can learn.
 fn is_learning(lending: &Lending) -> bool {
     let learns = lending.policy.needs_contention_cost() || lending.policy.is_by_age();
     learns && lending.budget != Budget::Given(0)

@@ -1,4 +1,4 @@
-//! The client: an open-loop load, and the latencies it saw.
+//! The client of an experiment: an open-loop load, and the latencies that it measured.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,74 +14,74 @@ use serde::Deserialize;
 use super::fixture::Fixture;
 use sidelane_report::Percentile;
 
-/// When requests come.
+/// Arrival pattern of the requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rhythm {
-    /// How many, on average.
+    /// Mean rate of requests per second.
     pub rate_per_s: f64,
-    /// Time for which they are measured.
+    /// Time for which requests are measured.
     pub run: Duration,
-    /// Load before that.
+    /// Time of unmeasured load before the run.
     pub warm_up: Duration,
-    /// The same requests at the same times for the same seed.
+    /// Seed of the requests and their times: equal seeds give equal loads.
     pub seed: u64,
-    /// How the rate changes on the way.
+    /// Change of the rate during the run.
     pub shape: Shape,
 }
 
-/// How the rate of a load changes.
+/// Change of a load's rate over the run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shape {
-    /// Not at all.
+    /// The rate of requests is constant.
     Steady,
-    /// Once.
+    /// The rate of requests changes once.
     Step(Step),
-    /// Requests come in bursts (Holmes §6.1), 60 to 90 s with 5 to 10 s between, each times this.
+    /// Requests come in bursts (Holmes §6.1): 60 to 90 s long with pauses of 5 to 10 s, both scaled by this factor.
     Bursts(f64),
 }
 
-/// A change of the rate.
+/// Change of a load's rate during the run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
-    /// The rate after that.
+    /// Rate after the change, in requests per second.
     pub then_per_s: f64,
-    /// When, after the warm-up.
+    /// Time of the change, after the warm-up.
     pub at: Duration,
-    /// The time for which the p99 of a second is above this is wanted.
+    /// Latency limit: the client reports how long the p99 of a second stays above it.
     pub limit: Duration,
 }
 
-/// Figures of the client, as `sidelane-lab load` reports them.
+/// Figures of the client, in the form in which `sidelane-lab load` reports them.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Latencies {
-    /// Requests measured.
+    /// Number of measured requests.
     pub requests: u64,
-    /// Mean of the latencies, which count from the intended start of a request.
+    /// Mean latency in microseconds, counted from the intended start of a request.
     pub mean_us: f64,
-    /// Half of them took at most this.
+    /// 50th percentile of the latency, in microseconds.
     pub p50_us: f64,
-    /// Nine in ten took at most this.
+    /// 90th percentile of the latency, in microseconds.
     pub p90_us: f64,
-    /// The same, of 5 % more than this.
+    /// 95th percentile of the latency, in microseconds.
     pub p95_us: f64,
-    /// The same, of 1 % more than this.
+    /// 99th percentile of the latency, in microseconds.
     pub p99_us: f64,
-    /// The longest.
+    /// Longest latency, in microseconds.
     pub max_us: f64,
-    /// How late requests were sent.
+    /// 99th percentile of the delay between intended and actual sending, in microseconds.
     pub send_lag_p99_us: f64,
-    /// CPU that the client used itself.
+    /// CPU time that the client itself used, in percent of one CPU.
     pub cpu_percent: f64,
-    /// The whole distribution.
+    /// Whole latency distribution, as percentiles.
     pub curve: Vec<Percentile>,
-    /// Latencies by time.
+    /// Latencies per half-second window of the run.
     #[serde(default)]
     pub windows: Vec<Window>,
-    /// The longest time that the p99 of a second was above a step's limit.
+    /// Longest time in seconds that the p99 of a second was above a step's limit; `None` without a step.
     pub longest_above_s: Option<f64>,
 }
 
-/// The share of requests that took longer than `us`, in percent, between the points of a curve.
+/// Returns the percentage of requests that took longer than `us`, interpolated between the points of a latency curve.
 pub fn above_percent(curve: &[Percentile], us: f64) -> Option<f64> {
     let Some(after) = curve.iter().position(|point| point.us > us) else {
         return curve.last().map(|_| 0.0);
@@ -92,16 +92,16 @@ pub fn above_percent(curve: &[Percentile], us: f64) -> Option<f64> {
     Some(100.0 - before.percentile - part * (next.percentile - before.percentile))
 }
 
-/// A stretch of half a second.
+/// Half-second window of a run.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Window {
-    /// Its beginning, after the warm-up.
+    /// Start of the window, in seconds after the warm-up.
     pub from_s: f64,
-    /// p99 of the requests planned for it; `None` if there were none.
+    /// p99 of the requests planned for the window; `None` if there were none.
     pub p99_us: Option<f64>,
 }
 
-/// A client at work.
+/// Client process that is sending requests.
 pub struct RunningClient {
     child: Child,
     ended: OwnedFd,
@@ -109,7 +109,7 @@ pub struct RunningClient {
 }
 
 impl RunningClient {
-    /// Starts asking.
+    /// Starts the client process.
     pub fn start(fixture: &Fixture, rhythm: Rhythm) -> Result<Self> {
         let json = fixture.scratch.path().join("latencies.json");
         let target = format!("127.0.0.1:{}", fixture.port);
@@ -122,14 +122,14 @@ impl RunningClient {
         Ok(Self { child, ended, json })
     }
 
-    /// Waits for its end, but not for longer than `timeout`. Returns whether it has ended.
+    /// Waits for the client's end, at most for `timeout`. Returns whether it has ended.
     pub fn wait(&self, timeout: Duration) -> Result<bool> {
         let timeout = Timespec::try_from(timeout).context("a timeout too long")?;
         let mut ended = [PollFd::new(&self.ended, PollFlags::IN)];
         Ok(rustix::io::retry_on_intr(|| poll(&mut ended, Some(&timeout)))? > 0)
     }
 
-    /// Waits for its end and takes what it saw.
+    /// Waits for the client's end and returns the latencies that it measured.
     pub fn finish(self) -> Result<Latencies> {
         let output = self.child.wait_with_output().context("cannot wait for the client")?;
         let said = String::from_utf8_lossy(&output.stderr);
@@ -139,7 +139,7 @@ impl RunningClient {
 }
 
 impl Rhythm {
-    /// Returns it as options of `load`.
+    /// Returns the rhythm as options of `sidelane-lab load`.
     fn options(&self) -> Vec<String> {
         let mut options = vec![
             ("--rate", self.rate_per_s.to_string()),

@@ -1,5 +1,5 @@
-//! Parts of experiments: a service on its request lane, a client that asks it on time, a batch job beside it in some
-//! setting, and the figures of client and kernel in one run.
+//! Parts of experiments: a service, a client that sends requests on time, a batch job beside the service, and the
+//! figures of client and kernel.
 //!
 //! - `comparison`: the skeleton of experiments: variants take turns in rounds until each claim is decided
 //! - `place`: the lanes, and the client's CPU
@@ -8,12 +8,12 @@
 //! - `sibling`: a core whose lanes slow each other, if the machine has none
 //! - `slow_cpu`: a little core, if the machine has none
 //! - `batch`: the batch job and its progress
-//! - `containers`: batch in groups of its own, which come and go
+//! - `containers`: batch in cgroups of its own, which come and go
 //! - `setting`: the way in which batch runs beside the service, as data
 //! - `run`: one run
-//! - `learn`: load before it, until the session knows its service
-//! - `socket`: the view of one run at the service's sockets, if the client disturbs its own measurement
-//! - `timeline`: the threads on the lanes, in one short stretch of it
+//! - `learn`: load before a run, until the session has learned the costs of its service
+//! - `socket`: latencies seen at the service's sockets, if the client disturbs its own measurement
+//! - `timeline`: the threads on the lanes, in one short part of a run
 
 pub mod batch;
 mod changes;

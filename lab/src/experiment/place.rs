@@ -6,25 +6,26 @@ use anyhow::{Context, Result, bail};
 
 use sidelane_host::topology::{PairKind, Topology};
 
-/// Above the lane holder (10) and threaded interrupts (50): if client and batch share a lane, the client stands in for
-/// another machine, which batch could not delay.
+/// Real-time priority of the client, above the lane holder (10) and threaded interrupts (50). A client on the batch
+/// lane stands in for another machine, which batch could not delay.
 const CLIENT_PRIORITY: &str = "80";
 
-/// A lane pair and the client's CPU.
+/// CPUs of a lane pair and of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExperimentCpus {
-    /// The service's lane.
+    /// CPU of the request lane, on which the service runs.
     pub request: u32,
-    /// The lane that is lent to batch.
+    /// CPU of the batch lane.
     pub batch: u32,
-    /// The client's CPU.
+    /// CPU of the client; the batch lane if no other core is free.
     pub client: u32,
-    /// The reason why the lanes are a pair.
+    /// Origin of the pair: siblings of one core, or CPUs declared to be a pair.
     pub kind: PairKind,
 }
 
 impl ExperimentCpus {
-    /// The pair asked for, or the first two siblings, or CPUs 0 and 1.
+    /// Returns the requested lane pair. Without a request it takes the first two SMT siblings, or the first two online
+    /// CPUs.
     pub fn choose(spec: Option<&str>) -> Result<Self> {
         let topology = Topology::read(Path::new("/sys"))?;
         let online: Vec<u32> = topology.online().iter().collect();
@@ -42,23 +43,23 @@ impl ExperimentCpus {
         Ok(Self { request, batch: batch.cpu, client, kind: lanes.kind })
     }
 
-    /// Returns the lanes in the form of `--lanes`.
+    /// Returns the lanes in the form of the option `--lanes`, such as `0:1`.
     pub fn lanes(self) -> String {
         format!("{}:{}", self.request, self.batch)
     }
 
-    /// Client and batch share a lane.
+    /// Returns whether client and batch share a lane.
     pub fn client_on_batch_lane(self) -> bool {
         self.client == self.batch
     }
 
-    /// Returns the client's CPU, as options of the lab's `load`.
+    /// Returns the client's CPU and real-time priority as options of `sidelane-lab load`.
     pub fn client_options(self) -> [String; 4] {
         ["--cpu", &self.client.to_string(), "--fifo", CLIENT_PRIORITY].map(str::to_owned)
     }
 }
 
-/// A CPU on no core of the pair, if there is one; else the batch lane.
+/// Returns a CPU on a core outside the pair if there is one, else the batch lane.
 fn choose_client(topology: &Topology, request: u32, batch: u32) -> u32 {
     let cores = [request, batch].map(|cpu| topology.cpu(cpu).map(|cpu| cpu.core));
     let free = topology.cpus.iter().find(|cpu| cpu.online && !cores.contains(&Some(cpu.core)));

@@ -1,4 +1,4 @@
-//! One run: the service under load in one setting, watched from the client and the kernel.
+//! One run: the service under load in one setting, measured by the client and by the kernel.
 
 use std::path::Path;
 use std::thread;
@@ -20,23 +20,23 @@ use sidelane_report::{Percentile, Timeline};
 use sidelane_requests::at_socket::SocketTimes;
 use sidelane_tracker::books::Accounting;
 
-/// How much of a run the timeline shows.
+/// Length of the part of a run that the timeline shows.
 const TIMELINE: Duration = Duration::from_millis(60);
-/// How often a session is looked after, as in `sidelane run`.
+/// Interval of the supervision of a session, the same as in `sidelane run`.
 pub(super) const SUPERVISE_EVERY: Duration = Duration::from_millis(100);
 
-/// The subject of a run.
+/// Subject of a run: the service, its load and the batch job.
 #[derive(Clone, Copy)]
 pub struct Task<'fixture> {
-    /// The service.
+    /// Service under load.
     pub fixture: &'fixture Fixture,
-    /// When it is asked.
+    /// Rate and times of the requests.
     pub rhythm: Rhythm,
-    /// The batch kernel.
+    /// Name of the batch kernel.
     pub batch: &'fixture str,
-    /// How fast batch is with the lane to itself.
+    /// Speed of batch alone on its lane, in units of work per second.
     pub batch_alone_per_s: f64,
-    /// Record a timeline too.
+    /// Whether to record a timeline too.
     pub draw: bool,
     /// Knowledge of the session about the service, and its time to learn before the run.
     pub experience: Experience,
@@ -45,33 +45,33 @@ pub struct Task<'fixture> {
 /// Figures of one run.
 #[derive(Clone, Debug)]
 pub struct Figures {
-    /// Latencies of the client.
+    /// Latencies that the client measured.
     pub latencies: Latencies,
-    /// Figures at the service's sockets, if the client has no CPU of its own.
+    /// Latencies at the service's sockets; `None` if the client has a CPU of its own.
     pub at_socket: Option<SocketTimes>,
-    /// CPU time of the service ÷ the length of the run.
+    /// CPU time of the service divided by the length of the run.
     pub lc_utilisation: f64,
-    /// Nothing of these where batch did not run.
+    /// Kernel counts of the time beside batch; `None` if the service ran alone.
     pub beside: Option<BesideFigures>,
 }
 
 impl Figures {
-    /// The 50th percentile by which the run is judged: from the socket on, where that was seen.
+    /// Returns the 50th percentile of the latency: at the socket if it was measured there, else at the client.
     pub fn p50_us(&self) -> f64 {
         self.at_socket.as_ref().map_or(self.latencies.p50_us, |seen| seen.p50_us)
     }
 
-    /// The 95th percentile by which the run is judged.
+    /// Returns the 95th percentile of the latency: at the socket if it was measured there, else at the client.
     pub fn p95_us(&self) -> f64 {
         self.at_socket.as_ref().map_or(self.latencies.p95_us, |seen| seen.p95_us)
     }
 
-    /// The 99th percentile by which the run is judged.
+    /// Returns the 99th percentile of the latency: at the socket if it was measured there, else at the client.
     pub fn p99_us(&self) -> f64 {
         self.at_socket.as_ref().map_or(self.latencies.p99_us, |seen| seen.p99_us)
     }
 
-    /// The distribution by which the run is judged.
+    /// Returns the latency distribution: at the socket if it was measured there, else at the client.
     pub fn curve(&self) -> &[Percentile] {
         self.at_socket.as_ref().map_or(&self.latencies.curve, |seen| &seen.curve)
     }
@@ -80,19 +80,19 @@ impl Figures {
 /// Counts of the kernel while batch ran beside the service.
 #[derive(Clone, Debug)]
 pub struct BesideFigures {
-    /// The books of the time in which the load ran.
+    /// Time accounts of the lanes for the time in which the load ran.
     pub books: Accounting,
-    /// Batch's work a second ÷ the same with the lane to itself.
+    /// Batch's speed beside the service, divided by its speed alone on the lane.
     pub batch_work_ratio: f64,
-    /// Threads on the lanes, if that was wanted.
+    /// Timeline of the threads on the lanes; `None` if it was not requested.
     pub timeline: Option<Timeline>,
     /// Knowledge of the session about the service at the end, if lanes were lent.
     pub learned: Option<LearnedLimits>,
-    /// Notes on degradations.
+    /// Notes on degradations of the run.
     pub notes: Vec<Note>,
 }
 
-/// Measures one setting.
+/// Runs the service under load in one setting, and returns the figures.
 pub fn run(task: Task<'_>, setting: &Setting) -> Result<Figures> {
     match setting.beside {
         None => run_alone(task),
@@ -162,12 +162,12 @@ fn draw(task: Task<'_>, setting: &Setting, session: &Session) -> Result<Option<T
     if !task.draw {
         return Ok(None);
     }
-    // Past the warm-up, where the run is like the rest of it.
+    // Waits until the warm-up is over, so that the timeline shows a typical part of the run.
     thread::sleep(task.rhythm.warm_up * 2);
     timeline::record(session, setting.name, TIMELINE).map(Some)
 }
 
-/// Resources that the service used since a moment.
+/// Measurement of the CPU time that the service uses from a moment on.
 struct Watch<'fixture> {
     fixture: &'fixture Fixture,
     began: Instant,

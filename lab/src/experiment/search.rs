@@ -1,5 +1,5 @@
-//! A full-text search service over real English text: one thread and requests of very different length, or a thread for
-//! each core.
+//! A full-text search service over real English text. It has one thread and requests of very different length, or one
+//! thread per core.
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
@@ -18,24 +18,23 @@ use super::slow_cpu::SlowCpu;
 use super::socket::SocketView;
 use crate::programs::Lab;
 
-/// The requests of the service.
+/// Kind of queries that are sent to the service.
 struct Mix {
     name: &'static str,
     file: &'static str,
     count: &'static str,
 }
 
-/// Searches of very different length. Enough that a run of some seconds hardly repeats itself, few enough to time each
-/// one.
+/// Queries of very different length. 3000 of them hardly repeat in a run of some seconds, and each can still be timed.
 const TERMS: Mix = Mix { name: "terms", file: "queries.txt", count: "3000" };
-/// Searches as long as they have keywords.
+/// Queries whose search time is proportional to their number of keywords.
 const KEYWORDS: Mix = Mix { name: "keywords", file: "keywords.txt", count: "400" };
 
-/// Starts it at `place`, beside the emulated sibling that was chosen; index and queries are kept in `cache` between
-/// runs.
+/// Starts the search service at `place`, beside the chosen emulated sibling. Index and queries are kept in `cache`
+/// between runs.
 pub fn fixture(place: ExperimentCpus, sibling: Option<Carrier>, cache: &Path) -> Result<Fixture> {
     let lab = Lab::find()?;
-    // First, since it may be refused.
+    // Chooses the sibling before the slow preparations, since the choice may be refused.
     let sibling = Sibling::choose(sibling, place, &lab)?;
     let library = Library::open(&lab, cache, &TERMS)?;
     let mut words: Vec<OsString> = ["--cpu".to_owned(), place.request.to_string()].map(OsString::from).to_vec();
@@ -46,17 +45,17 @@ pub fn fixture(place: ExperimentCpus, sibling: Option<Carrier>, cache: &Path) ->
     Ok(Fixture { sockets, sibling, ..fixture })
 }
 
-/// A service on several cores.
+/// Placement of a search service on several cores.
 pub struct OnCores<'a> {
-    /// Its CPUs, a thread for each; nothing keeps threads on theirs.
+    /// CPUs of the service, with one thread per CPU. The threads are not pinned to them.
     pub place: ExperimentCpus,
-    /// The one of them that is made slow.
+    /// CPU of the service that is made slow; `None` if all are equally fast.
     pub slow: Option<&'a SlowCpu>,
-    /// So long the mean search is to take: each is done several times for that.
+    /// Wanted mean time of a search. Each search is repeated to reach it.
     pub mean: Duration,
 }
 
-/// Puts such a service up. Searches are as long as they have keywords.
+/// Starts a search service on several cores. The time of a search is proportional to its number of keywords.
 pub fn stage_on_cores(on: &OnCores<'_>, lab: Lab, cache: &Path) -> Result<Fixture> {
     let library = Library::open(&lab, cache, &KEYWORDS)?;
     let once_us = library.mean_service_us(&lab, on.place.request)?;
@@ -67,14 +66,14 @@ pub fn stage_on_cores(on: &OnCores<'_>, lab: Lab, cache: &Path) -> Result<Fixtur
     put_up(on.place, lab, &library, once_us * repeats, &words)
 }
 
-/// An index and what is asked of it.
+/// Search index and the file of queries for it.
 struct Library {
     index: PathBuf,
     queries: PathBuf,
 }
 
 impl Library {
-    /// Both are made unless they are there.
+    /// Builds the index and draws the queries, unless both files exist.
     fn open(lab: &Lab, cache: &Path, mix: &Mix) -> Result<Self> {
         fs::create_dir_all(cache).with_context(|| format!("cannot make {}", cache.display()))?;
         let (index, queries) = (cache.join("index"), cache.join(mix.file));
@@ -85,7 +84,7 @@ impl Library {
         Ok(Self { index, queries })
     }
 
-    /// Returns the mean time of a search on a CPU, measured once.
+    /// Measures the mean time of a search on one CPU, in microseconds.
     fn mean_service_us(&self, lab: &Lab, cpu: u32) -> Result<f64> {
         let (scratch, cpu) = (scratch()?, cpu.to_string());
         let json = scratch.path().join("service-times.json");
@@ -98,7 +97,7 @@ impl Library {
     }
 }
 
-/// Starts the service, on a stage without a sibling and sockets; `words` are further options of it.
+/// Starts the service without a sibling and without a view at the sockets. `words` are its further options.
 fn put_up(
     place: ExperimentCpus,
     lab: Lab,

@@ -1,57 +1,57 @@
-//! Settings of batch beside the service, as data, so that an experiment lists those it compares.
+//! Settings of batch beside the service, as data: an experiment lists the settings that it compares.
 
 use sidelane_policy::borrow::{BorrowConfig, Budget, Lending, PolicyKind};
 
 use sidelane_lanes::batch::BatchClass;
 
-/// The batch setting beside the service.
+/// One setting of an experiment: whether and how batch runs beside the service.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
-    /// Its name in results.
+    /// Name of the setting in results.
     pub name: &'static str,
-    /// Its name for people.
+    /// Name of the setting for people.
     pub title: &'static str,
-    /// How batch runs; `None`: not at all.
+    /// Terms on which batch runs; `None` if the service runs alone.
     pub beside: Option<BatchMode>,
 }
 
-/// How batch runs beside the service.
+/// Terms on which batch runs beside the service.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchMode {
-    /// Batch's scheduling class.
+    /// Scheduling class of batch.
     pub class: BatchClass,
-    /// How lanes are lent; `None`: batch runs whenever it likes.
+    /// Policy by which lanes are lent; `None` if the kernel alone schedules batch.
     pub hold: Option<Lending>,
 }
 
 impl Setting {
     /// The service without batch.
     pub const ALONE: Self = Self { name: "alone", title: "service alone", beside: None };
-    /// Batch as any other program.
+    /// Batch as an ordinary program, scheduled by the kernel.
     pub const UNMANAGED: Self = Self {
         name: "unmanaged",
         title: "batch unmanaged",
         beside: Some(BatchMode { class: BatchClass::Ordinary, hold: None }),
     };
-    /// Batch in the kernel's own class for such work, which only ever yields its own lane.
+    /// Batch in the class `SCHED_IDLE`, which yields only its own lane to the service.
     pub const SCHED_IDLE: Self = Self {
         name: "sched_idle",
         title: "batch in SCHED_IDLE",
         beside: Some(BatchMode { class: BatchClass::Idle, hold: None }),
     };
 
-    /// Elfen's §3.4, Fig. 9(a).
+    /// Returns the setting borrow idle (Elfen §3.4, Fig. 9(a)).
     pub fn borrow_idle() -> Self {
         Self::lent("borrow_idle", "borrow idle", Lending::default())
     }
 
-    /// Returns a user-space daemon that freezes batch when the service is busy and thaws it when it is not: borrow idle
-    /// without any debt, so that each hold sends batch away at once.
+    /// Returns the setting of a user-space daemon that freezes batch while the service is busy. It is borrow idle
+    /// without any debt: each hold evicts batch at once.
     pub fn freezer() -> Self {
         Self::lent("freezer", "cgroup freezer", Lending::default().evicting_at_once())
     }
 
-    /// A policy with so much to spend; `deadline`, until a request is so old.
+    /// Returns the setting of a policy with its budget. For `deadline` the budget is the largest age of a request.
     pub fn on_budget(policy: PolicyKind, budget: Budget) -> Self {
         let (name, title) = match policy {
             PolicyKind::BorrowIdle => return Self::borrow_idle(),
@@ -66,18 +66,18 @@ impl Setting {
         Self::lent(name, title, Lending { policy, config: BorrowConfig::default(), budget })
     }
 
-    /// Whether lanes are lent in it: batch does not run whenever it likes.
+    /// Returns whether a policy lends the lanes, instead of the kernel alone scheduling batch.
     pub fn is_lent(&self) -> bool {
         self.beside.is_some_and(|mode| mode.hold.is_some())
     }
 
-    /// Whether its policy asks what batch costs a request.
+    /// Returns whether the policy needs an estimate of the harm that batch does to a request.
     pub fn learns_contention_cost(&self) -> bool {
         self.beside.is_some_and(|mode| mode.hold.is_some_and(|lending| lending.policy.needs_contention_cost()))
     }
 
-    /// Returns whether it is worth a comparison beside every batch kernel; the service alone, and the paper's own
-    /// rules, have one.
+    /// Returns whether the setting is compared beside every batch kernel. The service alone and the rules printed in
+    /// the paper are compared once.
     pub fn compares_everywhere(&self) -> bool {
         self.beside.is_some_and(|mode| !mode.hold.is_some_and(|lending| lending.policy.is_printed()))
     }

@@ -1,5 +1,5 @@
 //! The emulated sibling: two CPUs that slow each other as the lanes of one core do, if the machine has no such core.
-//! `sidelane-lab sibling` does it; here it is chosen, started and described.
+//! `sidelane-lab sibling` emulates it; this module chooses, starts and describes it.
 
 use std::ffi::OsString;
 use std::process::Command;
@@ -13,11 +13,10 @@ use crate::note::LabNote;
 use crate::programs::{Lab, Service};
 use sidelane_host::topology::PairKind;
 
-/// Default slowdown of the service by batch, and of batch by the service. In Elfen's Fig. 4 requests lose 40 % and more
-/// to a busy lane.
+/// Default slowdown factors of the emulated sibling. In Elfen's Fig. 4 requests lose 40 % and more to a busy lane.
 const SLOWDOWN: Slowdown = Slowdown { service: 1.67, batch: 1.4, nap: 1.0 };
 
-/// Who makes programs as slow as beside a sibling.
+/// Mechanism that makes programs as slow as beside a sibling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Carrier {
     /// None: the lanes are as the machine has them
@@ -28,37 +27,37 @@ pub enum Carrier {
     Thief,
 }
 
-/// How many times as long each takes beside the other.
+/// Factors by which the time of a program grows beside the other lane.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slowdown {
-    /// The service beside batch.
+    /// Factor of the service while batch runs on the sibling lane.
     pub service: f64,
-    /// Batch beside the service.
+    /// Factor of batch while the service runs on the sibling lane.
     pub batch: f64,
-    /// The service beside a holder that naps.
+    /// Factor of the service while a holder naps on the sibling lane.
     pub nap: f64,
 }
 
 impl Slowdown {
-    /// Returns the service's loss beside batch, in percent.
+    /// Returns the service's loss of speed beside batch, in percent.
     pub fn service_loss_percent(self) -> f64 {
         100.0 * (1.0 - 1.0 / self.service)
     }
 
-    /// Returns batch's loss beside the service, in percent.
+    /// Returns batch's loss of speed beside the service, in percent.
     pub fn batch_loss_percent(self) -> f64 {
         100.0 * (1.0 - 1.0 / self.batch)
     }
 
-    /// Returns it in the form of `sidelane-lab sibling`.
+    /// Returns the factors in the form that `sidelane-lab sibling` reads.
     pub fn words(self) -> String {
         format!("service:batch={},batch:service={},service:nap={}", self.service, self.batch, self.nap)
     }
 }
 
-/// Two CPUs that are one core for as long as this lives.
+/// Emulation that makes two CPUs behave as the lanes of one core until it is dropped.
 pub struct Sibling {
-    /// A library that makes a program that is not the lab's make up for its loss itself.
+    /// Library that makes a program outside the lab emulate its own loss; it is loaded by `LD_PRELOAD`.
     preload: Option<TempPath>,
     service: Service,
     carrier: Carrier,
@@ -67,7 +66,7 @@ pub struct Sibling {
 }
 
 impl Sibling {
-    /// Returns the chosen emulation for `place`: by default there is one if its lanes share no core.
+    /// Starts the chosen emulation for `place`. Without a choice it emulates only lanes that share no core.
     pub fn choose(choice: Option<Carrier>, place: ExperimentCpus, lab: &Lab) -> Result<Option<Self>> {
         let carrier = match (choice, place.kind) {
             (Some(Carrier::None), _) | (None, PairKind::Smt) => return Ok(None),
@@ -83,14 +82,14 @@ impl Sibling {
         Ok(Some(sibling))
     }
 
-    /// Starts one that does nothing yet.
+    /// Starts an emulation that slows no lane until [`Sibling::begin`].
     pub fn start(place: ExperimentCpus, lab: &Lab, carrier: Carrier) -> Result<Self> {
         let service = lab.start(["sibling", "--lanes", &place.lanes()]).context("cannot start the emulated sibling")?;
         Ok(Self { preload: None, at: place_of(&service)?, service, carrier, slowdown: SLOWDOWN })
     }
 
-    /// As [`Sibling::choose`], but threads that make up for their loss make page faults while they do so, which stand
-    /// in for stalls. With [`Carrier::BuiltIn`] these are also programs that get [`Sibling::variables`].
+    /// Starts an emulation as [`Sibling::choose`] does, with page faults in place of stalls: threads make them while
+    /// they emulate their loss. With [`Carrier::BuiltIn`] the programs that get [`Sibling::variables`] do this too.
     pub fn choose_with_stand_in(choice: Option<Carrier>, place: ExperimentCpus, lab: &Lab) -> Result<Option<Self>> {
         let Some(plain) = Self::choose(choice, place, lab)? else { return Ok(None) };
         let carrier = plain.carrier;
@@ -98,8 +97,9 @@ impl Sibling {
         let mut words = ["sibling", "--lanes", &place.lanes(), "--stand-in"].map(OsString::from).to_vec();
         let preload = (carrier == Carrier::BuiltIn).then(library).transpose()?;
         if let Some(file) = &preload {
-            // Services make up for their loss themselves. A thief on their lane would take the losses of other threads
-            // that run there for a moment, 0.5 ms and more at a time, while services wait.
+            // Leaves only batch to the thief, since services emulate their loss themselves. A thief on their lane would
+            // also take the losses of other threads that ran there briefly. That is 0.5 ms and more at a time, while
+            // services wait.
             words.extend(["--preload".into(), file.into(), "--thief".into(), "batch".into()]);
         }
         let service = lab.start(words).context("cannot start the emulated sibling")?;
@@ -108,19 +108,19 @@ impl Sibling {
         Ok(Some(sibling))
     }
 
-    /// The environment of a program that is not the lab's and makes up for its loss itself.
+    /// Returns the environment variables of a program outside the lab that emulates its own loss.
     pub(super) fn variables(&self) -> Vec<(&'static str, OsString)> {
         let pairs = |file: &TempPath| [("LD_PRELOAD", file.into()), ("SIDELANE_LAB_SIBLING", self.at.clone().into())];
         self.preload.iter().flat_map(pairs).collect()
     }
 
-    /// From now on the CPUs are one core whose lanes slow each other so much.
+    /// Makes the CPUs slow each other by the factors of `slowdown` from now on.
     pub fn begin(&mut self, slowdown: Slowdown) -> Result<()> {
         self.slowdown = slowdown;
         self.tell(&format!("on {}", slowdown.words()), "on")
     }
 
-    /// From now on they are two again.
+    /// Ends the slowdown: the CPUs are independent again.
     pub fn end(&mut self) -> Result<()> {
         self.tell("off", "off")
     }
@@ -131,7 +131,8 @@ impl Sibling {
         Ok(())
     }
 
-    /// Returns its result so far, as `sidelane-lab sibling` reports it: the request lane, then the batch lane.
+    /// Returns the emulator's counts so far, as `sidelane-lab sibling` reports them: of the request lane, then of the
+    /// batch lane.
     pub fn report(&mut self) -> Result<[LaneReport; 2]> {
         let answer = self.service.ask("report").context("the emulated sibling has ended")?;
         serde_json::from_str(&answer).with_context(|| format!("the emulated sibling reported `{answer}`"))
@@ -142,12 +143,12 @@ impl Sibling {
         self.slowdown.service_loss_percent() / 100.0
     }
 
-    /// Whether programs make up for their loss themselves.
+    /// Returns whether programs emulate their loss themselves.
     pub fn is_built_in(&self) -> bool {
         self.carrier == Carrier::BuiltIn
     }
 
-    /// For a program of the lab that can make up for its overlap itself.
+    /// Returns the options for a lab program that can emulate its own loss.
     pub(super) fn options(&self) -> Vec<String> {
         match self.carrier {
             Carrier::BuiltIn => vec!["--sibling".to_owned(), self.at.clone()],
@@ -155,17 +156,17 @@ impl Sibling {
         }
     }
 
-    /// The same, for a command.
+    /// Adds the options for a lab program that can emulate its own loss to a command.
     pub fn add_options(&self, command: &mut Command) {
         command.args(self.options());
     }
 
-    /// In a title: `emulated sibling, 40 %`.
+    /// Returns the emulation's name for a title, such as `emulated sibling, 40 %`.
     pub fn title(&self) -> String {
         format!("emulated sibling, {:.0} %", self.slowdown.service_loss_percent())
     }
 
-    /// Returns the note on its meaning for the results.
+    /// Returns the note that explains the emulation in results.
     pub fn note(&self) -> LabNote {
         let service_loss = self.slowdown.service_loss_percent().round() as u64;
         let batch_loss = self.slowdown.batch_loss_percent().round() as u64;
@@ -189,7 +190,7 @@ impl Sibling {
     }
 }
 
-/// A file for the library that is preloaded.
+/// Makes an empty temporary file for the library to preload.
 fn library() -> Result<TempPath> {
     Ok(tempfile::NamedTempFile::new().context("cannot make a file for a library")?.into_temp_path())
 }
@@ -198,43 +199,43 @@ fn place_of(service: &Service) -> Result<String> {
     Ok(format!("{}:{}", service.ready("pid")?, service.ready("fd")?))
 }
 
-/// Description of an emulated sibling, for a result after its end.
+/// Description of an emulated sibling, for a result after the emulation's end.
 #[derive(Clone, Debug)]
 pub struct Emulated {
-    /// See [`Sibling::title`].
+    /// Short name, from [`Sibling::title`].
     pub title: String,
-    /// See [`Sibling::explanation`].
+    /// Text on the real and the emulated parts, from [`Sibling::explanation`].
     pub explanation: String,
-    /// See [`Sibling::note`].
+    /// Note for the results, from [`Sibling::note`].
     pub note: LabNote,
 }
 
 impl Emulated {
-    /// Describes the sibling on `lanes`, if there is one.
+    /// Describes the sibling on `lanes`; `None` without a sibling.
     pub fn of(sibling: Option<&Sibling>, lanes: &str) -> Option<Self> {
         let sibling = sibling?;
         Some(Self { title: sibling.title(), explanation: sibling.explanation(lanes), note: sibling.note() })
     }
 }
 
-/// Figures of one lane.
+/// Figures that the emulator counted on one lane.
 #[derive(Clone, Debug, serde::Deserialize)]
 pub struct LaneReport {
-    /// Time in which programs ran there.
+    /// Time in which programs ran on the lane.
     pub worked_ns: u64,
-    /// The part in which the sibling lane worked, too.
+    /// Part of `worked_ns` in which the sibling lane worked too.
     pub both_ns: u64,
-    /// The slowdown by the emulator's own account.
+    /// Slowdown factor that the emulator itself measured.
     pub slowdown: Option<f64>,
-    /// Time that programs spun.
+    /// Time that programs spun to emulate their loss.
     pub spun_ns: u64,
-    /// Time that a thief took.
+    /// Time that the thief took from the lane.
     pub taken_ns: u64,
-    /// How often it was woken.
+    /// Number of wakeups of the thief.
     pub wake_ups: u64,
-    /// Context switches.
+    /// Number of context switches on the lane.
     pub switches: u64,
-    /// Mean time of the kernel program in a switch, over those that were timed.
+    /// Mean time that the kernel program took in a context switch, over the timed switches.
     pub switch_ns: Option<f64>,
 }
 

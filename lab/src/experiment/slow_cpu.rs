@@ -7,7 +7,7 @@ use super::sibling::Carrier;
 use crate::note::LabNote;
 use crate::programs::{Lab, Service};
 
-/// A CPU that is slow for as long as this lives.
+/// Emulation that makes a CPU slow until it is dropped.
 pub struct SlowCpu {
     service: Service,
     carrier: Carrier,
@@ -17,13 +17,15 @@ pub struct SlowCpu {
 }
 
 impl SlowCpu {
-    /// Makes `cpu` as slow as `speed` says, of 1. Starts nothing if the CPU is slow by itself ([`Carrier::None`]).
+    /// Makes `cpu` run at `speed`, a fraction of its full speed. Starts nothing if the CPU is slow by itself
+    /// ([`Carrier::None`]).
     pub fn start(lab: &Lab, cpu: u32, speed: f64, carrier: Carrier) -> Result<Option<Self>> {
         let (cpu_word, speed_word) = (cpu.to_string(), speed.to_string());
         let mut words = vec!["slow-cpu", "--cpu", &cpu_word, "--speed", &speed_word];
         match carrier {
             Carrier::None => return Ok(None),
-            // Programs make up for their loss themselves; others are not what is measured.
+            // Needs no thief: the measured programs emulate their loss themselves, and the speed of other programs is
+            // not measured.
             Carrier::BuiltIn => words.push("--no-thief"),
             Carrier::Thief => {}
         }
@@ -32,7 +34,7 @@ impl SlowCpu {
         Ok(Some(Self { service, carrier, at, cpu, speed }))
     }
 
-    /// For a program of the lab that can make up for its loss itself.
+    /// Returns the options for a lab program that can emulate its own loss.
     pub(super) fn options(&self) -> Vec<String> {
         match self.carrier {
             Carrier::BuiltIn => vec!["--sibling".to_owned(), self.at.clone()],
@@ -40,14 +42,15 @@ impl SlowCpu {
         }
     }
 
-    /// From now on it is as fast as it is.
+    /// Ends the slowdown: the CPU runs at full speed again.
     pub fn end(&mut self) -> Result<()> {
         let answer = self.service.ask("off").context("the slow CPU's emulation has ended")?;
         ensure!(answer == "off", "the slow CPU's emulation was told `off`, and said `{answer}`");
         Ok(())
     }
 
-    /// Returns how fast it was so far for the programs that are slow there, of 1; `None` if no program worked.
+    /// Returns the measured speed of the slowed programs so far, as a fraction of full speed; `None` if no program
+    /// worked.
     pub fn speed(&mut self) -> Result<Option<f64>> {
         let answer = self.service.ask("report").context("the slow CPU's emulation has ended")?;
         let report: Value =
@@ -55,7 +58,7 @@ impl SlowCpu {
         Ok(report["speed"].as_f64())
     }
 
-    /// Returns the note on its meaning for the results.
+    /// Returns the note that explains the emulation in results.
     pub fn note(&self) -> LabNote {
         let (cpu, loss) = (self.cpu, (100.0 * (1.0 - self.speed)).round() as u64);
         match self.carrier {

@@ -1,9 +1,9 @@
-//! Times of the service's requests, seen at its sockets: from their arrival there to the response.
+//! Latencies of the service's requests, measured at its sockets: from the arrival there to the response.
 //!
-//! A client without a CPU of its own disturbs its measurement: its turns take a lane from batch, and its own wake-ups
-//! are late when that lane is busy. After the socket, a request does not depend on the client. The same tracker watches
-//! all settings, the service alone too, so the cost of watching is in all of them. The tracker is loaded once, for all
-//! runs of a stage.
+//! A client without a CPU of its own disturbs its measurement. Its turns take a lane from batch, and its own wakeups
+//! are late when that lane is busy. From the socket on, a request does not depend on the client. The same tracker
+//! watches all settings, the service alone too, so the cost of watching is in all of them. The tracker is loaded once,
+//! for all runs of a stage.
 
 use anyhow::{Context, Result};
 
@@ -17,29 +17,29 @@ use sidelane_requests::{Requests, can_track};
 use sidelane_tracker::tracker::Purpose;
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
-/// A service whose requests are watched.
+/// View at the sockets of one service.
 pub(super) struct SocketView {
-    /// Attached for as long as this lives.
+    /// Tracker, attached until it is dropped.
     tracking: ServiceTracking,
     requests: Requests,
-    /// Begin of the run that is watched.
+    /// Start of the watched run.
     began_ns: u64,
-    /// Arrival and latency of each of this run.
+    /// Arrival time and latency of each request of this run.
     seen: Vec<(u64, u64)>,
     request_lane: u32,
     host: HostWatch,
 }
 
-/// When the host took the lane away, to the length of a stretch between two looks.
+/// Detector of stolen time: it finds the intervals in which the host took the lane away.
 #[derive(Default)]
 struct HostWatch {
     looked_ns: u64,
     taken_ns: u64,
-    /// Stretches in which it took more than [`TAKEN_MOST_NS`]: beginning and end.
+    /// Intervals with more than [`TAKEN_MOST_NS`] of stolen time: beginning and end.
     disturbed: Vec<(u64, u64)>,
 }
 
-/// The most stolen time of an undisturbed request: as long as some requests. Each turn of the host's own scheduler is
+/// Largest stolen time of an undisturbed interval. It is as long as some requests; each turn of the host's scheduler is
 /// longer.
 const TAKEN_MOST_NS: u64 = 100_000;
 
@@ -51,14 +51,14 @@ impl HostWatch {
         (self.looked_ns, self.taken_ns) = (now_ns, taken_ns);
     }
 
-    /// Whether a request that was there in this time may have waited for the host.
+    /// Returns whether a request with this arrival and latency may have waited for the host.
     fn disturbed(&self, arrived_ns: u64, latency_ns: u64) -> bool {
         self.disturbed.iter().any(|(from_ns, to_ns)| arrived_ns < *to_ns && arrived_ns + latency_ns > *from_ns)
     }
 }
 
 impl SocketView {
-    /// Watches the process `pid` where the client has no CPU of its own, and the kernel shows requests.
+    /// Watches the process `pid` if the client has no CPU of its own and the kernel can track requests.
     pub(super) fn open(place: ExperimentCpus, pid: u32) -> Result<Option<Self>> {
         if !place.client_on_batch_lane() || can_track().is_err() {
             return Ok(None);
@@ -79,7 +79,7 @@ impl SocketView {
         }))
     }
 
-    /// A run begins: what arrived before is not part of it.
+    /// Begins a run: requests that arrived earlier are dropped.
     pub(super) fn begin(&mut self) -> Result<()> {
         self.requests.finish(|_| ())?;
         self.seen.clear();
@@ -89,7 +89,7 @@ impl SocketView {
         Ok(())
     }
 
-    /// Takes what has finished; to be called some times a second.
+    /// Reads the finished requests. It must be called several times a second.
     pub(super) fn drain(&mut self) -> Result<()> {
         self.look_at_host();
         let seen = &mut self.seen;
@@ -101,8 +101,8 @@ impl SocketView {
         self.host.look(now_ns(), books.lane(self.request_lane).stolen_ns);
     }
 
-    /// Returns the same as [`SocketView::end`] for requests that did not wait for the host, and the share of the
-    /// others, 0 to 1. The host's share does not depend on the policy.
+    /// Ends a run as [`SocketView::end`] does, without requests that waited for the host. Also returns the share of the
+    /// omitted requests, 0 to 1; it does not depend on the policy.
     pub(super) fn end_undisturbed(&mut self, rhythm: Rhythm) -> Result<Option<(SocketTimes, f64)>> {
         self.look_at_host();
         let Some(all) = self.end(rhythm)? else { return Ok(None) };
@@ -116,7 +116,7 @@ impl SocketView {
         }))
     }
 
-    /// Returns the times of the requests of `rhythm`, without its warm-up.
+    /// Ends a run, and returns the latencies of the requests of `rhythm` without its warm-up.
     pub(super) fn end(&mut self, rhythm: Rhythm) -> Result<Option<SocketTimes>> {
         let seen = &mut self.seen;
         self.requests.finish(|request| seen.push((request.arrived_ns, request.latency_ns())))?;
@@ -125,7 +125,8 @@ impl SocketView {
     }
 }
 
-/// The warm-up begins with the first arrival, some microseconds after the client's own beginning.
+/// Returns the figures after the warm-up, which begins with the first arrival, some microseconds after the client's
+/// start.
 fn of_requests(seen: &[(u64, u64)], warm_up_ns: u64) -> Option<SocketTimes> {
     SocketTimes::of(seen, seen.iter().map(|(arrived_ns, _)| *arrived_ns).min()? + warm_up_ns)
 }
@@ -150,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_warm_up_is_left_out_and_ranks_are_counted_from_below() {
-        // One a millisecond; the latency is the place in the line, in microseconds.
+        // One request per millisecond; the latency of a request is its number in microseconds.
         let seen: Vec<(u64, u64)> = (0..300_u64).map(|number| (7 + number * 1_000_000, number * 1_000)).collect();
         let figures = of_requests(&seen, 100_000_000).unwrap();
         assert_eq!((figures.requests, figures.p50_us, figures.p99_us), (200, 199.0, 297.0));

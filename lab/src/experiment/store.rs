@@ -20,16 +20,16 @@ use super::socket::SocketView;
 use crate::programs::{Lab, Service, dying_with_us};
 use sidelane_host::priority::with_this_thread_on;
 
-/// Low enough for any machine.
+/// Request rate of the first trial, low enough for any machine.
 const TRIAL_PER_S: f64 = 2_000.0;
 const TRIAL_LOAD: f64 = 0.5;
 const TRIAL: Duration = Duration::from_secs(1);
 const START_TIMEOUT: Duration = Duration::from_secs(5);
-/// To write some ten megabytes takes a tenth of a second.
+/// Longest time for a store to write its memory to files; ten megabytes take about 0.1 s.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
 const SAVED: &[u8; 5] = b"+OK\r\n";
 
-/// The stores there are.
+/// Key-value stores that an experiment can start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Store {
     /// `redis-server`
@@ -45,7 +45,7 @@ pub enum Store {
 }
 
 impl Store {
-    /// Its name in results.
+    /// Returns the name of the store in results.
     pub fn name(self) -> &'static str {
         match self {
             Store::Redis => "redis",
@@ -55,7 +55,7 @@ impl Store {
         }
     }
 
-    /// Fails if it cannot be put up: to be found out before an experiment, not at its end.
+    /// Checks that the store can be started, so that an experiment fails at its beginning rather than at its end.
     pub fn ensure_installed(self, lab: &Lab) -> Result<()> {
         match self {
             Store::Redis => ensure_runs("redis-server"),
@@ -67,8 +67,8 @@ impl Store {
         }
     }
 
-    /// Makes the server on this port do at once the deferred work for all writes so far: an engine writes from memory
-    /// to its files. The two servers have nothing but memory.
+    /// Makes the server on this port do all deferred work for its writes: an engine flushes memory to its files. Redis
+    /// and memcached keep all data in memory, so they have none.
     pub fn settle(self, port: u32) -> Result<()> {
         if matches!(self, Store::Redis | Store::Memcached) {
             return Ok(());
@@ -86,12 +86,12 @@ impl Store {
         Ok(())
     }
 
-    /// The load generator's name of what it speaks.
+    /// Returns the load generator's name for the protocol of the store.
     fn protocol(self) -> &'static str {
         if self == Store::Memcached { "memcached" } else { "redis" }
     }
 
-    /// The engine behind the lab's server.
+    /// Starts the engine behind the lab's server.
     fn serve(self, lab: &Lab, dir: &Path, cpu: Option<u32>, sibling: Option<&Sibling>) -> Result<Service> {
         let words = ["kv", self.name(), "--port", "0", "--dir"].map(OsString::from);
         let cpu = cpu.map(|cpu| ["--cpu".into(), cpu.to_string().into()]);
@@ -105,19 +105,19 @@ impl Store {
 /// Contents of a store, and the requests to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix {
-    /// The load generator's name of it.
+    /// Name of the mix in the load generator.
     pub name: &'static str,
-    /// Records in the store.
+    /// Number of records in the store.
     pub records: u64,
 }
 
 impl Mix {
-    /// The lab's own: reads and some updates of small values, all equally likely.
+    /// The lab's own mix: reads and some updates of small values, all keys equally likely.
     pub const PLAIN: Self = Self { name: "plain", records: 20_000 };
 }
 
-/// Starts it at `place`, fills it, and measures roughly what a request takes. The lab's programs make up for the
-/// sibling's loss themselves, if there is a sibling: the stage's own, or that of another stage.
+/// Starts a store at `place`, fills it, and measures roughly the time of a request. Lab programs emulate the sibling's
+/// loss themselves, if there is a sibling: the stage's own, or `others` from another stage.
 pub fn fixture(
     place: ExperimentCpus,
     lab: Lab,
@@ -142,7 +142,7 @@ pub fn fixture(
         _service: Box::new(server),
         scratch,
     };
-    // Fills it, too.
+    // Fills the store and measures a first request time in one trial.
     fixture.mean_service_us = mean_service_us(&fixture, TRIAL_PER_S)?;
     fixture.questions.push("--filled".into());
     fixture.sockets = SocketView::open(place, fixture.pid)?.map(RefCell::new);
@@ -165,7 +165,7 @@ pub fn measured_stage(
     Ok(fixture)
 }
 
-/// The server's CPU time for each request of a trial.
+/// Returns the server's CPU time per request of a trial, in microseconds.
 fn mean_service_us(fixture: &Fixture, rate_per_s: f64) -> Result<f64> {
     let rhythm = Rhythm { rate_per_s, run: TRIAL, warm_up: Duration::ZERO, seed: 1, shape: Shape::Steady };
     let before_ns = fixture.service_cpu_ns()?;
@@ -182,7 +182,7 @@ fn ensure_runs(server: &str) -> Result<()> {
     Ok(())
 }
 
-/// A server that ends with this process.
+/// Server process that ends with this process.
 enum Server {
     Program { child: Child, port: u16 },
     Lab(Service),
@@ -196,7 +196,7 @@ impl Server {
             Store::Redis => {
                 &["redis-server", "--port", &text, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
             }
-            // With another user than ours it would not die with this process.
+            // Keeps the user: a server that changes its user would not die with this process.
             Store::Memcached => {
                 &["memcached", "-l", "127.0.0.1", "-p", &text, "-U", "0", "-t", "1", "-m", "1024", "-u", "root"]
             }

@@ -1,4 +1,4 @@
-//! Threads on the lanes of the pair in one short stretch of a run.
+//! Timeline of the threads on the lane pair in one short part of a run.
 
 use std::thread;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use sidelane_host::clock::now_ns;
 use sidelane_lanes::session::Session;
 use sidelane_report::{Class, LaneTrack, Role, Span, Timeline};
 
-/// When a class began, and which.
+/// Start time of a lane class in nanoseconds, and the class.
 type Began = (u64, Class);
 
-/// Records the session's first batch lane and its request lanes for exactly `length`, so that timelines of several
-/// settings are as long as each other.
+/// Records the session's first batch lane and its request lanes for exactly `length`, so that timelines of all settings
+/// have equal length.
 pub(super) fn record(session: &Session, setting: &str, length: Duration) -> Result<Timeline> {
     let memory = session.memory();
     let batch = &session.lanes().batch[0];
@@ -27,7 +27,7 @@ pub(super) fn record(session: &Session, setting: &str, length: Duration) -> Resu
     let began_ns = now_ns();
     thread::sleep(length);
     let seen: Vec<Change> = recorded.recorded().collect();
-    // The sleep took longer.
+    // Drops changes after `length`, since the sleep takes longer than asked.
     let within = began_ns..began_ns + length.as_nanos() as u64;
     let ended_ns = within.end;
     let track = |(cpu, role, first)| {
@@ -50,7 +50,7 @@ fn of_lane(class: u32) -> Class {
     }
 }
 
-/// From changes in order of time to spans without gaps, neighbours of one class joined.
+/// Returns spans without gaps from changes in order of time; neighbouring spans of one class are joined.
 fn spans(changes: &[Began], began_ns: u64, ended_ns: u64) -> Vec<Span> {
     let mut joined: Vec<Began> = Vec::new();
     for change in changes {

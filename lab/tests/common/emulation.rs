@@ -1,4 +1,4 @@
-//! CPUs that are made other than they are, and work on them. Needs root.
+//! Helpers for emulated cores: CPUs that slow each other, and work on them. They need root.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use super::lab;
 
-/// One test at a time: all use the same CPUs.
+/// Lock that runs one test at a time: all use the same CPUs.
 static LANES: Mutex<()> = Mutex::new(());
 
-/// CPUs 0 and 1 for the calling test, if it can run here.
+/// Reserves CPUs 0 and 1 for the calling test; `None` if emulation cannot run on this machine.
 pub fn lanes_to_ourselves() -> Option<MutexGuard<'static, ()>> {
-    // SAFETY: plain system call.
+    // SAFETY: geteuid takes no arguments and touches no memory.
     let root = unsafe { libc::geteuid() } == 0;
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     let reason = match (root, cpus) {
@@ -33,12 +33,12 @@ fn are_siblings() -> bool {
     list.is_ok_and(|list| list.trim() != "0")
 }
 
-/// An emulation that runs until dropped.
+/// Process that emulates slow CPUs until it is dropped.
 pub struct Emulation {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
-    /// The place of its memory, for `--sibling`.
+    /// Address of the emulation's memory, for `--sibling`.
     pub at: String,
 }
 
@@ -61,7 +61,7 @@ impl Emulation {
         line.trim_end().to_owned()
     }
 
-    /// Its answer to a line.
+    /// Sends a line to the emulation and returns its answer.
     pub fn ask(&mut self, question: &str) -> String {
         writeln!(self.input, "{question}").unwrap();
         self.line()
@@ -75,14 +75,14 @@ impl Drop for Emulation {
     }
 }
 
-/// A batch job on one CPU that runs until dropped.
+/// Batch job on one CPU that runs until dropped.
 pub struct Worker {
     pub child: Child,
     counter: PathBuf,
 }
 
 impl Worker {
-    /// Starts it, and waits until it works.
+    /// Starts the batch job, and waits for its first unit of work.
     pub fn start(folder: &Path, cpu: &str, more: &[&str]) -> Self {
         let counter = folder.join(cpu);
         let mut command = Command::new("taskset");
@@ -92,7 +92,7 @@ impl Worker {
         worker
     }
 
-    /// Units so far.
+    /// Returns the number of units done so far.
     pub fn units(&self) -> u64 {
         let bytes = std::fs::read(&self.counter).unwrap_or_default();
         bytes.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word))

@@ -1,6 +1,6 @@
-//! Running the lab's binary in tests.
+//! Helpers that run the lab's binary in tests.
 
-// Each test file uses its own part of this.
+// Each test file uses only some of these helpers.
 #![allow(dead_code)]
 
 pub mod emulation;
@@ -8,7 +8,7 @@ pub mod emulation;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 
-/// The lab's binary with these arguments.
+/// Returns a command of the lab's binary with these arguments.
 pub fn lab(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sidelane-lab"));
     command.args(args);
@@ -23,7 +23,7 @@ pub fn run_ok(mut command: Command) -> String {
     said(&output)
 }
 
-/// Runs a command that must fail with that exit code; returns its standard error.
+/// Runs a command that must fail with this exit code; returns its standard error.
 #[track_caller]
 pub fn run_failing(mut command: Command, code: i32) -> String {
     let output = command.output().unwrap();
@@ -35,20 +35,19 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Reads a result.
 #[track_caller]
 pub fn read_json(path: &str) -> serde_json::Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// A `serve` that runs until dropped.
+/// Service `serve` that runs until dropped.
 pub struct Service {
     child: Child,
     port: u16,
 }
 
 impl Service {
-    /// Starts it and waits until it reports that it is ready.
+    /// Starts the service and waits until it reports that it is ready.
     pub fn start(args: &[&str]) -> Service {
         let mut child = lab(args).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
@@ -61,17 +60,16 @@ impl Service {
         Service { child, port }
     }
 
-    /// The address that it listens on.
+    /// Returns the address on which the service listens.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// The port at which it listens.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// How often each of its threads was switched in.
+    /// Returns how often each thread of the service was switched in.
     pub fn thread_turns(&self) -> Vec<u64> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         let schedstat = |thread: std::io::Result<std::fs::DirEntry>| {

@@ -1,7 +1,7 @@
 //! A real batch job: `zstd -19` over real English text, one process for each chunk.
 //!
-//! Unlike the kernels it starts processes, uses pipes and waits for children. So it shows errors in
-//! a gate that misses child processes, or in a tracker that misses forks.
+//! Unlike the other kernels it starts processes, uses pipes and waits for children. It reveals a gate that misses child
+//! processes, and a tracker that misses forks.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -10,16 +10,16 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use flate2::read::GzDecoder;
 
-/// An English dictionary, from Debian's package dict-gcide.
+/// English dictionary that is compressed, from Debian's package dict-gcide.
 const TEXT: &str = "/usr/share/dictd/gcide.dict.dz";
-/// About 20 ms of work: many chunks a second, and process starts take little of the time.
+/// Size of a chunk, which takes about 20 ms of work: process starts then take little of the time.
 const CHUNK_BYTES: u64 = 64 * 1024;
 
-/// A function that compresses one chunk.
+/// Returns a function that compresses one chunk of text with zstd.
 pub fn unit() -> Result<impl FnMut()> {
     let chunk = chunk()?;
     compress(&chunk)?;
-    // zstd has just worked, so a failure now means that the machine is shutting down.
+    // Panics only if zstd fails after it has just worked, as at a shutdown of the machine.
     Ok(move || compress(&chunk).expect("zstd worked a moment ago"))
 }
 

@@ -1,4 +1,4 @@
-//! Counters in a file that other processes map: one cache line for each thread.
+//! Counters of batch work in a file that other processes map: one cache line for each thread.
 
 use std::fs::OpenOptions;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Context, Result};
 use memmap2::MmapRaw;
 
-/// One thread's counter, in a cache line of its own, so that counting never waits for another CPU.
+/// Counter of one batch thread, in a cache line of its own, so that counting never waits for another CPU.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Counter {
@@ -20,8 +20,8 @@ pub struct Counter {
 const _: () = assert!(size_of::<Counter>() == 64);
 
 impl Counter {
-    /// Counts one unit. Only the owning thread writes the counter, so a plain load and store are
-    /// enough, and cost the batch less than an atomic addition.
+    /// Counts one finished unit of work. Only the owning thread writes the counter. A plain load and store are
+    /// therefore enough, and cost less than an atomic addition.
     pub fn count_one(&self) {
         let units = self.units.load(Ordering::Relaxed);
         self.units.store(units.wrapping_add(1), Ordering::Relaxed);
@@ -33,7 +33,7 @@ impl Counter {
         self.busy_ns.store(busy_ns.wrapping_add(length_ns), Ordering::Relaxed);
     }
 
-    /// Adds time in which the owning thread made up for its overlap; it is part of the time worked.
+    /// Adds time that the owning thread spun to emulate the loss to a sibling lane. It is part of the time worked.
     pub fn count_made_up(&self, length_ns: u64) {
         let made_up_ns = self.made_up_ns.load(Ordering::Relaxed);
         self.made_up_ns.store(made_up_ns.wrapping_add(length_ns), Ordering::Relaxed);
@@ -45,7 +45,7 @@ impl Counter {
     }
 }
 
-/// The counters of all threads.
+/// Counters of all batch threads, mapped from a file.
 #[derive(Debug)]
 pub struct Counters {
     map: MmapRaw,
@@ -53,8 +53,8 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Creates the file, or opens an existing one, and sets the counters to 0. A longer file is not
-    /// shortened: another process may have it mapped.
+    /// Creates the counter file, or opens an existing one, and sets the counters to 0. A longer file keeps its length:
+    /// another process may have it mapped.
     pub fn create(path: &Path, threads: usize) -> Result<Self> {
         let bytes = threads * size_of::<Counter>();
         let map =
@@ -70,11 +70,11 @@ impl Counters {
         Ok(counters)
     }
 
-    /// The counter of one thread.
+    /// Returns the counter of one thread.
     pub fn of_thread(&self, thread: usize) -> &Counter {
         assert!(thread < self.threads, "counter {thread} of {}", self.threads);
-        // SAFETY: the mapping is page-aligned, has room for `threads` counters and lives as long as
-        // `self`. Any bytes are a valid counter, and all accesses are atomic.
+        // SAFETY: the mapping is page-aligned, has room for `threads` counters and lives as long as `self`. Any bytes
+        // are a valid counter, and all accesses are atomic.
         unsafe { &*self.map.as_ptr().cast::<Counter>().add(thread) }
     }
 }

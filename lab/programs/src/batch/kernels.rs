@@ -1,8 +1,8 @@
-//! The batch kernels. The three of Elfen's section 4 each load another part of a core: `loop` the
-//! front end, `matrix` the arithmetic units too, `flush` the L1 cache.
+//! The batch kernels. Three of them are from Elfen's section 4, and each loads another part of a core: `loop` the front
+//! end, `matrix` the arithmetic units too, `flush` the L1 cache.
 //!
-//! A unit of work takes a few microseconds. That is long compared with counting the unit, and short
-//! enough that the counter shows progress in fine steps.
+//! A unit of work takes a few microseconds. That is long compared with counting the unit, and short enough that the
+//! counter shows progress in fine steps.
 
 use std::hint::black_box;
 
@@ -12,19 +12,19 @@ use clap::ValueEnum;
 use super::compress;
 use sidelane_host::check::Check;
 
-/// Calls of the empty function in a unit.
+/// Calls of the empty function in one unit of the kernel `loop`.
 const CALLS: usize = 2048;
 
-/// Multiplications of two matrices in a unit.
+/// Multiplications of two matrices in one unit of the kernel `matrix`.
 const MULTIPLICATIONS: usize = 64;
 
-/// Rows and columns of a matrix.
+/// Number of rows and of columns of a matrix.
 const ORDER: usize = 5;
 
-/// A buffer as large as a common L1 data cache: writing it evicts all other data.
+/// Size of the flushed buffer, that of a common L1 data cache: writing it evicts all other data.
 const FLUSH_BYTES: usize = 32 * 1024;
 
-/// Times the buffer is written in a unit.
+/// Number of times that one unit of the kernel `flush` writes the buffer.
 const FLUSHES: usize = 4;
 
 /// The work of a batch thread.
@@ -43,12 +43,12 @@ pub enum Kernel {
 type Matrix = [[f64; ORDER]; ORDER];
 
 impl Kernel {
-    /// Whether the batch threads do the work themselves, rather than in child processes.
+    /// Returns whether batch threads do the work themselves, rather than in child processes.
     pub fn is_in_process(self) -> bool {
         !matches!(self, Kernel::Zstd)
     }
 
-    /// A function that does one unit of this work and checks the lane.
+    /// Returns a function that does one unit of this kernel's work and checks the lane.
     pub fn unit(self, check: Check) -> Result<Box<dyn FnMut()>> {
         Ok(match self {
             Kernel::Loop => Box::new(loop_unit(check)),
@@ -59,7 +59,7 @@ impl Kernel {
     }
 }
 
-/// An empty function that the compiler may not see through.
+/// Does nothing; the compiler must not inline the call or remove it.
 #[inline(never)]
 fn nothing() {
     black_box(());
@@ -89,7 +89,7 @@ fn flush_unit(mut buffer: Vec<u8>, check: Check) -> impl FnMut() {
     move || {
         for _ in 0..FLUSHES {
             check.look();
-            // Without `black_box` the compiler could leave out a write of zeroes over zeroes.
+            // Prevents the compiler from removing a write of zeroes over zeroes.
             black_box(&mut buffer).fill(0);
         }
         black_box(&buffer);
@@ -107,8 +107,8 @@ fn multiply(left: &Matrix, right: &Matrix) -> Matrix {
     product
 }
 
-/// A doubly stochastic matrix: its powers neither grow nor shrink, so the arithmetic meets no
-/// infinities or denormal numbers and keeps its speed.
+/// Returns a doubly stochastic matrix: its powers neither grow nor shrink. The arithmetic therefore meets no infinities
+/// or denormal numbers and keeps its speed.
 fn some_matrix() -> Matrix {
     let mut matrix = [[0.1; ORDER]; ORDER];
     for (row, cells) in matrix.iter_mut().enumerate() {
@@ -137,7 +137,7 @@ mod tests {
         for kernel in Kernel::value_variants() {
             match kernel.unit(Check::none()) {
                 Ok(mut unit) => (0..10).for_each(|_| unit()),
-                // The kernel needs zstd and the dictionary; both may be missing.
+                // Skips a kernel whose zstd or dictionary is not installed.
                 Err(error) if matches!(kernel, Kernel::Zstd) => sidelane_testing::skip(format!("zstd: {error:#}")),
                 Err(error) => panic!("{kernel:?}: {error:#}"),
             }

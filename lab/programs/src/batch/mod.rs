@@ -1,6 +1,6 @@
 //! Batch work whose progress other processes can read at any moment.
 //!
-//! Each thread counts its finished units of work in a cache line of its own, in a file that other
+//! Each thread counts its finished units of work in a cache line of its own. The cache lines are in a file that other
 //! processes map as shared memory.
 
 mod compress;
@@ -22,7 +22,7 @@ use counters::{Counter, Counters};
 use kernels::Kernel;
 use sidelane_host::check::Check;
 
-/// Options of `batch`.
+/// Options of `sidelane-lab batch`.
 #[derive(Debug, clap::Args)]
 pub struct BatchArgs {
     /// What each thread does
@@ -49,12 +49,12 @@ pub struct BatchArgs {
     /// Do this many units of work, then sleep, repeatedly
     #[arg(long, value_name = "UNITS:US", value_parser = rest)]
     rest: Option<Rest>,
-    /// Make up for what a sibling lane would have taken; not for zstd, which is left to a thief
+    /// Options of the emulated sibling. They do not apply to zstd, whose loss is left to a thief.
     #[command(flatten)]
     pace: PaceArgs,
 }
 
-/// When a thread sleeps.
+/// Rhythm of a resting batch thread: units of work between two sleeps, and the length of a sleep.
 #[derive(Clone, Copy, Debug)]
 struct Rest {
     after_units: u64,
@@ -67,12 +67,12 @@ fn rest(text: &str) -> Result<Rest, String> {
     rest.filter(|rest| rest.after_units > 0).ok_or_else(|| "write UNITS:MICROSECONDS, as in 200:1000".to_owned())
 }
 
-/// Runs the kernel on all threads until the time is over or a POSIX signal ends it.
+/// Runs the kernel on all threads until the given time is over or a POSIX signal ends it.
 pub fn run(args: &BatchArgs) -> Result<()> {
     let counters = Arc::new(Counters::create(&args.counter, usize::from(args.threads))?);
-    // Threads inherit the signal mask, so the POSIX signals stay pending for this thread.
+    // Blocks the POSIX signals before the threads start, so that the signals stay pending for this thread.
     let signals = EndingSignals::block()?;
-    // If the work cannot be done, this fails here, before the threads start, with a message.
+    // Fails here with a message, before the threads start, if the work cannot be done.
     drop(args.kernel.unit(Check::none())?);
     let sibling = Arc::new(args.pace.find()?.filter(|_| args.kernel.is_in_process()));
     for thread in 0..usize::from(args.threads) {
@@ -93,11 +93,11 @@ pub fn run(args: &BatchArgs) -> Result<()> {
             .context("cannot start a batch thread")?;
     }
     signals.wait(args.seconds.map(|seconds| now_ns().saturating_add(seconds_to_ns(seconds).max(SECOND_NS / 1000))));
-    // The workers end with the process; the counters stay in the file.
+    // Leaves the workers running until the process ends; the counters stay in the file.
     Ok(())
 }
 
-/// Units between two looks at the other lane and at the clock: some tens of microseconds.
+/// Units between two checks of the other lane and of the clock, which take some tens of microseconds.
 const UNITS_A_LOOK: u64 = 16;
 
 fn work(
@@ -134,7 +134,7 @@ fn work(
     }
 }
 
-/// A batch job that goes on without the slowdown would be measured as if it had it.
+/// Ends the process with an error. A batch job that went on without the emulated loss would give wrong measurements.
 fn give_up(error: &anyhow::Error) -> ! {
     eprintln!("sidelane-lab: {error:#}");
     std::process::exit(1);

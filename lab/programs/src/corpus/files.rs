@@ -1,4 +1,4 @@
-//! Finding and reading the files of a corpus, compressed or not.
+//! Functions that find and read the files of a text corpus, compressed or not.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use flate2::read::MultiGzDecoder;
 
-/// Endings of the text files in documentation packages, before any `.gz`.
+/// File name endings of text files in documentation packages, before any `.gz`.
 const TEXT_ENDINGS: [&str; 2] = ["txt", "rst"];
 
-/// All text files in and under `folder`, sorted, so that document numbers do not depend on
-/// the order of directory entries.
+/// Returns all text files below `folder`. They are sorted, so that document numbers do not depend on the order of
+/// directory entries.
 pub fn text_files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     collect(folder, &mut found)?;
@@ -40,12 +40,12 @@ fn is_text(path: &Path) -> bool {
     plain.extension().is_some_and(|ending| TEXT_ENDINGS.iter().any(|text| ending == *text))
 }
 
-/// `.dz` is dictzip, which is gzip with an index of its own in a header field.
+/// Returns whether a file is compressed with gzip. `.dz` is dictzip, which is gzip with an index in a header field.
 fn is_gzip(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == "gz" || ending == "dz")
 }
 
-/// The bytes of a file, decompressed.
+/// Reads and decompresses a file.
 pub fn read_bytes(path: &Path) -> Result<Vec<u8>> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let mut bytes = Vec::new();
@@ -58,23 +58,23 @@ pub fn read_bytes(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The text of a file. Bytes that are not UTF-8 become replacement characters: a few of them in old
-/// files do not matter in a corpus.
+/// Reads a file as text. Bytes that are not UTF-8 become replacement characters: a few of them in old files do no harm
+/// in a corpus.
 pub fn read_text(path: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&read_bytes(path)?).into_owned())
 }
 
-/// FNV-1a over the names, sizes and times of files.
+/// FNV-1a hash over the names, sizes and modification times of files.
 #[derive(Debug)]
 pub struct Fingerprint(u64);
 
 impl Fingerprint {
-    /// The fingerprint of an empty set of files.
+    /// Returns the fingerprint of an empty set of files.
     pub fn new() -> Self {
         Fingerprint(0xcbf2_9ce4_8422_2325)
     }
 
-    /// Adds one file.
+    /// Adds the name, size and modification time of one file.
     pub fn add_file(&mut self, path: &Path) -> Result<()> {
         let status = fs::metadata(path).with_context(|| format!("cannot look at {}", path.display()))?;
         self.add(path.as_os_str().as_bytes());
@@ -84,7 +84,7 @@ impl Fingerprint {
         Ok(())
     }
 
-    /// The fingerprint of everything added.
+    /// Returns the hash of all added files.
     pub fn value(&self) -> u64 {
         self.0
     }

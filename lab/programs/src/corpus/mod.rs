@@ -1,8 +1,7 @@
 //! The text that is indexed: documentation and dictionaries that Debian packages install.
 //!
-//! Real English has the term frequencies that make the demands of searches differ, so no text is
-//! generated or repeated here. A corpus can also be any directory of .txt files; the tests use
-//! that.
+//! The term frequencies of real English make the times of searches differ, so no text is generated or repeated here. A
+//! corpus can also be any directory of .txt files, as in the tests.
 
 mod files;
 mod split;
@@ -14,40 +13,40 @@ use anyhow::{Context, Result, bail};
 use files::{Fingerprint, read_text, text_files};
 use split::{dictionary_entries, paragraphs};
 
-/// How the files of a source become documents.
+/// Rule by which the files of a source become documents.
 #[derive(Debug, Clone, Copy)]
 enum Form {
     /// A directory of text files; a document is a paragraph.
     Folder,
-    /// `<path>.index` and `<path>.dict.dz`; a document is an entry.
+    /// The two files `<path>.index` and `<path>.dict.dz`; a document is an entry.
     Dictionary,
 }
 
-/// One source of text.
+/// Source of text: a Debian package or a directory.
 #[derive(Debug)]
 struct Source {
-    /// The source's name in messages.
+    /// Name of the source in messages.
     name: String,
     path: PathBuf,
     form: Form,
 }
 
-/// The Debian packages: name, place, form.
+/// Debian packages with text: name of the package, path of its files, form.
 const PACKAGES: [(&str, &str, Form); 3] = [
     ("linux-doc-6.1", "/usr/share/doc/linux-doc-6.1/Documentation", Form::Folder),
     ("dict-gcide", "/usr/share/dictd/gcide", Form::Dictionary),
     ("dict-foldoc", "/usr/share/dictd/foldoc", Form::Dictionary),
 ];
 
-/// The sources that one index is built from.
+/// Text sources from which one index is built.
 #[derive(Debug)]
 pub struct Corpus {
     sources: Vec<Source>,
 }
 
 impl Corpus {
-    /// The sources whose Debian packages are installed, with a warning for those that are missing;
-    /// an error if none is installed.
+    /// Returns the sources whose Debian packages are installed, and warns about missing packages. Fails if no package
+    /// is installed.
     pub fn of_debian() -> Result<Corpus> {
         let (present, missing): (Vec<Source>, Vec<Source>) =
             PACKAGES.into_iter().map(Source::of_package).partition(Source::is_present);
@@ -60,7 +59,7 @@ impl Corpus {
         Ok(Corpus { sources: present })
     }
 
-    /// The .txt files in and under a directory.
+    /// Returns a corpus of the .txt files in and below a directory.
     pub fn of_folder(path: &Path) -> Result<Corpus> {
         if !path.is_dir() {
             bail!("{} is not a directory; --corpus-dir wants a directory of .txt files", path.display());
@@ -69,7 +68,7 @@ impl Corpus {
         Ok(Corpus { sources: vec![source] })
     }
 
-    /// A number that changes when any file of the corpus changes.
+    /// Returns a hash that changes if any file of the corpus changes.
     pub fn fingerprint(&self) -> Result<u64> {
         let mut print = Fingerprint::new();
         for source in &self.sources {
@@ -80,7 +79,7 @@ impl Corpus {
         Ok(print.value())
     }
 
-    /// Gives every document to `sink`, always in the same order.
+    /// Passes every document to `sink`, always in the same order.
     pub fn for_each_document(&self, sink: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
         for source in &self.sources {
             source.for_each_document(sink).with_context(|| format!("cannot index the text of {}", source.name))?;
@@ -130,7 +129,7 @@ impl Source {
     }
 }
 
-/// Which packages are missing, and how to install them.
+/// Returns a text that names the missing packages and the command that installs them.
 fn advice(missing: &[Source]) -> String {
     let packages: Vec<&str> = missing.iter().map(|source| source.name.as_str()).collect();
     format!("not installed: {}; run `apt-get install {}`", packages.join(", "), packages.join(" "))

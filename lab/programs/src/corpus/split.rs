@@ -1,15 +1,14 @@
-//! From text to documents: paragraphs of prose, and entries of DICT dictionaries.
+//! Functions that split text into documents: paragraphs of prose, and entries of DICT dictionaries.
 
 use anyhow::{Context, Result};
 
-/// Blocks shorter than this are headings or markup; they join the block that follows.
+/// Shortest paragraph in bytes. Shorter blocks are headings or markup, and join the next block.
 const PARAGRAPH_BYTES_MIN: usize = 60;
 
-/// Entries with this prefix describe the dictionary itself.
+/// Prefix of the entries that describe the dictionary itself.
 const DATABASE_PREFIX: &str = "00-database";
 
-/// The paragraphs of a text: blocks between blank lines, each with the short blocks before
-/// it.
+/// Returns the paragraphs of a text: blocks between blank lines, each together with the short blocks before it.
 pub fn paragraphs(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -35,9 +34,8 @@ fn paragraph_end(text: &str) -> usize {
     end
 }
 
-/// The entries of a DICT dictionary, in the order of the text. Each line of its index is
-/// a headword, an offset and a length, in base 64 and separated by tabs; headwords may
-/// share an entry.
+/// Returns the entries of a DICT dictionary, in the order of the text. Each index line holds a headword, an offset and
+/// a length, in base 64 and separated by tabs. Headwords may share an entry.
 pub fn dictionary_entries(index: &str, text: &[u8]) -> Result<Vec<String>> {
     let mut spans = index
         .lines()
@@ -56,7 +54,7 @@ fn entry(text: &[u8], (offset, length): (usize, usize)) -> Result<String> {
     Ok(String::from_utf8_lossy(bytes).trim().to_owned())
 }
 
-/// Offset and length of an index line.
+/// Returns offset and length from an index line.
 fn span(line: &str) -> Option<(usize, usize)> {
     let mut fields = line.split('\t').skip(1);
     let offset = base64_number(fields.next()?)?;
@@ -64,7 +62,7 @@ fn span(line: &str) -> Option<(usize, usize)> {
     Some((offset, length))
 }
 
-/// A number in the digits of base 64, the most significant first.
+/// Parses a number in base-64 digits, the most significant digit first.
 fn base64_number(digits: &str) -> Option<usize> {
     digits.bytes().try_fold(0usize, |number, digit| {
         let value = match digit {

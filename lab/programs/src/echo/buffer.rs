@@ -1,14 +1,14 @@
-//! The bytes that a connection has received and that are not handled yet.
+//! The received bytes of a connection that are not handled yet.
 
 use std::io::{ErrorKind, Read};
 
 use super::wire::{Ask, parse_request};
 use crate::clock::{Nanos, now_ns};
 
-/// Bytes read at a time; large requests take several reads.
+/// Bytes of one read; large requests take several reads.
 const READ_BYTES: usize = 64 * 1024;
 
-/// The result of one read from a connection.
+/// Result of one read from a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Received {
     /// The requests that are complete now, and the time when the last read returned.
@@ -17,12 +17,13 @@ pub enum Received {
     Gone,
 }
 
-/// A connection's bytes.
+/// Received bytes of a connection that form no complete request yet.
 #[derive(Debug, Default)]
 pub struct Buffer(Vec<u8>);
 
 impl Buffer {
-    /// Reads the available bytes; reads again only if there are more than fit into one read.
+    /// Reads the available bytes and returns the complete requests. Reads again only if a read filled its chunk and no
+    /// request is complete.
     pub fn receive(&mut self, mut stream: impl Read) -> Received {
         let mut chunk = vec![0; READ_BYTES];
         loop {

@@ -1,10 +1,9 @@
-//! `sidelane-lab echo-client`: an open-loop client whose sending habits make requests hard to tell
-//! apart for an outside observer.
+//! `sidelane-lab echo-client`: an open-loop client whose sending habits make requests hard to tell apart for an outside
+//! observer.
 //!
-//! On some connections it sends several requests without waiting, each in a write of its own. On
-//! the others, some requests come in two writes, some are larger than a segment, and some ask for a
-//! reply in two sends. No request has two of these habits: its end could then be found only with
-//! knowledge of the protocol.
+//! On some connections it sends several requests without waiting, each in a write of its own. On the others, some
+//! requests come in two writes, some are larger than a segment, and some ask for a reply in two sends. No request has
+//! two of these habits: its end could then be found only with knowledge of the protocol.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -23,7 +22,7 @@ use crate::poisson::Arrivals;
 use crate::rng::Rng;
 use crate::{numbers, place};
 
-/// Options of `echo-client`.
+/// Options of `sidelane-lab echo-client`.
 #[derive(Debug, clap::Args)]
 pub struct EchoClientArgs {
     /// Address of the service
@@ -49,17 +48,17 @@ pub struct EchoClientArgs {
     cpu: Option<usize>,
 }
 
-/// Number of requests sent at once, where several are.
+/// Number of requests that one turn sends at once on a connection that sends several.
 const TOGETHER: u64 = 3;
 const SMALL_BYTES: usize = 40;
-/// More than a segment carries, on loopback too.
+/// Size of a large request body: more than a segment carries, on loopback too.
 const LARGE_BYTES: usize = 150_000;
-/// A service that owes replies and sends none for this long is taken for dead.
+/// Longest time without a reply before the service counts as dead.
 const SILENCE_MAX_NS: Nanos = 20 * SECOND_NS;
 
 struct Connection {
     stream: TcpStream,
-    /// Ids and times of the requests under way, oldest first.
+    /// Ids and send times of the unanswered requests, oldest first.
     under_way: VecDeque<(u64, Nanos)>,
     received: Vec<u8>,
     several: bool,
@@ -75,14 +74,14 @@ struct Client {
     log: BufWriter<File>,
 }
 
-/// Sends the load and prints `sent=N answered=N`.
+/// Sends the load and prints `sent=N` after the last answer.
 pub fn run(args: &EchoClientArgs) -> Result<()> {
     place::wake_on_time()?;
     if let Some(cpu) = args.cpu {
         place::pin_to(cpu)?;
     }
     let mut client = Client::connect(args)?;
-    // A quarter of the turns sends several requests.
+    // Computes the mean requests per turn: one of eight turns sends [`TOGETHER`] requests.
     let mean = 1.0 + (TOGETHER - 1) as f64 / 8.0;
     let start_ns = now_ns();
     let end_ns = start_ns + seconds_to_ns(args.seconds);
@@ -148,7 +147,7 @@ impl Client {
         }
     }
 
-    /// Sends a request; its first `first_bytes` bytes in a write of their own.
+    /// Sends a request. The first `first_bytes` bytes go out in a write of their own.
     fn send(&mut self, number: usize, in_parts: bool, body_bytes: usize, first_bytes: usize) -> Result<()> {
         self.sent += 1;
         let bytes = request(Ask { id: self.sent, in_parts }, body_bytes);

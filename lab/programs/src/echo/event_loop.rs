@@ -1,5 +1,5 @@
-//! One thread for all connections, as in Redis: in each turn it receives from every connection that
-//! is ready, and sends the replies after it has received from all of them.
+//! One thread for all connections, as in Redis. In each turn it receives from every ready connection, and then sends
+//! all replies.
 
 use std::collections::HashMap;
 use std::net::{TcpListener, TcpStream};
@@ -23,7 +23,7 @@ struct Loop<'a> {
     clients: HashMap<RawFd, (TcpStream, Buffer)>,
 }
 
-/// Serves for ever.
+/// Runs the event loop until the process ends.
 pub fn run(listener: &TcpListener, journal: &Journal) -> Result<()> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let door = listener.as_raw_fd();
@@ -62,14 +62,14 @@ impl Loop<'_> {
                         self.journal.work();
                         answers.push((fd, ask, read_ns));
                     }
-                    // Several requests that arrived together are answered one by one.
+                    // Answers several requests that arrived together one by one.
                     _ => drop(self.journal.serve(&asks, read_ns, &*stream)),
                 },
                 Received::Gone => drop(self.clients.remove(&fd)),
             }
         }
         for (fd, ask, read_ns) in answers {
-            // A closed connection is noticed at its next receive.
+            // Ignores a failed send: the next receive notices a closed connection.
             let _ = self.journal.answer(ask, read_ns, &self.clients[&fd].0);
         }
     }

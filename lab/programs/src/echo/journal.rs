@@ -1,4 +1,4 @@
-//! The service's own record of when it took up and answered each request.
+//! The service's own record of the start and the end of its work on each request.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -12,7 +12,7 @@ use super::wire::{Ask, reply};
 use crate::clock::{Nanos, now_ns};
 use crate::rng::Rng;
 
-/// One request.
+/// Record of one request: its start, its end and its thread.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     id: u64,
@@ -21,7 +21,7 @@ struct Entry {
     tid: i32,
 }
 
-/// The record, in memory until it is asked for.
+/// Record of all requests, kept in memory until it is written to a file.
 #[derive(Debug)]
 pub struct Journal {
     entries: Mutex<Vec<Entry>>,
@@ -30,13 +30,13 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// An empty record. Requests take `mean_us` of work on average, exponentially distributed.
+    /// Returns an empty record. Requests take `mean_us` microseconds of work on average, exponentially distributed.
     pub fn new(mean_us: f64) -> Self {
         let (entries, demand) = (Mutex::default(), Mutex::new(Rng::new(1, 0)));
         Journal { entries, demand, demand_mean_ns: mean_us * 1e3 }
     }
 
-    /// Works on a request.
+    /// Spins for a random time that stands for the work of one request.
     pub fn work(&self) {
         let demand_ns = self.demand.lock().expect("nobody panics here").exponential(self.demand_mean_ns);
         let end_ns = now_ns() + demand_ns as Nanos;
@@ -45,8 +45,7 @@ impl Journal {
         }
     }
 
-    /// Answers a request that was taken up at `started_ns`; returns the time after the answer was
-    /// sent.
+    /// Sends the reply to a request whose work began at `started_ns`, and records it. Returns the time after the send.
     pub fn answer(&self, ask: Ask, started_ns: Nanos, mut out: impl Write) -> std::io::Result<Nanos> {
         for part in reply(ask) {
             out.write_all(&part)?;
@@ -67,8 +66,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes all entries, one on each line: id, start, finish and thread. Returns how many there
-    /// are.
+    /// Writes one line per request: id, start, finish and thread. Returns the number of lines.
     pub fn write(&self, path: &Path) -> Result<usize> {
         let entries = self.entries.lock().expect("nobody panics here").clone();
         let failed = || format!("cannot write {}", path.display());

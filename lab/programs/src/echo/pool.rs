@@ -1,4 +1,4 @@
-//! One thread that receives, and several that work and answer.
+//! A thread pool: one thread receives requests, and several threads work on them and answer.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{TcpListener, TcpStream};
@@ -17,7 +17,7 @@ use super::wire::Ask;
 use crate::clock::now_ns;
 
 const EVENTS_MAX: usize = 64;
-/// A connection is watched until it sends a request, and again after the request was answered.
+/// Event mask that disarms a connection after a request. The connection is armed again after the reply.
 const ONCE: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ONESHOT);
 
 struct Job {
@@ -32,7 +32,7 @@ struct Pool {
     journal: Arc<Journal>,
 }
 
-/// Serves for ever.
+/// Starts the worker threads and dispatches requests to them until the process ends.
 pub fn run(listener: &TcpListener, journal: &Arc<Journal>, workers: usize) -> Result<()> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let door = listener.as_raw_fd();
@@ -72,7 +72,7 @@ impl Pool {
         Ok(Arc::new(stream))
     }
 
-    /// Passes the requests of a connection to the workers; `None` when the client has closed it.
+    /// Passes the requests of a connection to the workers; returns `None` if the client has closed the connection.
     fn receive(&self, stream: &Arc<TcpStream>, buffer: &mut Buffer) -> Option<()> {
         match buffer.receive(&**stream) {
             Received::Gone => return None,
@@ -108,7 +108,7 @@ impl Pool {
 
     fn watch(&self, stream: &TcpStream) {
         let data = epoll::EventData::new_u64(stream.as_raw_fd() as u64);
-        // Fails only for a connection that is closed.
+        // Ignores the error: it occurs only for a closed connection.
         let _ = epoll::modify(&self.epoll, stream, data, ONCE);
     }
 }

@@ -1,5 +1,4 @@
-//! `sidelane-lab echo-server`: a service in one of three designs that records when it worked on
-//! which request.
+//! `sidelane-lab echo-server`: a service in one of three designs that records when it worked on which request.
 
 use std::io::BufRead;
 use std::net::TcpListener;
@@ -14,7 +13,7 @@ use super::journal::Journal;
 use super::{event_loop, pool, threads};
 use crate::{numbers, place};
 
-/// Options of `echo-server`.
+/// Options of `sidelane-lab echo-server`.
 #[derive(Debug, clap::Args)]
 pub struct EchoServerArgs {
     /// Design of the service
@@ -44,7 +43,7 @@ pub struct EchoServerArgs {
     fifo: Option<i32>,
 }
 
-/// How services are built.
+/// Thread design of the service.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Design {
     /// One thread, many connections

@@ -1,4 +1,4 @@
-//! A thread for each connection.
+//! The service design with one thread for each connection.
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use anyhow::Result;
 use super::buffer::{Buffer, Received};
 use super::journal::Journal;
 
-/// Serves for ever.
+/// Accepts connections until the process ends, and starts a thread for each.
 pub fn run(listener: &TcpListener, journal: &Arc<Journal>) -> Result<()> {
     loop {
         let (stream, _) = listener.accept()?;

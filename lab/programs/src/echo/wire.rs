@@ -1,32 +1,32 @@
-//! Requests and replies: a head of 16 bytes, then a body whose length the head gives.
+//! Format of requests and replies: a head of 16 bytes, then a body of the length that the head states.
 
-/// Bytes of a head.
+/// Size of the head of a request or reply.
 pub const HEAD_BYTES: usize = 16;
 
-/// A client's request.
+/// Request of a client to the echo server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// The client's number for the request.
+    /// Number that the client gave the request.
     pub id: u64,
-    /// Whether to answer in two sends, head and body.
+    /// Whether the service answers in two sends, head and body.
     pub in_parts: bool,
 }
 
-/// Bytes of the body of a reply in two parts.
+/// Body size of a reply in two parts.
 const PART_BYTES: u32 = 100;
 
-/// A request with a body of `body_bytes`.
+/// Encodes a request with a body of `body_bytes`.
 pub fn request(ask: Ask, body_bytes: usize) -> Vec<u8> {
     frame(ask.id, body_bytes as u32, u32::from(ask.in_parts))
 }
 
-/// The first request in `bytes` and its length, if all of it has arrived.
+/// Returns the first request in `bytes` and its length, if all of it has arrived.
 pub fn parse_request(bytes: &[u8]) -> Option<(Ask, usize)> {
     let (id, length, flags) = parse(bytes)?;
     Some((Ask { id, in_parts: flags != 0 }, length))
 }
 
-/// The reply, in the parts to be sent one by one.
+/// Returns the reply as one or two parts, each for its own send.
 pub fn reply(ask: Ask) -> Vec<Vec<u8>> {
     let mut whole = frame(ask.id, if ask.in_parts { PART_BYTES } else { 0 }, 0);
     match ask.in_parts {
@@ -38,7 +38,7 @@ pub fn reply(ask: Ask) -> Vec<Vec<u8>> {
     }
 }
 
-/// The id of the first reply in `bytes` and its length, if all of it has arrived.
+/// Returns the id of the first reply in `bytes` and its length, if all of it has arrived.
 pub fn parse_reply(bytes: &[u8]) -> Option<(u64, usize)> {
     parse(bytes).map(|(id, length, _)| (id, length))
 }
@@ -52,7 +52,7 @@ fn frame(id: u64, body_bytes: u32, flags: u32) -> Vec<u8> {
     bytes
 }
 
-/// Id, whole length and flags.
+/// Returns id, total length and flags of the first complete message.
 fn parse(bytes: &[u8]) -> Option<(u64, usize, u32)> {
     let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let id = u64::from(word(0)?) | u64::from(word(4)?) << 32;

@@ -1,8 +1,8 @@
-//! The commands of Redis that the server understands.
+//! The commands of Redis that the lab's key-value server understands.
 //!
-//! `GET`, `SET`, `SAVE` and `PING` are those of Redis. A store is ordered, and Redis orders the members of a
-//! sorted set whose scores are equal; so records that are to be scanned are members `KEY:VALUE` of a
-//! sorted set there, and `ZADD` and `ZRANGEBYLEX` with `LIMIT` do here what they do there.
+//! `GET`, `SET`, `SAVE` and `PING` are those of Redis. Scans use sorted sets: Redis orders the members of a sorted set
+//! with equal scores, and a store is ordered too. Records that are to be scanned are therefore members `KEY:VALUE` of a
+//! sorted set in Redis. `ZADD` and `ZRANGEBYLEX` with `LIMIT` do here what they do in Redis.
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -10,16 +10,16 @@ use super::store::Store;
 use crate::resp;
 use crate::server::{Answer, Answered, Fate};
 
-/// Between key and value in a member. No key contains it.
+/// Separator of key and value in a sorted-set member. No key contains it.
 const SEPARATOR: u8 = b':';
-/// Records of one scan.
+/// Largest number of records in one scan.
 const SCAN_MAX: usize = 100_000;
 
-/// A store, asked by commands.
+/// Key-value store behind the commands of Redis.
 pub struct Commands(Box<dyn Store>);
 
 impl Commands {
-    /// The commands on `store`.
+    /// Returns a command interpreter for `store`.
     pub fn new(store: Box<dyn Store>) -> Self {
         Self(store)
     }
@@ -85,7 +85,7 @@ fn split(member: &[u8]) -> Result<(&[u8], &[u8])> {
     Ok((&member[..at], &member[at + 1..]))
 }
 
-/// An error is one line.
+/// Replaces the reply with an error, which must be one line.
 fn refuse(reply: &mut Vec<u8>, error: &anyhow::Error) {
     reply.clear();
     let message = format!("{error:#}").replace(['\r', '\n'], " ");

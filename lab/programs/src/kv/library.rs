@@ -1,12 +1,11 @@
-//! A shared library, loaded at run time: the lab is built and runs without it, until it is asked for.
+//! A shared library that is loaded at run time. The lab is built and runs without it; only its use needs it.
 
 use std::ffi::{CStr, CString, c_void};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// A loaded library. It stays loaded until the process ends, so that functions taken from it
-/// stay valid.
+/// Loaded shared library. It stays loaded until the process ends, so that functions taken from it stay valid.
 #[derive(Debug)]
 pub struct Library {
     handle: *mut c_void,
@@ -14,17 +13,16 @@ pub struct Library {
 }
 
 impl Library {
-    /// Loads the first of `names` that is there; Debian's `package` brings one of them.
+    /// Loads the first installed library of `names`; Debian's `package` provides one of them.
     pub fn load(names: &[&'static CStr], package: &str) -> Result<Self> {
-        // SAFETY: the name is a C string. The initialisers of the libraries that are named in this
-        // crate need nothing.
+        // SAFETY: the name is a C string. The initialisers of the libraries that this crate loads need no preparation.
         let open = |name: &CStr| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         let found =
             names.iter().map(|name| Self { handle: open(name), name }).find(|library| !library.handle.is_null());
         found.with_context(|| format!("cannot load a library: {}; `apt-get install {package}` brings it", last_error()))
     }
 
-    /// The function `name`, as a pointer of the type `F`.
+    /// Returns the function `name`, as a pointer of the type `F`.
     ///
     /// # Safety
     ///
@@ -37,24 +35,24 @@ impl Library {
             let [library, function] = [self.name, name].map(CStr::to_string_lossy);
             bail!("{library} has no function {function}: is it a version that the lab does not know?");
         }
-        // SAFETY: it is no null pointer, and of the size of `F`, which the caller vouches for.
+        // SAFETY: the address is not null, and has the size of `F`, whose correctness the caller guarantees.
         Ok(unsafe { std::mem::transmute_copy::<*mut c_void, F>(&address) })
     }
 }
 
-/// A path as C functions take it.
+/// Returns a path as a C string.
 pub fn path_for_c(path: &Path) -> Result<CString> {
     let bytes = path.as_os_str().as_encoded_bytes();
     CString::new(bytes).with_context(|| format!("{} cannot be the name of a file", path.display()))
 }
 
 fn last_error() -> String {
-    // SAFETY: returns a C string of this thread, valid until the next call of such a function, or null.
+    // SAFETY: `dlerror` returns null, or a C string of this thread that is valid until its next call.
     let said = unsafe { libc::dlerror() };
     if said.is_null() {
         return "for no known reason".to_owned();
     }
-    // SAFETY: as above.
+    // SAFETY: `said` is a valid C string of this thread until the next call of `dlerror`.
     unsafe { CStr::from_ptr(said) }.to_string_lossy().into_owned()
 }
 
@@ -67,7 +65,7 @@ mod tests {
         let missing = Library::load(&[c"libsidelane-none.so.1"], "libsidelane-none-dev").unwrap_err().to_string();
         assert!(missing.contains("libsidelane-none.so.1") && missing.contains("apt-get install"), "{missing}");
         let libc = Library::load(&[c"libsidelane-none.so.1", c"libc.so.6"], "libc6").unwrap();
-        // SAFETY: not called; there is no such function.
+        // SAFETY: the pointer is never called, since there is no such function.
         let missing = unsafe { libc.function::<unsafe extern "C" fn()>(c"no_such_function") }.unwrap_err();
         assert!(missing.to_string().contains("no_such_function"), "{missing}");
     }

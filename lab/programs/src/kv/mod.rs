@@ -1,11 +1,11 @@
 //! `sidelane-lab kv`: a server for embedded key-value stores, RocksDB and WiredTiger.
 //!
-//! Both are libraries. Holmes §6.1 has them as services; here one thread serves them in the protocol
-//! of Redis, so that one client asks Redis and them. The libraries are loaded at run time:
+//! Holmes §6.1 uses these two libraries as services. Here one thread serves them in the protocol of Redis, so that one
+//! client can load Redis and them. The libraries are loaded at run time:
 //!
 //! - `library`: a shared library and its functions
-//! - `store`: what a store does; `rocksdb`, `wiredtiger`: through their C interfaces
-//! - `commands`: the commands of Redis that are understood
+//! - `store`: the operations of a store; `rocksdb`, `wiredtiger`: stores through the C interfaces of these libraries
+//! - `commands`: the supported commands of Redis
 
 mod commands;
 mod library;
@@ -22,7 +22,7 @@ use crate::server::{self, ServerArgs};
 use commands::Commands;
 use store::StoreKind;
 
-/// Options of `kv`.
+/// Options of `sidelane-lab kv`.
 #[derive(Debug, clap::Args)]
 pub struct KvArgs {
     /// The store
@@ -38,7 +38,7 @@ pub struct KvArgs {
     server: ServerArgs,
 }
 
-/// Serves until killed.
+/// Opens the store and serves requests until the process is killed.
 pub fn run(args: &KvArgs) -> Result<()> {
     if let Some(cpu) = args.cpu {
         place::pin_to(cpu)?;

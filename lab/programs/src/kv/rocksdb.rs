@@ -1,5 +1,5 @@
-//! RocksDB, through its C interface (`rocksdb/c.h`), with its default options. The write-ahead log
-//! is written and not synchronised.
+//! RocksDB, through its C interface (`rocksdb/c.h`), with its default options. The write-ahead log is written and not
+//! synchronised.
 
 use std::ffi::{CStr, c_char, c_uchar, c_void};
 use std::path::Path;
@@ -10,14 +10,14 @@ use anyhow::{Result, bail};
 use super::library::{Library, path_for_c};
 use super::store::Store;
 
-/// Tried in this order: Debian 13's name, Debian 12's, and that of the development package.
+/// Library names in the order of attempts: Debian 13's, Debian 12's, and that of the development package.
 const NAMES: [&CStr; 3] = [c"librocksdb.so.9.10", c"librocksdb.so.7.8", c"librocksdb.so"];
 const PACKAGE: &str = "librocksdb-dev";
 
 type Handle = *mut c_void;
 type Error = *mut c_char;
 
-/// Declares the functions that are used, and loads them all.
+/// Declares a struct of the used library functions, with a function that loads them all.
 macro_rules! functions {
     ($($field:ident: $name:literal fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
         struct Functions { $($field: unsafe extern "C" fn($($argument),*) $(-> $result)?,)* }
@@ -52,7 +52,7 @@ functions! {
     compact_range: c"rocksdb_compact_range" fn(Handle, *const u8, usize, *const u8, usize);
 }
 
-/// An open database. It is left as it is when the process is killed: its log has what is missing.
+/// Open RocksDB database. It is not closed when the process is killed: the log then holds the missing writes.
 pub struct RocksDb {
     functions: Functions,
     database: Handle,
@@ -61,12 +61,12 @@ pub struct RocksDb {
 }
 
 impl RocksDb {
-    /// Opens or makes the database in `dir`.
+    /// Opens the database in `dir`, and creates it if it is missing.
     pub fn open(dir: &Path) -> Result<Self> {
         let functions = Functions::load(&Library::load(&NAMES, PACKAGE)?)?;
         let home = path_for_c(dir)?;
         let mut error = null_mut();
-        // SAFETY: options from the library itself; the path is a C string that outlives the call.
+        // SAFETY: the options come from the library itself; the path is a C string that outlives the call.
         let database = unsafe {
             let options = (functions.options_create)();
             (functions.create_if_missing)(options, c_uchar::from(true));
@@ -75,19 +75,19 @@ impl RocksDb {
             database
         };
         functions.check(error)?;
-        // SAFETY: they take nothing.
+        // SAFETY: these functions take no arguments.
         let (read_options, write_options) = unsafe { ((functions.read_options)(), (functions.write_options)()) };
         Ok(Self { functions, database, read_options, write_options })
     }
 
-    /// The record that the iterator stands at.
+    /// Returns key and value of the record at the iterator.
     ///
     /// # Safety
     ///
-    /// It must stand at one, and the record must not be used after the iterator has moved.
+    /// The iterator must be at a record, and the slices must not be used after the iterator has moved.
     unsafe fn record(&self, iterator: Handle) -> (&[u8], &[u8]) {
         let (mut key_length, mut value_length) = (0, 0);
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that the iterator is at a record.
         unsafe {
             let key = (self.functions.key)(iterator, &mut key_length);
             let value = (self.functions.value)(iterator, &mut value_length);
@@ -99,7 +99,7 @@ impl RocksDb {
 impl Store for RocksDb {
     fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let (mut length, mut error) = (0, null_mut());
-        // SAFETY: an open database and its options; key and results outlive the call.
+        // SAFETY: the database is open and has its options; key and results outlive the call.
         let value = unsafe {
             (self.functions.get)(self.database, self.read_options, key.as_ptr(), key.len(), &mut length, &mut error)
         };
@@ -107,16 +107,16 @@ impl Store for RocksDb {
         if value.is_null() {
             return Ok(None);
         }
-        // SAFETY: `length` bytes that belong to the caller.
+        // SAFETY: the library returned `length` bytes that belong to the caller.
         let copy = unsafe { std::slice::from_raw_parts(value, length) }.to_vec();
-        // SAFETY: allocated by the library, and not used any more.
+        // SAFETY: the library allocated the value, and it is not used after this call.
         unsafe { (self.functions.free)(value.cast()) };
         Ok(Some(copy))
     }
 
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let mut error = null_mut();
-        // SAFETY: an open database and its options; key and value outlive the call, which copies them.
+        // SAFETY: the database is open and has its options; key and value outlive the call, which copies them.
         unsafe {
             (self.functions.put)(
                 self.database,
@@ -133,7 +133,7 @@ impl Store for RocksDb {
 
     fn scan(&mut self, start: &[u8], count: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
         let mut error = null_mut();
-        // SAFETY: an open database; the iterator is used until it is destroyed, and only where it is valid.
+        // SAFETY: the database is open; the iterator is used only before it is destroyed, and only while it is valid.
         unsafe {
             let iterator = (self.functions.create_iterator)(self.database, self.read_options);
             (self.functions.seek)(iterator, start.as_ptr(), start.len());
@@ -152,21 +152,21 @@ impl Store for RocksDb {
     }
 
     fn save(&mut self) -> Result<()> {
-        // SAFETY: an open database; no keys stand for all of them.
+        // SAFETY: the database is open; null keys mean the range of all keys.
         unsafe { (self.functions.compact_range)(self.database, null(), 0, null(), 0) };
         Ok(())
     }
 }
 
 impl Functions {
-    /// The message that a call left behind, as an error.
+    /// Returns the message of a failed call as an error, and frees it.
     fn check(&self, error: Error) -> Result<()> {
         if error.is_null() {
             return Ok(());
         }
-        // SAFETY: a C string that the library allocated for the caller.
+        // SAFETY: the message is a C string that the library allocated for the caller.
         let message = unsafe { CStr::from_ptr(error) }.to_string_lossy().into_owned();
-        // SAFETY: as above; not used any more.
+        // SAFETY: the library allocated the message, and it is not used after this call.
         unsafe { (self.free)(error.cast()) };
         bail!("RocksDB says: {message}");
     }

@@ -1,4 +1,4 @@
-//! Operations of a store.
+//! The operations of an embedded key-value store.
 
 use std::path::Path;
 
@@ -8,24 +8,24 @@ use clap::ValueEnum;
 use super::rocksdb::RocksDb;
 use super::wiredtiger::WiredTiger;
 
-/// An ordered key-value store, used by one thread.
+/// Ordered key-value store, used by one thread.
 pub trait Store {
-    /// The value of `key`, if there is one.
+    /// Returns the value of `key`, if the store has the key.
     fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>>;
 
-    /// Sets it. It survives the end of the process, but not a crash of the machine: it is not
-    /// synced to the disk.
+    /// Sets the value of `key`. The value survives the end of the process, but not a crash of the machine: it is not
+    /// synced to disk.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
 
-    /// Up to `count` records in the order of their keys, from the first key that is not less than
-    /// `start`: each is passed to `each` as key and value.
+    /// Passes up to `count` records to `each` as key and value, in the order of their keys. The first is the first key
+    /// that is not less than `start`.
     fn scan(&mut self, start: &[u8], count: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<()>;
 
-    /// Brings its files up to date, and waits for that: nothing of what was written so far is left to be done later.
+    /// Flushes all writes to the files and waits for it, so that no deferred work is left.
     fn save(&mut self) -> Result<()>;
 }
 
-/// The stores there are.
+/// Storage engine of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum StoreKind {
     /// A log-structured merge tree
@@ -35,7 +35,7 @@ pub enum StoreKind {
 }
 
 impl StoreKind {
-    /// Opens the store in `dir`, which exists.
+    /// Opens the store in `dir`, which must exist.
     pub fn open(self, dir: &Path) -> Result<Box<dyn Store>> {
         Ok(match self {
             StoreKind::Rocksdb => Box::new(RocksDb::open(dir)?),

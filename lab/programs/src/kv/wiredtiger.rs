@@ -1,8 +1,8 @@
-//! WiredTiger, through its C interface (`wiredtiger.h`): a table of raw keys and values, one session
-//! and one cursor. The log is written and not synchronised.
+//! WiredTiger, through its C interface (`wiredtiger.h`): a table of raw keys and values, one session and one cursor.
+//! The log is written and not synchronised.
 //!
-//! Its objects are structs of function pointers. Here are only their first members, up to the last
-//! one that is used, as version 3.2 declares them; other versions are refused.
+//! The objects of WiredTiger are structs of function pointers. The structs here have only the members up to the last
+//! used one, as version 3.2 declares them. Other versions are refused.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::Path;
@@ -15,28 +15,29 @@ use super::store::Store;
 
 const NAMES: [&CStr; 2] = [c"libwiredtiger.so.0", c"libwiredtiger.so"];
 const PACKAGE: &str = "libwiredtiger-dev";
-/// The version whose structs are below.
+/// Version of WiredTiger whose struct layouts this file declares.
 const VERSION: (c_int, c_int) = (3, 2);
 
-/// Each change is written to the log when it is made, and not synchronised, as by RocksDB.
+/// Configuration of the connection. Each change is written to the log when it is made, and not synchronised, as in
+/// RocksDB.
 const CONNECTION: &CStr =
     c"create,cache_size=256MB,log=(enabled=true),transaction_sync=(enabled=true,method=none),statistics=(none)";
 const TABLE: &CStr = c"table:records";
 const FORMAT: &CStr = c"key_format=u,value_format=u";
-/// `WT_NOTFOUND`.
+/// Return code `WT_NOTFOUND`: there is no such record.
 const NOT_FOUND: c_int = -31803;
 
-/// A member that is not used.
+/// Placeholder for a struct member that is not used.
 type Unused = *const c_void;
 
-/// `WT_CONNECTION`.
+/// `WT_CONNECTION`, up to the last used member.
 #[repr(C)]
 struct Connection {
     before: [Unused; 8],
     open_session: unsafe extern "C" fn(*mut Connection, *mut c_void, *const c_char, *mut *mut Session) -> c_int,
 }
 
-/// `WT_SESSION`.
+/// `WT_SESSION`, up to the last used member.
 #[repr(C)]
 struct Session {
     before: [Unused; 5],
@@ -48,7 +49,7 @@ struct Session {
     checkpoint: unsafe extern "C" fn(*mut Session, *const c_char) -> c_int,
 }
 
-/// `WT_CURSOR`.
+/// `WT_CURSOR`, up to the last used member.
 #[repr(C)]
 struct Cursor {
     before: [Unused; 4],
@@ -65,7 +66,7 @@ struct Cursor {
     insert: unsafe extern "C" fn(*mut Cursor) -> c_int,
 }
 
-/// `WT_ITEM`: bytes.
+/// `WT_ITEM`: a pointer to bytes, and their number.
 #[repr(C)]
 struct Item {
     data: *const u8,
@@ -84,12 +85,12 @@ impl Item {
 
     /// # Safety
     ///
-    /// The bytes must be there.
+    /// The bytes must be valid for reads as long as the returned slice is used.
     unsafe fn bytes<'a>(&self) -> &'a [u8] {
         if self.size == 0 {
             return &[];
         }
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees that the bytes are valid.
         unsafe { std::slice::from_raw_parts(self.data, self.size) }
     }
 }
@@ -98,7 +99,7 @@ type Version = unsafe extern "C" fn(*mut c_int, *mut c_int, *mut c_int) -> *cons
 type Open = unsafe extern "C" fn(*const c_char, *mut c_void, *const c_char, *mut *mut Connection) -> c_int;
 type StrError = unsafe extern "C" fn(c_int) -> *const c_char;
 
-/// An open database. It is left as it is when the process is killed: its log has what is missing.
+/// Open WiredTiger database. It is not closed when the process is killed: the log then holds the missing writes.
 pub struct WiredTiger {
     session: *mut Session,
     cursor: *mut Cursor,
@@ -106,7 +107,7 @@ pub struct WiredTiger {
 }
 
 impl WiredTiger {
-    /// Opens or makes the database in `dir`.
+    /// Opens the database in `dir`, and creates it if it is missing.
     pub fn open(dir: &Path) -> Result<Self> {
         let library = Library::load(&NAMES, PACKAGE)?;
         // SAFETY: the types are those of wiredtiger.h, the same in all versions.
@@ -119,8 +120,8 @@ impl WiredTiger {
         let home = path_for_c(dir)?;
         let mut store = Self { session: null_mut(), cursor: null_mut(), strerror };
         let (mut connection, mut session) = (null_mut(), null_mut());
-        // SAFETY: the structs are those of this version; each object is used after the call that made it succeeded,
-        // and lives until the process ends.
+        // SAFETY: the structs are those of this version; each object is used after the call that made it succeeded, and
+        // lives until the process ends.
         unsafe {
             store.check(open(home.as_ptr(), null_mut(), CONNECTION.as_ptr(), &mut connection))?;
             store.check(((*connection).open_session)(connection, null_mut(), null(), &mut session))?;
@@ -136,21 +137,21 @@ impl WiredTiger {
         if code == 0 {
             return Ok(());
         }
-        // SAFETY: takes any number; the message stays valid until this thread asks for another one.
+        // SAFETY: the function takes any number; the message stays valid until this thread asks for another one.
         let message = unsafe { CStr::from_ptr((self.strerror)(code)) };
         bail!("WiredTiger says: {}", message.to_string_lossy());
     }
 
-    /// Lets go of the record that the cursor stands at.
+    /// Releases the record at which the cursor is.
     fn reset(&mut self) -> Result<()> {
-        // SAFETY: an open cursor.
+        // SAFETY: the cursor is open.
         self.check(unsafe { ((*self.cursor).reset)(self.cursor) })
     }
 
-    /// Moves to the first key that is not less than `start`. Returns whether there is one.
+    /// Moves the cursor to the first key that is not less than `start`. Returns whether there is one.
     fn seek(&mut self, start: &[u8]) -> Result<bool> {
         let (key, mut order) = (Item::of(start), 0);
-        // SAFETY: an open cursor; the key outlives the search.
+        // SAFETY: the cursor is open; the key outlives the search.
         let mut code = unsafe {
             ((*self.cursor).set_key)(self.cursor, &raw const key);
             ((*self.cursor).search_near)(self.cursor, &mut order)
@@ -162,7 +163,7 @@ impl WiredTiger {
     }
 
     fn next(&mut self) -> c_int {
-        // SAFETY: an open cursor.
+        // SAFETY: the cursor is open.
         unsafe { ((*self.cursor).next)(self.cursor) }
     }
 
@@ -174,7 +175,7 @@ impl WiredTiger {
 impl Store for WiredTiger {
     fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let (key, mut value) = (Item::of(key), Item::empty());
-        // SAFETY: an open cursor; the key outlives the search.
+        // SAFETY: the cursor is open; the key outlives the search.
         let code = unsafe {
             ((*self.cursor).set_key)(self.cursor, &raw const key);
             ((*self.cursor).search)(self.cursor)
@@ -182,7 +183,7 @@ impl Store for WiredTiger {
         if !self.is_there(code)? {
             return Ok(None);
         }
-        // SAFETY: the cursor stands at a record; its value stays valid until the cursor is reset.
+        // SAFETY: the cursor is at a record, whose value stays valid until the cursor is reset.
         let copy = unsafe {
             self.check(((*self.cursor).get_value)(self.cursor, &raw mut value))?;
             value.bytes().to_vec()
@@ -193,8 +194,8 @@ impl Store for WiredTiger {
 
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let (key, value) = (Item::of(key), Item::of(value));
-        // SAFETY: an open cursor; key and value outlive the call, which copies them. A cursor inserts over what is
-        // there unless it was opened otherwise.
+        // SAFETY: the cursor is open; key and value outlive the call, which copies them. By default a cursor overwrites
+        // an existing record.
         let code = unsafe {
             ((*self.cursor).set_key)(self.cursor, &raw const key);
             ((*self.cursor).set_value)(self.cursor, &raw const value);
@@ -210,7 +211,7 @@ impl Store for WiredTiger {
                 break;
             }
             let (mut key, mut value) = (Item::empty(), Item::empty());
-            // SAFETY: the cursor stands at a record; both stay valid until it moves.
+            // SAFETY: the cursor is at a record; key and value stay valid until it moves.
             unsafe {
                 self.check(((*self.cursor).get_key)(self.cursor, &raw mut key))?;
                 self.check(((*self.cursor).get_value)(self.cursor, &raw mut value))?;
@@ -225,14 +226,14 @@ impl Store for WiredTiger {
     }
 
     fn save(&mut self) -> Result<()> {
-        // SAFETY: an open session.
+        // SAFETY: the session is open.
         self.check(unsafe { ((*self.session).checkpoint)(self.session, null()) })
     }
 }
 
 fn ensure_version(version: Version) -> Result<()> {
     let (mut major, mut minor, mut patch) = (0, 0, 0);
-    // SAFETY: writes three numbers.
+    // SAFETY: the function writes three numbers.
     unsafe { version(&mut major, &mut minor, &mut patch) };
     ensure!(
         (major, minor) == VERSION,

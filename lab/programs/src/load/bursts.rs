@@ -1,29 +1,28 @@
 //! Bursts of load, as in Holmes §6.1: 60 to 90 s of requests, then 5 to 10 s without.
 //!
-//! The paper says that both lengths "agree to Poisson distribution". So each is a Poisson number of
-//! seconds around the middle of its range, drawn again until it lies in the range. A scale shortens
-//! all of them alike.
+//! The paper says that both lengths "agree to Poisson distribution". Each length is therefore a Poisson number of
+//! seconds around the middle of its range, drawn again until it lies in the range. A scale shortens all lengths alike.
 
 use crate::clock::{Nanos, seconds_to_ns};
 use crate::rng::Rng;
 
-/// The stream of the seed for the lengths of bursts.
+/// Number of the random stream from which the lengths of bursts are drawn.
 const BURSTS_STREAM: u64 = 2;
 
-/// Least and most seconds.
+/// Shortest and longest burst, in seconds.
 const ON_S: (f64, f64) = (60.0, 90.0);
 const OFF_S: (f64, f64) = (5.0, 10.0);
 
-/// A time of requests.
+/// Interval in which requests are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Burst {
-    /// Its beginning.
+    /// Beginning of the burst, since the start of the run.
     pub start_ns: Nanos,
-    /// Its end.
+    /// End of the burst, since the start of the run.
     pub end_ns: Nanos,
 }
 
-/// The bursts between two times; the first one begins at once, the last one may be cut off.
+/// Returns the bursts between two times. The first burst begins at `start_ns`; the last one may be cut off.
 pub fn schedule(start_ns: Nanos, end_ns: Nanos, scale: f64, seed: u64) -> Vec<Burst> {
     let mut rng = Rng::new(seed, BURSTS_STREAM);
     let mut length_ns = |range| seconds_to_ns(length_s(&mut rng, range) * scale).max(1);
@@ -47,7 +46,7 @@ fn length_s(rng: &mut Rng, (least, most): (f64, f64)) -> f64 {
     }
 }
 
-/// How many events come in a time in which `mean` are expected.
+/// Draws a Poisson number: the number of events in a time in which `mean` are expected.
 fn poisson(rng: &mut Rng, mean: f64) -> f64 {
     let mut waited = rng.exponential(1.0);
     let mut events = 0.0;

@@ -1,4 +1,4 @@
-//! One connection to the service, with at most one request under way.
+//! A client connection to the service, with at most one unanswered request.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,29 +9,29 @@ use super::protocol::Kind;
 use crate::clock::Nanos;
 use crate::resp::excerpt;
 
-/// Bytes read at a time; most replies fit.
+/// Bytes of one read; most replies fit.
 const READ_BYTES: usize = 4096;
 
-/// A request that was sent.
+/// Request that was sent: its kind and its intended time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asked {
-    /// The kind of the request.
+    /// Kind of the request, such as read or update.
     pub kind: Kind,
-    /// When it should have been sent.
+    /// Time at which the request should have been sent.
     pub intended_ns: Nanos,
 }
 
-/// A connection.
+/// Client connection to the service.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
     received: Vec<u8>,
-    /// The request under way.
+    /// Request that the service has not answered yet.
     under_way: Option<Asked>,
 }
 
 impl Connection {
-    /// Connects.
+    /// Connects to the service without blocking on later reads.
     pub fn open(target: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(target).context("cannot connect; is the service running there?")?;
         stream.set_nodelay(true)?;
@@ -39,20 +39,20 @@ impl Connection {
         Ok(Connection { stream, received: Vec::with_capacity(READ_BYTES), under_way: None })
     }
 
-    /// The socket, for epoll.
+    /// Returns the socket, for registration with epoll.
     pub fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
-    /// Sends a request. The reply to the one before must be complete: the socket's buffer is then
-    /// empty, so that a request, being small, always fits.
+    /// Sends a request. The reply to the previous request must be complete: the socket's buffer is then empty, so that
+    /// a small request always fits.
     pub fn send(&mut self, request: &[u8], asked: Asked) -> Result<()> {
         self.stream.write_all(request).context("cannot send; did the service close the connection?")?;
         self.under_way = Some(asked);
         Ok(())
     }
 
-    /// Reads what has arrived; returns all of the reply so far.
+    /// Reads the available bytes; returns all bytes of the reply so far.
     pub fn receive(&mut self) -> io::Result<&[u8]> {
         let mut chunk = [0; READ_BYTES];
         let length = self.stream.read(&mut chunk)?;
@@ -63,7 +63,7 @@ impl Connection {
         Ok(&self.received)
     }
 
-    /// Ends the request under way, whose reply took `length` bytes, and returns it.
+    /// Ends the unanswered request, whose reply took `length` bytes, and returns it.
     pub fn finish(&mut self, length: usize) -> Result<Asked> {
         let asked = self.under_way.take().context("the service sent a reply without a request")?;
         let extra = &self.received[length..];

@@ -1,8 +1,8 @@
-//! The event loop: sends the requests that are due, waits, reads replies.
+//! The event loop of the load generator: it sends the due requests, waits, and reads replies.
 //!
-//! The plan itself is the queue of requests that wait for a connection: a request that is due and
-//! still on the plan waits. The loop waits in epoll, with a timerfd set to the absolute time of the
-//! next request, so it neither spins nor rounds to milliseconds.
+//! The plan itself is the queue of requests that wait for a connection: a due request waits while it is still on the
+//! plan. The loop waits in epoll, with a timerfd set to the absolute time of the next request. It therefore neither
+//! spins nor rounds to milliseconds.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::ErrorKind;
@@ -21,33 +21,33 @@ use super::series::Series;
 use crate::clock::{Nanos, SECOND_NS, cpu_used_ns, now_ns, timespec};
 use crate::summary::Durations;
 
-/// A service that owes replies and sends nothing for this long is taken for dead.
+/// Longest time without a reply before the service counts as dead.
 const SILENCE_MAX_NS: Nanos = 20 * SECOND_NS;
 
-/// The timer's number in epoll; connections have their own numbers.
+/// Number of the timer in epoll; connections have the numbers from 0 on.
 const TIMER: u64 = u64::MAX;
 
-/// The result of a run.
+/// Result of a run of the load generator.
 #[derive(Debug)]
 pub struct Outcome {
-    /// From intended start to end of reply.
+    /// Times from the intended start to the end of the reply, of all measured requests.
     pub latency: Durations,
-    /// The same, by kind of request.
+    /// Times from the intended start to the end of the reply, by kind of request.
     pub kinds: BTreeMap<Kind, Durations>,
-    /// The latencies by time.
+    /// Latencies by the intended time of the requests.
     pub series: Series,
-    /// From intended start to actual start.
+    /// Times from the intended start to the actual start of a request.
     pub send_lag: Durations,
-    /// Requests that the service answered with an error, warm-up included.
+    /// Number of requests that the service answered with an error, warm-up included.
     pub errors: u64,
-    /// The message of one error.
+    /// Message of one error reply; empty without errors.
     pub error_example: String,
     cpu_ns: Nanos,
     wall_ns: Nanos,
 }
 
 impl Outcome {
-    /// The share of one CPU that this process used during the run.
+    /// Returns the share of one CPU that this process used during the run.
     pub fn cpu_share(&self) -> f64 {
         self.cpu_ns as f64 / self.wall_ns.max(1) as f64
     }
@@ -72,7 +72,7 @@ impl Outcome {
     }
 }
 
-/// Carries out the plan.
+/// Sends the requests of the plan over `connections` connections, and returns the measured result.
 pub fn run(target: SocketAddr, connections: usize, plan: Plan, protocol: Box<dyn Protocol>) -> Result<Outcome> {
     let mut engine = Engine::connect(target, connections, plan, protocol)?;
     let cpu_start_ns = cpu_used_ns();
@@ -91,16 +91,16 @@ struct Engine {
     plan: Plan,
     protocol: Box<dyn Protocol>,
     connections: Vec<Connection>,
-    /// Connections without a request under way, the longest idle first.
+    /// Connections without an unanswered request, the longest idle first.
     idle: VecDeque<usize>,
     epoll: OwnedFd,
     events: Vec<epoll::Event>,
     timer: OwnedFd,
-    /// The time the timer is set to; 0: not set.
+    /// Expiry time of the timer, or 0 if it is not set.
     timer_ns: Nanos,
-    /// The start of the run, from which all other times count.
+    /// Start of the run, from which all other times count.
     start_ns: Nanos,
-    /// Since when the service has owed a reply and sent none.
+    /// Time since which the service has owed a reply and sent none.
     silent_since_ns: Nanos,
     outcome: Outcome,
 }
@@ -137,7 +137,7 @@ impl Engine {
         self.idle.len() == self.connections.len()
     }
 
-    /// Sends the requests that are due, as long as there are connections for them.
+    /// Sends the due requests while there are idle connections.
     fn send_due(&mut self) -> Result<()> {
         while let Some(&chosen) = self.idle.front() {
             let now = self.since_start_ns();
@@ -184,7 +184,7 @@ impl Engine {
         Ok(())
     }
 
-    /// When the loop has to wake up even if no reply arrives.
+    /// Returns the time at which the loop must wake up even if no reply arrives.
     fn wake_ns(&mut self) -> Option<Nanos> {
         let silence_end_ns = (!self.is_quiet()).then_some(self.silent_since_ns + SILENCE_MAX_NS);
         let next_ns = self.plan.next_ns().filter(|_| !self.idle.is_empty());
@@ -242,8 +242,7 @@ impl Engine {
     }
 }
 
-/// An epoll instance for the timer and all connections. The timer is edge-triggered, so it need not
-/// be read.
+/// Returns an epoll instance for the timer and all connections. The timer is edge-triggered, so it need not be read.
 fn watch(timer: &OwnedFd, connections: &[Connection]) -> Result<OwnedFd> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;

@@ -1,4 +1,4 @@
-//! Memcached, text protocol: one request at a time on each connection.
+//! The text protocol of memcached: one request at a time on each connection.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,14 +9,14 @@ use super::mix::Mix;
 use super::protocol::{Kind, Protocol, Reply};
 use crate::resp::{excerpt, first_line};
 
-/// The end of the reply to a get.
+/// End of the reply to a get.
 const END: &[u8] = b"END\r\n";
-/// The reply to a set.
+/// Reply of memcached to a successful set.
 const STORED: &[u8] = b"STORED\r\n";
-/// Records set at once during preparation: their replies fit into any socket's buffer.
+/// Number of records set at once during preparation: their replies fit into any socket's buffer.
 const PREPARE_BATCH: usize = 500;
 
-/// Requests of a mix.
+/// Requests of a mix, in the protocol of memcached.
 #[derive(Debug)]
 pub struct Memcached {
     mix: Mix,
@@ -24,7 +24,7 @@ pub struct Memcached {
 }
 
 impl Memcached {
-    /// The requests of `mix`.
+    /// Returns the requests of `mix`. Fails for a mix with scans, which memcached lacks.
     pub fn new(mix: Mix) -> Result<Self> {
         ensure!(!mix.name().scans(), "memcached has no scans, so it has no mix `e`; use `a` or `b`");
         Ok(Memcached { mix, request: Vec::new() })
@@ -52,7 +52,7 @@ impl Memcached {
 }
 
 impl Protocol for Memcached {
-    /// Stores all records once, so that every get finds one.
+    /// Stores all records once, so that every get finds its record.
     fn prepare(&mut self, target: SocketAddr) -> Result<()> {
         let mut stream = TcpStream::connect(target).context("cannot connect; is the service running there?")?;
         let records = self.mix.records();
@@ -87,8 +87,8 @@ impl Protocol for Memcached {
     }
 }
 
-/// A value: `line` ends with its length; from `start` on follow that many bytes, a line end and the
-/// end of the reply.
+/// Parses the reply with a value. `line` ends with the length of the value. From `start` on follow that number of
+/// bytes, a line end and the end of the reply.
 fn value_reply(line: &[u8], start: usize, received: &[u8]) -> Result<Reply> {
     let size = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
     let size: usize = std::str::from_utf8(size)

@@ -1,9 +1,9 @@
-//! Mixes of requests to a key-value store: which are reads, and of which keys.
+//! Mixes of requests to a key-value store: the kinds of the requests, and their keys.
 //!
-//! `a`, `b` and `e` are the core workloads of YCSB (Cooper et al., SoCC'10) with its defaults:
-//! records of 1 000 bytes (ten fields of 100 bytes, read and written as one value here), zipfian
-//! keys, scans of 1 to 100 records, names in the order of a hash. `plain` is the lab's own: one in
-//! ten sets its key, all keys are equally likely, values have 100 bytes.
+//! `a`, `b` and `e` are the core workloads of YCSB (Cooper et al., SoCC'10) with its defaults: records of 1 000 bytes
+//! (ten fields of 100 bytes, read and written as one value here), zipfian keys, scans of 1 to 100 records, names in the
+//! order of a hash. `plain` is the lab's own mix: one of ten requests sets its key, all keys are equally likely, values
+//! have 100 bytes.
 
 use clap::ValueEnum;
 
@@ -12,16 +12,16 @@ use super::protocol::Kind;
 use crate::rng::Rng;
 use crate::zipfian::{Zipfian, hash};
 
-/// The stream of the seed for the contents of values.
+/// Number of the random stream from which the contents of values are drawn.
 const VALUES_STREAM: u64 = 3;
-/// Values are pieces of this many random bytes.
+/// Size of the random bytes of which values are pieces.
 const POOL_BYTES: usize = 64 * 1024;
-/// The longest scan of YCSB.
+/// Length of YCSB's longest scan, in records.
 const SCAN_MAX: usize = 100;
-/// YCSB makes room for twice as many new records as it expects.
+/// Factor for new records: YCSB makes room for twice the expected number.
 const ROOM: f64 = 2.0;
 
-/// The mixes there are.
+/// Name of a request mix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum MixName {
     /// 90 % reads and 10 % updates of keys that are all equally likely
@@ -35,7 +35,7 @@ pub enum MixName {
 }
 
 impl MixName {
-    /// Whether it asks for records in the order of their keys.
+    /// Returns whether the mix reads records in the order of their keys.
     pub fn scans(self) -> bool {
         self == MixName::E
     }
@@ -44,37 +44,37 @@ impl MixName {
         if self == MixName::Plain { 100 } else { 1000 }
     }
 
-    /// The share of requests that are reads or scans.
+    /// Returns the share of requests that are reads or scans.
     fn read_share(self) -> f64 {
         if self == MixName::A { 0.5 } else { 0.95 }
     }
 }
 
-/// One request.
+/// Request to a key-value store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
-    /// The kind of the request.
+    /// Kind of the request, such as read or update.
     pub kind: Kind,
-    /// The number of its record.
+    /// Number of the record that the request reads or writes.
     pub record: u64,
-    /// Records to scan.
+    /// Number of records to scan; 1 for other requests.
     pub count: usize,
 }
 
-/// A stream of requests.
+/// Random stream of requests in one mix.
 #[derive(Debug)]
 pub struct Mix {
     name: MixName,
     rng: Rng,
     values: Rng,
     keys: Zipfian,
-    /// Records in the service: those that were there at first, and those that were inserted.
+    /// Number of records in the service, initial and inserted.
     records: u64,
     pool: Vec<u8>,
 }
 
 impl Mix {
-    /// The requests of `seed` to a service that has `records` records; about `requests` are to come.
+    /// Returns the request stream of `seed` for a service with `records` records, sized for about `requests` requests.
     pub fn new(name: MixName, records: u64, requests: f64, seed: u64) -> Self {
         let new = if name.scans() { requests * (1.0 - name.read_share()) * ROOM } else { 0.0 };
         let mut values = Rng::new(seed, VALUES_STREAM);
@@ -83,17 +83,17 @@ impl Mix {
         Mix { name, rng, values, keys, records, pool }
     }
 
-    /// The mix's name.
+    /// Returns the name of the mix.
     pub fn name(&self) -> MixName {
         self.name
     }
 
-    /// Records in the service so far.
+    /// Returns the number of records in the service so far.
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    /// The next request.
+    /// Draws the next request of the mix.
     pub fn next_operation(&mut self) -> Operation {
         if self.name == MixName::Plain {
             let record = self.rng.below(self.records as usize) as u64;
@@ -109,7 +109,7 @@ impl Mix {
         }
     }
 
-    /// The key of a record.
+    /// Returns the key of a record.
     pub fn key(&self, record: u64) -> String {
         match self.name {
             MixName::Plain => format!("sidelane-lab:{record:08}"),
@@ -117,14 +117,14 @@ impl Mix {
         }
     }
 
-    /// A value for a record.
+    /// Returns a random value for a record.
     pub fn value(&mut self) -> &[u8] {
         let length = self.name.value_bytes();
         let start = self.values.below(POOL_BYTES - length);
         &self.pool[start..start + length]
     }
 
-    /// A record that is there.
+    /// Draws an existing record by the zipfian distribution.
     fn choose(&mut self) -> u64 {
         loop {
             let record = self.keys.key(self.rng.unit());

@@ -1,11 +1,10 @@
 //! The load generator: open loop, Poisson arrivals, one thread.
 //!
-//! Latency counts from the moment at which a request should have been sent. If the service (or this
-//! process) falls behind, the requests that had to wait show the wait, as those of real users
-//! would: there is no coordinated omission.
+//! Latency counts from the intended start of a request. If the service (or this process) falls behind, the requests
+//! that had to wait show the wait, as those of real users would: there is no coordinated omission.
 //!
-//! - `plan`: which requests are sent and when, fixed by the seed
-//! - `bursts`: load that comes and goes; `mix`: which requests a key-value store gets
+//! - `plan`: the requests and their times, fixed by the seed
+//! - `bursts`: load with pauses; `mix`: the requests to a key-value store
 //! - `protocol`, `search`, `redis`, `memcached`: the formats of requests and replies
 //! - `connection`, `engine`: sockets and the event loop
 //! - `series`: latencies by time, for a load that changes
@@ -39,7 +38,7 @@ use plan::{Plan, Step};
 use protocol::Protocol;
 use report::Report;
 
-/// Options of `load`.
+/// Options of `sidelane-lab load`.
 #[derive(Debug, clap::Args)]
 pub struct LoadArgs {
     /// Address of the service
@@ -103,7 +102,7 @@ pub struct LoadArgs {
     connections: u16,
 }
 
-/// The protocols there are.
+/// Protocol between the load generator and the service.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum ProtocolName {
     /// HTTP searches, as `serve` answers them
@@ -114,7 +113,7 @@ enum ProtocolName {
     Memcached,
 }
 
-/// Runs the load and writes what came out.
+/// Runs the load and writes its report as JSON.
 pub fn run(args: &LoadArgs) -> Result<()> {
     let bursts = bursts(args);
     let plan = plan(args, bursts.as_deref())?;
@@ -143,7 +142,7 @@ pub fn run(args: &LoadArgs) -> Result<()> {
     Ok(())
 }
 
-/// The bursts that were asked for: from the end of the warm-up on.
+/// Returns the requested bursts, from the end of the warm-up on; `None` if the load is not in bursts.
 fn bursts(args: &LoadArgs) -> Option<Vec<Burst>> {
     let start_ns = seconds_to_ns(args.warmup_seconds);
     let end_ns = start_ns + seconds_to_ns(args.seconds);

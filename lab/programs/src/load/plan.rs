@@ -1,4 +1,4 @@
-//! The plan of a run: when requests should be sent, and which of them are measured.
+//! The plan of a run: the intended times of the requests, and which of them are measured.
 
 use std::iter::Peekable;
 
@@ -9,26 +9,26 @@ use crate::clock::{Nanos, SECOND_NS, seconds_to_ns};
 use crate::poisson::Arrivals;
 use crate::rng::Rng;
 
-/// More requests than this in one run are taken for a mistake in the options.
+/// Largest number of requests in one run; more are taken for a mistake in the options.
 const REQUESTS_MAX: f64 = 100e6;
 
-/// The stream of the seed for arrival times; requests are drawn from another stream.
+/// Number of the random stream for arrival times; requests are drawn from another stream.
 const TIMES_STREAM: u64 = 0;
 
-/// The stream of the seed for requests.
+/// Number of the random stream from which requests are drawn.
 pub const REQUESTS_STREAM: u64 = 1;
 
-/// A change of the rate during the run.
+/// Change of the rate during the run.
 #[derive(Debug, Clone, Copy)]
 pub struct Step {
-    /// Seconds after the warm-up.
+    /// Time of the change, in seconds after the warm-up.
     pub at_seconds: f64,
-    /// The rate after that.
+    /// Rate after the change, in requests per second.
     pub then_per_s: f64,
 }
 
 impl Step {
-    /// The step of two options that need each other.
+    /// Combines the two options of a step; fails if only one of them is given.
     pub fn of(then_per_s: Option<f64>, at_seconds: Option<f64>) -> Result<Option<Self>> {
         let both = match (then_per_s, at_seconds) {
             (None, None) => return Ok(None),
@@ -40,7 +40,7 @@ impl Step {
     }
 }
 
-/// Intended times, in nanoseconds from the start of the run.
+/// Intended times of the requests, in nanoseconds from the start of the run.
 #[derive(Debug)]
 pub struct Plan {
     arrivals: Peekable<Arrivals>,
@@ -49,7 +49,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A plan of `warmup_seconds` and then `seconds` of requests.
+    /// Returns a plan of `warmup_seconds` and then `seconds` of requests, with an optional step of the rate.
     pub fn new(rate_per_s: f64, seconds: f64, warmup_seconds: f64, seed: u64, step: Option<Step>) -> Result<Self> {
         let rate_max_per_s = step.map_or(rate_per_s, |step| step.then_per_s.max(rate_per_s));
         ensure_possible(rate_max_per_s * (seconds + warmup_seconds))?;
@@ -65,8 +65,8 @@ impl Plan {
         })
     }
 
-    /// A plan at `rate_per_s` during `bursts` and at 0 between them. Before the first is the warm-up,
-    /// at that rate too. `ends_ns` are those of the warm-up and of the whole plan.
+    /// Returns a plan with `rate_per_s` during the warm-up and during `bursts`, and no requests between bursts.
+    /// `ends_ns` are the ends of the warm-up and of the whole plan.
     pub fn in_bursts(rate_per_s: f64, bursts: &[Burst], ends_ns: (Nanos, Nanos), seed: u64) -> Result<Self> {
         let (warmup_ns, end_ns) = ends_ns;
         let on_ns: Nanos = bursts.iter().map(|burst| burst.end_ns - burst.start_ns).sum();
@@ -75,17 +75,17 @@ impl Plan {
         let arrivals = bursts
             .iter()
             .fold(steady, |arrivals, burst| arrivals.then(burst.start_ns, rate_per_s).then(burst.end_ns, 0.0));
-        // The plan ends there; the rate only lets its arrivals come to an end.
+        // Sets a rate after the plan's end, so that its iterator of arrivals ends.
         let arrivals = arrivals.then(end_ns, rate_per_s);
         Ok(Plan { arrivals: arrivals.peekable(), warmup_ns, end_ns })
     }
 
-    /// The time range that is measured.
+    /// Returns the time range whose requests are measured.
     pub fn measured_ns(&self) -> (Nanos, Nanos) {
         (self.warmup_ns, self.end_ns)
     }
 
-    /// When the next request should be sent; `None` after the last one.
+    /// Returns the intended time of the next request; `None` after the last one.
     pub fn next_ns(&mut self) -> Option<Nanos> {
         self.arrivals.peek().copied().filter(|&time| time < self.end_ns)
     }
@@ -96,7 +96,7 @@ impl Plan {
         self.arrivals.next()
     }
 
-    /// Whether a request of that intended time is measured.
+    /// Returns whether a request with that intended time is measured: it is after the warm-up.
     pub fn counts(&self, intended_ns: Nanos) -> bool {
         intended_ns >= self.warmup_ns
     }

@@ -1,15 +1,15 @@
-//! The load generator's interface to a protocol. Requests on one connection never overlap: a
-//! request is sent after the reply to the one before is complete.
+//! The load generator's interface to a protocol. Requests on one connection never overlap: a request is sent after the
+//! reply to the previous one is complete.
 
 use std::net::SocketAddr;
 
 use anyhow::Result;
 use serde::Serialize;
 
-/// How much of a reply has arrived.
+/// State of a reply that is arriving.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Its end has not arrived yet.
+    /// The end of the reply has not arrived yet.
     Partial,
     /// The reply is complete and has `length` bytes.
     Whole { length: usize },
@@ -17,33 +17,32 @@ pub enum Reply {
     Error { length: usize, message: String },
 }
 
-/// The kind of a request. Latencies are reported by kind, too.
+/// Kind of a request. The report has latencies for each kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A search for text.
+    /// The request searches for text.
     Search,
-    /// One record.
+    /// The request reads one record.
     Read,
-    /// A new value for a record.
+    /// The request sets a new value of an existing record.
     Update,
-    /// A new record.
+    /// The request adds a new record.
     Insert,
-    /// Some records in the order of their keys.
+    /// The request reads several records in the order of their keys.
     Scan,
 }
 
-/// A protocol, and the requests to send in it.
+/// Protocol of a service, with the requests to send to it.
 pub trait Protocol {
-    /// Stores in the service the data that the requests expect.
+    /// Stores the data in the service that the requests expect.
     fn prepare(&mut self, _target: SocketAddr) -> Result<()> {
         Ok(())
     }
 
-    /// The next request. It depends only on the seed and on the requests before it.
+    /// Returns the next request. It depends only on the seed and on the previous requests.
     fn next_request(&mut self) -> (Kind, &[u8]);
 
-    /// Parses what has arrived since the request was sent; an error if it cannot be the beginning
-    /// of a reply.
+    /// Parses the bytes that arrived since the request was sent. Fails if they cannot be the beginning of a reply.
     fn reply(&self, received: &[u8]) -> Result<Reply>;
 }

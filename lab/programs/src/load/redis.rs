@@ -1,7 +1,7 @@
-//! Redis, and the lab's own server of key-value stores: one request at a time on each connection.
+//! The protocol of Redis, for Redis and the lab's key-value server: one request at a time on each connection.
 //!
-//! Records that are to be scanned are members `KEY:VALUE` of one sorted set whose scores are equal;
-//! Redis keeps such members in the order of their bytes. Other records are strings.
+//! Records that are to be scanned are members `KEY:VALUE` of one sorted set whose scores are equal; Redis keeps such
+//! members in the order of their bytes. Other records are strings.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,13 +12,13 @@ use super::mix::Mix;
 use super::protocol::{Kind, Protocol, Reply};
 use crate::resp::{encode, excerpt, first_line, whole};
 
-/// Records set at once during preparation: their replies fit into any socket's buffer.
+/// Number of records set at once during preparation: their replies fit into any socket's buffer.
 const PREPARE_BATCH: usize = 500;
 
-/// The sorted set with the records.
+/// Name of the sorted set with the records.
 const SET: &[u8] = b"records";
 
-/// Requests of a mix.
+/// Requests of a mix, in the protocol of Redis.
 #[derive(Debug)]
 pub struct Redis {
     mix: Mix,
@@ -26,7 +26,7 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// The requests of `mix`.
+    /// Returns the requests of `mix` in the protocol of Redis.
     pub fn new(mix: Mix) -> Self {
         Redis { mix, request: Vec::new() }
     }
@@ -64,7 +64,7 @@ impl Redis {
 }
 
 impl Protocol for Redis {
-    /// Stores all records once, so that every read finds one.
+    /// Stores all records once, so that every read finds its record.
     fn prepare(&mut self, target: SocketAddr) -> Result<()> {
         let mut stream = TcpStream::connect(target).context("cannot connect; is the service running there?")?;
         let records = self.mix.records();

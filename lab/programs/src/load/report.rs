@@ -12,15 +12,15 @@ use super::series::{Iteration, Series, Window};
 use crate::clock::{Nanos, SECOND_NS};
 use crate::summary::{CurvePoint, Durations};
 
-/// The result of a run. Latencies count from the intended start of a request.
+/// Result of a run. Latencies count from the intended start of a request.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Measured requests, all answered.
+    /// Number of measured requests, all answered.
     requests: u64,
-    /// Error replies, warm-up included.
+    /// Number of error replies, warm-up included.
     errors: u64,
     seconds: f64,
-    /// The requested rate.
+    /// Requested mean rate, in requests per second.
     rate_per_s: f64,
     mean_us: f64,
     p50_us: f64,
@@ -29,28 +29,27 @@ pub struct Report {
     p99_us: f64,
     p999_us: f64,
     max_us: f64,
-    /// How late requests were sent. Causes are a late wake-up of this process, or a wait for a
-    /// connection when all were busy.
+    /// 99th percentile of the delay between intended and actual sending. A request is late after a late wakeup of this
+    /// process, or when all connections are busy.
     send_lag_p99_us: f64,
-    /// CPU this process used, in per cent of one CPU.
+    /// CPU time that this process used, in per cent of one CPU.
     cpu_percent: f64,
     curve: Vec<CurvePoint>,
     /// Latencies by kind of request.
     kinds: BTreeMap<Kind, KindReport>,
-    /// When requests came, where they came in bursts.
+    /// Bursts of the load; `None` for a load without bursts.
     #[serde(skip_serializing_if = "Option::is_none")]
     bursts: Option<BurstReport>,
     /// Latencies by the intended time of the requests, from the end of the warm-up.
     windows: Vec<Window>,
-    /// Latencies in equal parts of the measured time, where those were asked for.
+    /// Latencies in equal parts of the measured time; empty unless `--iterations` is given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     iterations: Vec<Iteration>,
-    /// The longest time for which the p99 of the last second was above the limit, if a limit was
-    /// given.
+    /// Longest time for which the p99 of the last second was above the limit, if a limit was given.
     longest_above_s: Option<f64>,
 }
 
-/// Requests of one kind.
+/// Latencies of the requests of one kind.
 #[derive(Debug, Serialize)]
 struct KindReport {
     requests: u64,
@@ -74,19 +73,19 @@ impl KindReport {
     }
 }
 
-/// The bursts of a run.
+/// Summary of the bursts of a run.
 #[derive(Debug, Serialize)]
 struct BurstReport {
-    /// The paper's lengths, times this.
+    /// Factor by which the paper's lengths are multiplied.
     scale: f64,
-    /// How many began.
+    /// Number of bursts that began.
     count: usize,
-    /// Their total length.
+    /// Total length of the bursts, in seconds.
     on_s: f64,
 }
 
 impl Report {
-    /// Sums up a run.
+    /// Summarises the result of a run.
     pub fn new(outcome: &Outcome, rate_per_s: f64, seconds: f64) -> Self {
         let latency = &outcome.latency;
         Report {
@@ -112,7 +111,7 @@ impl Report {
         }
     }
 
-    /// Adds the bursts in which requests came, at `scale`.
+    /// Adds the bursts in which requests were sent, at `scale`.
     pub fn with_bursts(self, bursts: &[Burst], scale: f64) -> Self {
         let on_ns: Nanos = bursts.iter().map(|burst| burst.end_ns - burst.start_ns).sum();
         let on_s = on_ns as f64 / SECOND_NS as f64;

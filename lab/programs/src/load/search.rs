@@ -8,10 +8,10 @@ use crate::resp::excerpt;
 use crate::rng::Rng;
 use crate::search::SearchQuery;
 
-/// The longest head of a reply; the lab's own service sends shorter ones.
+/// Longest head of a reply; the lab's own service sends shorter ones.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-/// Random queries from a list.
+/// Random search requests from a list of queries.
 #[derive(Debug)]
 pub struct Search {
     requests: Vec<Vec<u8>>,
@@ -19,7 +19,7 @@ pub struct Search {
 }
 
 impl Search {
-    /// Queries drawn from `queries`, all equally likely; `queries` must not be empty.
+    /// Returns requests drawn from `queries`, all equally likely; `queries` must not be empty.
     pub fn new(queries: &[SearchQuery], seed: u64) -> Self {
         Search { requests: queries.iter().map(request).collect(), rng: Rng::new(seed, REQUESTS_STREAM) }
     }
@@ -51,7 +51,7 @@ fn request(query: &SearchQuery) -> Vec<u8> {
     format!("GET /search?q={} HTTP/1.1\r\nHost: sidelane-lab\r\n\r\n", encode(&query.to_string())).into_bytes()
 }
 
-/// Encodes everything but ASCII letters and digits.
+/// Percent-encodes everything but ASCII letters and digits; a space becomes `+`.
 fn encode(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {
@@ -74,7 +74,7 @@ fn content_length(head: &str) -> Result<usize> {
         .with_context(|| format!("an HTTP reply does not say how long it is: {}", excerpt(head.as_bytes())))
 }
 
-/// A complete reply, as a result or as an error by its status.
+/// Returns a complete reply, as a result or as an error by its HTTP status.
 fn judge(head: &str, length: usize) -> Result<Reply> {
     let status_line = head.split("\r\n").next().unwrap_or_default();
     match status_line.strip_prefix("HTTP/1.1 ").or(status_line.strip_prefix("HTTP/1.0 ")) {

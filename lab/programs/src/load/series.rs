@@ -1,25 +1,26 @@
-//! Latencies by time: the effect of a change of load, and how long it lasts.
+//! Latencies by time: they show the effect of a change of load, and how long it lasts.
 //!
-//! A request belongs to the window of its intended time. The seed fixes that time, so the same
-//! window holds the same requests in every run.
+//! A request belongs to the window of its intended time. The seed fixes that time, so the same window holds the same
+//! requests in every run.
 
 use serde::Serialize;
 
 use crate::clock::{Nanos, SECOND_NS};
 
-/// Short enough to show a reaction, long enough for a percentile of some hundred requests a second.
+/// Length of a window: short enough to show a reaction, long enough for a percentile of some hundred requests per
+/// second.
 const WINDOW_NS: Nanos = SECOND_NS / 2;
-/// The length of the sliding window whose percentile is compared with a limit.
+/// Length of the sliding window whose percentile is compared with a limit.
 const SLIDING_NS: Nanos = SECOND_NS;
-/// How far the sliding window moves in one step.
+/// Step by which the sliding window moves.
 const SLIDE_NS: Nanos = SECOND_NS / 20;
 const PERCENTILE: f64 = 99.0;
 
-/// The intended time and the latency of each request.
+/// Intended time and latency of each request.
 #[derive(Debug, Default)]
 pub struct Series(Vec<(Nanos, Nanos)>);
 
-/// One window of the series.
+/// Latencies of the requests in one window.
 #[derive(Debug, Serialize, PartialEq)]
 pub struct Window {
     from_s: f64,
@@ -27,7 +28,7 @@ pub struct Window {
     p99_us: Option<f64>,
 }
 
-/// An equal part of the measured time.
+/// Latencies in one of the equal parts of the measured time.
 #[derive(Debug, Serialize, PartialEq)]
 pub struct Iteration {
     requests: usize,
@@ -37,13 +38,13 @@ pub struct Iteration {
 }
 
 impl Series {
-    /// Adds a request.
+    /// Adds a request by its intended time and latency.
     pub fn add(&mut self, intended_ns: Nanos, latency_ns: Nanos) {
         self.0.push((intended_ns, latency_ns));
     }
 
-    /// The series from `start_ns` on, in windows of half a second. A rest that is shorter than a
-    /// window is left out.
+    /// Returns the latencies between two times in windows of half a second. A last part shorter than a window is
+    /// omitted.
     pub fn windows(&self, start_ns: Nanos, end_ns: Nanos) -> Vec<Window> {
         let count = end_ns.saturating_sub(start_ns) / WINDOW_NS;
         let window = |number: Nanos| {
@@ -55,13 +56,13 @@ impl Series {
         (0..count).map(window).collect()
     }
 
-    /// The time from `start_ns` to `end_ns` in `count` equal parts.
+    /// Returns the latencies between two times in `count` equal parts.
     pub fn iterations(&self, start_ns: Nanos, end_ns: Nanos, count: u64) -> Vec<Iteration> {
         let at_ns = |number: u64| start_ns + (end_ns - start_ns) * number / count;
         (0..count).map(|number| Iteration::of(self.between(at_ns(number), at_ns(number + 1)))).collect()
     }
 
-    /// The longest time in seconds for which the p99 of the last second was above `limit_ns`.
+    /// Returns the longest time in seconds for which the p99 of the last second was above `limit_ns`.
     pub fn longest_above_s(&self, limit_ns: Nanos, start_ns: Nanos, end_ns: Nanos) -> f64 {
         let (mut above, mut longest) = (0_u64, 0);
         let mut now_ns = start_ns + SLIDING_NS;
@@ -89,7 +90,7 @@ impl Iteration {
     }
 }
 
-/// The nearest rank.
+/// Returns a percentile by the nearest rank; `None` without latencies.
 fn percentile_ns(mut latencies: Vec<Nanos>, percentile: f64) -> Option<Nanos> {
     latencies.sort_unstable();
     let rank = (latencies.len() as f64 * percentile / 100.0).ceil() as usize;
@@ -102,7 +103,7 @@ mod tests {
 
     const MS: Nanos = 1_000_000;
 
-    /// A request each 5 ms for `seconds`, with a latency that depends on its intended time.
+    /// Returns a series with one request each 5 ms for `seconds`, with a latency that depends on its intended time.
     fn series(seconds: Nanos, latency_ns: impl Fn(Nanos) -> Nanos) -> Series {
         let mut series = Series::default();
         (0..seconds * 200).for_each(|number| series.add(number * 5 * MS, latency_ns(number * 5 * MS)));
@@ -132,7 +133,7 @@ mod tests {
     fn slow_spell_lasts_as_long_as_its_sliding_windows() {
         let slow_ns = 2 * SECOND_NS..3 * SECOND_NS;
         let series = series(8, |sent_ns| if slow_ns.contains(&sent_ns) { 50 * MS } else { MS });
-        // The slow second, and the second after it: its first sliding windows still hold 1 % slow
+        // The p99 is above the limit in the slow second and in the next one, whose first windows still hold 1 % slow
         // requests.
         let longest_s = series.longest_above_s(20 * MS, 0, 8 * SECOND_NS);
         assert!((1.8..=2.1).contains(&longest_s), "{longest_s} s");

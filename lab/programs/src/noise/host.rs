@@ -1,4 +1,4 @@
-//! The host: takes a CPU away at random times.
+//! A simulated hypervisor host that takes a CPU away at random times.
 
 use std::sync::atomic::Ordering;
 
@@ -8,8 +8,8 @@ use super::Noise;
 use crate::clock::{Nanos, SECOND_NS, now_ns, sleep_until, thread_cpu_used_ns};
 use crate::rng::Rng;
 
-/// Above every lane holder (10) and every client of the tests (80), below the kernel's own threads
-/// (99).
+/// Real-time priority of the host: above every lane holder (10) and every client of the tests (80), below the kernel's
+/// own threads (99).
 pub const PRIORITY: i32 = 90;
 
 /// Shortest and longest of the long gaps.
@@ -18,14 +18,14 @@ const LONG_MEAN_NS: f64 = 12_500_000.0;
 /// Rate of short gaps, as measured on a machine whose host is busy.
 const SHORT_PER_S: f64 = 125.0;
 
-/// The distribution of gaps: when they come, and how long they are.
+/// Distribution of gaps, in which the host takes the CPU: their rate and their lengths.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gaps {
     long_per_s: f64,
     short_mean_ns: f64,
 }
 
-/// The next gap.
+/// One gap: the time before it and its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gap {
     after_ns: Nanos,
@@ -33,11 +33,11 @@ struct Gap {
 }
 
 impl Gaps {
-    /// Gaps that take `share` of a CPU; `long_per_s` of them each second are long.
+    /// Returns gaps that take `share` of a CPU; `long_per_s` of them each second are long.
     ///
     /// # Errors
     ///
-    /// If the long gaps alone take more than `share`.
+    /// Fails if the long gaps alone take more than `share`.
     pub fn new(share: f64, long_per_s: f64) -> Result<Self> {
         let short_ns = share * SECOND_NS as f64 - long_per_s * LONG_MEAN_NS;
         ensure!(
@@ -49,8 +49,8 @@ impl Gaps {
         Ok(Self { long_per_s, short_mean_ns: short_ns / SHORT_PER_S })
     }
 
-    /// The next gap. Times between gaps and the lengths of short gaps are exponential, lengths of
-    /// long gaps uniform.
+    /// Draws the next gap. Times between gaps and the lengths of short gaps are exponential; lengths of long gaps are
+    /// uniform.
     fn next(&self, rng: &mut Rng) -> Gap {
         let per_s = self.long_per_s + SHORT_PER_S;
         let share = self.long_per_s * LONG_MEAN_NS + SHORT_PER_S * self.short_mean_ns;
@@ -64,7 +64,7 @@ impl Gaps {
     }
 }
 
-/// Takes this thread's CPU away according to `gaps` until told to stop.
+/// Takes this thread's CPU away in random `gaps` until the noise is stopped.
 pub fn take_away(noise: &Noise, gaps: Gaps, seed: u64) -> Result<()> {
     let mut rng = Rng::new(seed, noise.cpu as u64);
     while noise.goes_on() {
@@ -81,7 +81,7 @@ pub fn take_away(noise: &Noise, gaps: Gaps, seed: u64) -> Result<()> {
 
 fn note(noise: &Noise, length_ns: Nanos) {
     let taken = &noise.taken;
-    // The CPU time of the wake-ups is included.
+    // Stores the whole CPU time of the thread, wakeups included.
     taken.host_ns.store(thread_cpu_used_ns(), Ordering::Relaxed);
     taken.gaps.fetch_add(1, Ordering::Relaxed);
     taken.longest_ns.fetch_max(length_ns, Ordering::Relaxed);

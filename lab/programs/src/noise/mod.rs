@@ -1,10 +1,9 @@
 //! A noisy machine on demand: noise that tests must tolerate.
 //!
-//! Two kinds of noise on each CPU. A *host* takes the CPU away at random, mostly for microseconds
-//! and sometimes for many milliseconds, as a hypervisor with other guests does; it is a SCHED_FIFO
-//! thread above every lane holder. *Neighbours* are ordinary programs: one wakes 500 times a
-//! second, one computes 40 % of the time. Where SCHED_FIFO is refused, the host is an ordinary
-//! thread too, and a message says so.
+//! There are two kinds of noise on each CPU. A *host* takes the CPU away at random, mostly for microseconds and
+//! sometimes for 5 to 20 ms, as a hypervisor with other guests does. It is a SCHED_FIFO thread above every lane holder.
+//! If SCHED_FIFO is refused, it is an ordinary thread, and a message says so. *Neighbours* are ordinary programs: one
+//! wakes 500 times a second, one computes 40 % of the time.
 
 mod host;
 mod neighbours;
@@ -22,7 +21,7 @@ use crate::signals::{EndingSignals, end_with_parent};
 use crate::{numbers, place};
 use host::Gaps;
 
-/// Options of `noise`.
+/// Options of `sidelane-lab noise`.
 #[derive(Debug, clap::Args)]
 pub struct NoiseArgs {
     /// Begin the random gaps with this seed
@@ -42,15 +41,15 @@ pub struct NoiseArgs {
     seconds: Option<f64>,
 }
 
-/// The noise made on one CPU, counted while it is made.
+/// Counts of the noise that was made on one CPU.
 #[derive(Debug, Default)]
 struct Taken {
-    /// CPU time of the host.
+    /// CPU time that the host used.
     host_ns: AtomicU64,
     gaps: AtomicU64,
     long_gaps: AtomicU64,
     longest_ns: AtomicU64,
-    /// CPU time of the neighbours.
+    /// CPU time that the neighbours used.
     neighbours_ns: AtomicU64,
 }
 
@@ -67,8 +66,8 @@ impl Noise {
     }
 }
 
-/// Makes noise until a POSIX signal, the time or its parent's death ends it; then prints how much
-/// it made.
+/// Makes noise until a POSIX signal, the time limit or its parent's death ends it. Prints the amount of noise at the
+/// end.
 pub fn run(args: &NoiseArgs) -> Result<()> {
     let gaps = Gaps::new(args.taken / 100.0, args.long_gaps)?;
     let signals = EndingSignals::block()?;
@@ -101,7 +100,7 @@ pub fn run(args: &NoiseArgs) -> Result<()> {
 
 type NoiseThread = thread::JoinHandle<Result<()>>;
 
-/// Starts the host of one CPU. Prints a message if the thread may not have the host's priority.
+/// Starts the host thread of one CPU. Prints a message if the thread may not have the host's priority.
 fn start_host(noise: Noise, gaps: Gaps, seed: u64) -> Result<NoiseThread> {
     let (said, refused) = mpsc::channel();
     let cpu = noise.cpu;
@@ -117,7 +116,7 @@ fn start_host(noise: Noise, gaps: Gaps, seed: u64) -> Result<NoiseThread> {
     Ok(host)
 }
 
-/// Starts a thread on its CPU.
+/// Starts a noise thread that is pinned to the CPU of `noise`.
 fn start(name: String, noise: Noise, body: impl FnOnce(&Noise) -> Result<()> + Send + 'static) -> Result<NoiseThread> {
     let body = move || {
         place::pin_to(noise.cpu)?;
@@ -127,13 +126,13 @@ fn start(name: String, noise: Noise, body: impl FnOnce(&Noise) -> Result<()> + S
     thread::Builder::new().name(name).spawn(body).context("cannot start a thread")
 }
 
-/// The CPUs that this process may use.
+/// Returns the CPUs that this process may use.
 fn own_cpus() -> Result<Vec<usize>> {
     let allowed = sched_getaffinity(None).context("cannot learn which CPUs this process may use")?;
     Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect())
 }
 
-/// The noise made, in one line.
+/// Counts of all CPUs, printed in one line.
 struct Report<'a> {
     taken: &'a [Arc<Taken>],
     wall_ns: Nanos,
@@ -144,12 +143,12 @@ impl Report<'_> {
         self.taken.iter().map(|taken| figure(taken).load(Ordering::Relaxed)).sum::<u64>() as f64
     }
 
-    /// Average over the CPUs, in percent.
+    /// Returns the mean of a time over the CPUs, in percent of the wall time.
     fn percent(&self, figure: fn(&Taken) -> &AtomicU64) -> f64 {
         self.sum(figure) * 100.0 / (self.wall_ns as f64 * self.taken.len() as f64)
     }
 
-    /// Average over the CPUs, per second.
+    /// Returns the mean of a count over the CPUs, per second.
     fn per_s(&self, figure: fn(&Taken) -> &AtomicU64) -> f64 {
         self.sum(figure) * SECOND_NS as f64 / (self.wall_ns as f64 * self.taken.len() as f64)
     }

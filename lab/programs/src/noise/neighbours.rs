@@ -1,4 +1,4 @@
-//! Neighbours: ordinary programs on the same machine.
+//! Neighbours: ordinary programs that run on the same machine.
 
 use std::sync::atomic::Ordering;
 
@@ -7,26 +7,26 @@ use anyhow::Result;
 use super::Noise;
 use crate::clock::{Nanos, now_ns, sleep_until, thread_cpu_used_ns};
 
-/// 500 wake-ups a second.
+/// Period of the neighbour that wakes often, 500 times a second.
 const WAKE_EVERY_NS: Nanos = 2_000_000;
-/// The work of each wake-up: some microseconds.
+/// CPU time per wakeup of the neighbour that wakes often.
 const WAKE_WORK_NS: Nanos = 20_000;
 
-/// 40 % of the time, in turns that are longer than a scheduler tick.
+/// Period of the neighbour that computes 40 % of the time, in turns longer than a scheduler tick.
 const COMPUTE_EVERY_NS: Nanos = 25_000_000;
 const COMPUTE_NS: Nanos = 10_000_000;
 
-/// Wakes often and works little.
+/// Runs a neighbour that wakes 500 times a second and works little.
 pub fn wake(noise: &Noise) -> Result<()> {
     again_and_again(noise, WAKE_EVERY_NS, WAKE_WORK_NS)
 }
 
-/// Wakes seldom and works long.
+/// Runs a neighbour that wakes 40 times a second and works 10 ms each time.
 pub fn compute(noise: &Noise) -> Result<()> {
     again_and_again(noise, COMPUTE_EVERY_NS, COMPUTE_NS)
 }
 
-/// Uses `work_ns` of CPU time in each period. A turn that is late does not shorten the next one.
+/// Uses `work_ns` of CPU time in each period. A late turn does not shorten the next one.
 fn again_and_again(noise: &Noise, every_ns: Nanos, work_ns: Nanos) -> Result<()> {
     while noise.goes_on() {
         let began_ns = now_ns();

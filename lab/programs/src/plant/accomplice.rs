@@ -1,4 +1,5 @@
-//! A process beside the service that disturbs it when it is told to, and puts things right when the service is gone.
+//! A helper process beside the service, the accomplice. It disturbs the service on request, and cleans up after the
+//! service's end.
 
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::ptr;
@@ -7,21 +8,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Context, Result, ensure};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
-/// In place of the number of deeds: the accomplice could not do one, and has said why.
+/// Value of the shared counter if the accomplice failed; it has printed the reason.
 const FAILED: u64 = u64::MAX;
 
-/// A running accomplice. It ends with this process, however that ends.
+/// Connection to a running accomplice process. The process ends with this one, however this one ends.
 pub struct Accomplice {
     bell: PipeWriter,
-    /// How many deeds are done; in memory that both share.
+    /// Number of completed disturbances, in memory shared with the accomplice.
     done: &'static AtomicU64,
     rung: u64,
 }
 
 impl Accomplice {
-    /// Forks it: this process must have one thread. `prepare` is called in the new process and returns the deed.
-    /// `put_right` is called when the service is gone. The new process is no child of the service, so it does not count
-    /// as a part of it.
+    /// Forks the accomplice; this process must have only one thread. `prepare` runs in the new process and returns the
+    /// function that disturbs the service. `put_right` runs there after the service's end. The new process is no child
+    /// of the service, so it does not count as a part of it.
     pub fn start<D: FnMut() -> Result<()>>(
         prepare: impl FnOnce() -> Result<D>,
         put_right: impl FnOnce(),
@@ -45,13 +46,13 @@ impl Accomplice {
         end()
     }
 
-    /// Has it begin its deed.
+    /// Requests one disturbance, without waiting for it.
     pub fn call(&mut self) -> Result<()> {
         self.rung += 1;
         self.bell.write_all(&[1]).context("the accomplice is gone")
     }
 
-    /// Has it do its deed, and works until that is done.
+    /// Requests one disturbance, and spins until it is done.
     pub fn strike(&mut self) -> Result<()> {
         self.call()?;
         while self.done.load(Ordering::Acquire) < self.rung {
@@ -62,28 +63,28 @@ impl Accomplice {
     }
 }
 
-/// Whether this is the parent.
+/// Forks this process; returns whether the caller is the parent.
 fn fork() -> Result<bool> {
-    // SAFETY: this process has one thread, so the child may do whatever it could do.
+    // SAFETY: this process has one thread, so the child may call any function.
     match unsafe { libc::fork() } {
         -1 => Err(std::io::Error::last_os_error()).context("cannot fork"),
         child => Ok(child != 0),
     }
 }
 
-/// Waits for the child that has forked the accomplice.
+/// Waits for the intermediate child, which forked the accomplice.
 fn reap() {
-    // SAFETY: a null pointer means that its exit code is not wanted.
+    // SAFETY: a null pointer means that the exit code is not wanted.
     unsafe { libc::wait(ptr::null_mut()) };
 }
 
-/// Ends this process at once, without the parent's output that waits to be written.
+/// Ends this process at once, without writing the output buffered by the parent.
 fn end() -> ! {
-    // SAFETY: it does not return, and touches no memory.
+    // SAFETY: the call does not return, and touches no memory.
     unsafe { libc::_exit(0) }
 }
 
-/// Does the deed for each byte, until the service is gone.
+/// Disturbs the service once for each byte from the pipe, until the service closes it.
 fn serve<D: FnMut() -> Result<()>>(
     mut ear: PipeReader,
     done: &AtomicU64,

@@ -1,8 +1,8 @@
-//! `sidelane-lab ask`: a client that asks one request at a time and records the truth: which requests were planted, and
-//! when each was sent and answered, or left.
+//! `sidelane-lab ask`: a client that sends one request at a time to the service `plant`. It records the truth: which
+//! requests were planted, and when each was sent and answered, or abandoned.
 //!
-//! One at a time, so that the cause of a planted request slows no other one. Each request is found in a trace by the
-//! time at which it was sent. Twins, which wait together, are both planted.
+//! It waits for each answer, so that the cause of a planted request slows no other request. A trace identifies each
+//! request by its sending time. Twin requests wait at the same time; both count as planted.
 
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Read, Write};
@@ -19,13 +19,13 @@ use crate::clock::{Nanos, SECOND_NS, now_ns, sleep_until};
 use crate::rng::Rng;
 use crate::{numbers, place};
 
-/// Time without an answer after which a service is taken for dead.
+/// Longest time without an answer before the service counts as dead.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
-/// Between a planted request and its twin.
+/// Time between a planted request and its twin.
 const TWIN_AFTER_NS: Nanos = 1_000_000;
 
-/// Options of `ask`.
+/// Options of `sidelane-lab ask`.
 #[derive(Debug, clap::Args)]
 pub struct AskArgs {
     /// Address of the service
@@ -72,7 +72,7 @@ pub struct AskArgs {
     cpu: Option<usize>,
 }
 
-/// Asks, writes the truth and prints `asked=N`.
+/// Sends all requests, writes the truth to a file and prints `asked=N`.
 pub fn run(args: &AskArgs) -> Result<()> {
     place::wake_on_time()?;
     args.cpu.map_or(Ok(()), place::pin_to)?;
@@ -117,7 +117,7 @@ impl<'a> Client<'a> {
         Ok(Self { args, stream })
     }
 
-    /// Sends a request. Returns when.
+    /// Sends a request. Returns the time at which it was sent.
     fn ask(&mut self, number: u64, planted: bool) -> Result<Nanos> {
         let sent_ns = now_ns();
         let plain = &self.args.plain[number as usize % self.args.plain.len()];
@@ -130,13 +130,13 @@ impl<'a> Client<'a> {
         Ok(sent_ns)
     }
 
-    /// Sends a planted request when the other connection's has arrived.
+    /// Sends a planted request after the request of the other connection has arrived.
     fn ask_later(&mut self, number: u64) -> Result<Nanos> {
         sleep_until(now_ns() + TWIN_AFTER_NS)?;
         self.ask(number, true)
     }
 
-    /// Reads the whole response, or leaves. Returns when.
+    /// Reads the whole response, or abandons the request. Returns the time at which that was done.
     fn end(&mut self, planted: bool) -> Result<Nanos> {
         if let Some(leave_after_ms) = self.args.leave_after_ms.filter(|_| planted) {
             return self.leave(leave_after_ms * SECOND_NS / 1000);
@@ -155,8 +155,8 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// Closes the connection, opens another one, and waits twice as long as before. So no request waits until the
-    /// service is done with the one that was left.
+    /// Closes the connection, opens another one, and waits until twice `after_ns` has passed. The next request then
+    /// does not wait until the service has finished the abandoned one.
     fn leave(&mut self, after_ns: Nanos) -> Result<Nanos> {
         sleep_until(now_ns() + after_ns)?;
         let left_ns = now_ns();
@@ -169,7 +169,7 @@ impl<'a> Client<'a> {
         self.stream.write_all(request.as_bytes()).context("cannot send; did the service close the connection?")
     }
 
-    /// Sends a request, and loses the segments of the first `lose_ms` milliseconds.
+    /// Sends a request, and drops the segments that arrive in the first `lose_ms` milliseconds.
     fn send_and_lose(&mut self, request: &str, lose_ms: u64) -> Result<()> {
         become_deaf(&self.stream)?;
         let until_ns = now_ns() + lose_ms * SECOND_NS / 1000;
@@ -193,7 +193,8 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Connects. The receive buffer has its size before: the window that the first segment offers is not taken back.
+/// Connects to the service. The receive buffer is sized before, because the window that the first segment offers cannot
+/// shrink.
 fn connect(target: SocketAddrV4, receive_buffer: Option<usize>) -> Result<TcpStream> {
     let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None).context("cannot open a socket")?;
     if let Some(bytes) = receive_buffer {
@@ -203,7 +204,7 @@ fn connect(target: SocketAddrV4, receive_buffer: Option<usize>) -> Result<TcpStr
     Ok(socket.into())
 }
 
-/// Whether a response has ended. It says how long it is.
+/// Returns whether a response is complete, by its `Content-Length`.
 fn is_whole(received: &[u8]) -> Result<bool> {
     let Some(end) = received.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { return Ok(false) };
     let head = String::from_utf8_lossy(&received[..end]).to_ascii_lowercase();
@@ -212,16 +213,16 @@ fn is_whole(received: &[u8]) -> Result<bool> {
     Ok(received.len() >= end + 4 + length.context("a response does not say how long it is")?)
 }
 
-/// From now on the kernel drops every segment that comes for the socket, as if the network had lost it.
+/// Makes the kernel drop every segment that arrives for the socket, as if the network had lost it.
 fn become_deaf(stream: &TcpStream) -> Result<()> {
-    // One instruction of classic BPF: keep no byte.
+    // Filter of one classic BPF instruction, which keeps no byte.
     let mut nothing = libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
     set(stream, libc::SO_ATTACH_FILTER, &libc::sock_fprog { len: 1, filter: &mut nothing })
 }
 
 fn set<T>(stream: &TcpStream, option: libc::c_int, value: &T) -> Result<()> {
     let (value, length) = (std::ptr::from_ref(value).cast(), size_of::<T>() as libc::socklen_t);
-    // SAFETY: `value` is valid for `length` bytes during the call, and so is what it points to.
+    // SAFETY: `value` and the memory that it points to are valid during the call; its size is `length`.
     let outcome = unsafe { libc::setsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, option, value, length) };
     ensure!(outcome == 0, "the socket takes no filter: {}", std::io::Error::last_os_error());
     Ok(())
@@ -233,7 +234,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes that a socket has not sent.
+    /// Returns the number of bytes that a socket has not sent.
     fn unsent(stream: &TcpStream) -> libc::c_int {
         const SIOCOUTQNSD: libc::Ioctl = 0x894b;
         let mut bytes = 0;

@@ -1,4 +1,4 @@
-//! The service as an event loop of one thread: planted requests wait for a timer, several at once.
+//! The service as an event loop of one thread: several planted requests can wait for their timers at the same time.
 
 use std::collections::VecDeque;
 use std::net::{TcpListener, TcpStream};
@@ -12,15 +12,15 @@ use super::{PlantArgs, answer, next_request};
 use crate::clock::{Nanos, now_ns, timespec};
 use crate::plant::way::spin;
 
-/// Marks events of the listening socket; a client's have its number.
+/// Epoll data of the listening socket; clients have the numbers from 0 on.
 const DOOR: u64 = u64::MAX;
 
-/// Serves until killed.
+/// Runs the event loop until the process is killed.
 pub fn serve(door: &TcpListener, args: &PlantArgs) -> Result<()> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("cannot make an epoll instance")?;
     epoll::add(&epoll, door, epoll::EventData::new_u64(DOOR), epoll::EventFlags::IN)?;
     let mut clients: Vec<Option<TcpStream>> = Vec::new();
-    // All wait for as long, so the first that came is the first that is due.
+    // Queue of waiting requests in order of arrival. All wait equally long, so the first in the queue is due first.
     let mut timers: VecDeque<(Nanos, usize)> = VecDeque::new();
     let mut events = Vec::with_capacity(8);
     loop {
@@ -48,7 +48,8 @@ pub fn serve(door: &TcpListener, args: &PlantArgs) -> Result<()> {
     }
 }
 
-/// Answers a client's plain request, or says when a planted one is to be answered. A client that is gone is forgotten.
+/// Answers a client's plain request, or returns when to answer a planted one. Drops a client that has closed its
+/// connection.
 fn take(client: &mut Option<TcpStream>, args: &PlantArgs) -> Option<Nanos> {
     let stream = client.as_mut()?;
     let Some(is_planted) = next_request(stream) else {

@@ -1,11 +1,11 @@
-//! A control group of the service's own: to freeze it, or to give it little CPU time.
+//! A cgroup for the service alone: to freeze it, or to limit its CPU time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// A group with this process in it.
+/// Cgroup that this process made for itself.
 #[derive(Debug, Clone)]
 pub struct Group {
     path: PathBuf,
@@ -13,7 +13,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// A group that can be frozen: of cgroup v2 if there is one, since the kernel tells of freezing there.
+    /// Makes a cgroup that can be frozen. It prefers cgroup v2, where the kernel reports freezing.
     pub fn to_freeze() -> Result<Self> {
         let (mount, is_v2) = mount_of_v2()
             .map(|mount| (mount, true))
@@ -22,8 +22,8 @@ impl Group {
         Self::make(&mount, is_v2)
     }
 
-    /// A group that may run for `quota_us` in each `period_us`, before all others: on a busy CPU a group of ordinary
-    /// weight would not use its quota up.
+    /// Makes a cgroup that may run for `quota_us` in each `period_us`. It has the highest weight: on a busy CPU a group
+    /// of ordinary weight would not use up its quota.
     pub fn with_quota(quota_us: u64, period_us: u64) -> Result<Self> {
         let (mount, is_v2) = mount_of_v1("cpu")
             .map(|mount| (mount, false))
@@ -47,12 +47,12 @@ impl Group {
         Ok(Self { path, is_v2 })
     }
 
-    /// Moves this process there.
+    /// Moves this process into the group.
     pub fn enter(&self) -> Result<()> {
         self.write("cgroup.procs", &std::process::id().to_string())
     }
 
-    /// Freezes the group, or lets it go on.
+    /// Freezes the cgroup if `frozen`, else thaws it.
     pub fn freeze(&self, frozen: bool) -> Result<()> {
         match (self.is_v2, frozen) {
             (true, _) => self.write("cgroup.freeze", if frozen { "1" } else { "0" }),
@@ -61,7 +61,7 @@ impl Group {
         }
     }
 
-    /// In how many periods its quota was used up.
+    /// Returns the number of periods in which the group used up its quota.
     pub fn times_throttled(&self) -> Result<u64> {
         let path = self.path.join("cpu.stat");
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -69,7 +69,7 @@ impl Group {
         times.with_context(|| format!("{} does not say how often it was throttled", path.display()))
     }
 
-    /// Removes it as soon as it is empty.
+    /// Waits until the group is empty, and removes it.
     pub fn remove(&self) {
         while self.path.exists() && fs::remove_dir(&self.path).is_err() {
             std::thread::sleep(std::time::Duration::from_millis(1));

@@ -2,12 +2,13 @@
 //! requests.
 //!
 //! `plant` is the service: it serves one connection after another. `GET /plain` takes some microseconds of work, and
-//! `GET /planted` meets the cause, too. [`ask`] is its client, which writes down which request was which, and when.
+//! `GET /planted` is slowed by the cause too. [`ask`] is its client, which records the kind and the times of each
+//! request.
 //!
-//! - `accomplice`: a process beside the service that disturbs it when it is told to
+//! - `accomplice`: a helper process that disturbs the service on request
 //! - `event_loop`: the service as an event loop
-//! - `group`: a control group of the service's own
-//! - `way`: what is planted; `ways`: how each cause is produced
+//! - `group`: a cgroup for the service alone
+//! - `way`: the causes that can be planted; `ways`: how each cause is produced
 
 mod accomplice;
 pub mod ask;
@@ -26,18 +27,18 @@ use crate::place;
 pub use way::PlantArgs;
 use way::{Planted, PlantedCause, spin};
 
-/// Longer heads are no requests of our client.
+/// Longest head of a request; the lab's client sends shorter ones.
 const HEAD_BYTES_MAX: usize = 4096;
 
 /// Prints `ready port=N pid=N` and serves until killed.
 pub fn run(args: &PlantArgs) -> Result<()> {
-    // First, while this process has one thread: accomplices are forked from it.
+    // Prepares the cause first, while this process has one thread: accomplices are forked from it.
     let mut way = ways::prepare(args)?;
     place::pin_to(args.cpu)?;
     let address = ways::address(args.cause);
     let door = TcpListener::bind((address, 0)).with_context(|| format!("cannot listen on {address}"))?;
-    // A connection inherits it from its listener. BBR would treat a client that reads slowly as a slow network, and
-    // pace: a second cause beside the planted one.
+    // Sets the congestion control, which a connection inherits from its listener. BBR would treat a slow reader as a
+    // slow network and pace. That would be a second cause beside the planted one.
     rustix::net::sockopt::set_tcp_congestion(&door, "reno").context("cannot set the congestion control reno")?;
     println!("ready port={} pid={}", door.local_addr()?.port(), std::process::id());
     stdout().flush().context("cannot print on standard output that the service is ready")?;
@@ -58,14 +59,14 @@ fn serve(mut stream: TcpStream, way: &mut dyn PlantedCause, work_ns: Nanos) -> R
         if is_planted {
             way.strike()?;
         }
-        // A client that is gone is noticed at the next read.
+        // Ignores a failed send: the next read notices that the client has closed the connection.
         let bytes = if is_planted { way.response_bytes() } else { 0 };
         let _ = answer(&mut stream, is_planted && way.in_two_writes(), bytes);
     }
     Ok(())
 }
 
-/// Reads a request; whether it is a planted one, or none at the connection's end.
+/// Reads a request and returns whether it is a planted one; `None` at the connection's end.
 fn next_request(stream: &mut TcpStream) -> Option<bool> {
     let mut head = [0; HEAD_BYTES_MAX];
     let mut length = 0;

@@ -1,4 +1,4 @@
-//! Planted causes: the arguments and operations that each of them has.
+//! The causes that can be planted, and the interface of a planted cause.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use clap::ValueEnum;
 
 use crate::clock::{Nanos, now_ns};
 
-/// Options of `plant`.
+/// Options of `sidelane-lab plant`.
 #[derive(Debug, clap::Args)]
 pub struct PlantArgs {
     /// What slows the planted requests
@@ -32,13 +32,13 @@ pub struct PlantArgs {
 }
 
 impl PlantArgs {
-    /// How long a planted request is disturbed.
+    /// Returns the shortest time for which a planted request is disturbed.
     pub fn delay_ns(&self) -> Nanos {
         self.delay_ms * 1_000_000
     }
 }
 
-/// Causes that can be planted.
+/// Cause that can be planted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Planted {
     /// The response goes out in two writes, and the client delays its acknowledgement
@@ -101,23 +101,23 @@ pub enum Planted {
     Abandoned,
 }
 
-/// The cause that a planted request meets.
+/// Implementation of a planted cause.
 pub trait PlantedCause {
-    /// Disturbs the request that runs now.
+    /// Disturbs the request that is being served.
     fn strike(&mut self) -> Result<()>;
 
-    /// Whether responses go out in two writes, with Nagle's algorithm.
+    /// Returns whether responses go out in two writes, with Nagle's algorithm.
     fn in_two_writes(&self) -> bool {
         false
     }
 
-    /// The length of the planted responses, in bytes.
+    /// Returns the body length of planted responses in bytes; 0 for the short default response.
     fn response_bytes(&self) -> usize {
         0
     }
 }
 
-/// Works for `length_ns`, without a system call.
+/// Spins for `length_ns`, without a system call.
 pub fn spin(length_ns: Nanos) {
     let end_ns = now_ns() + length_ns;
     while now_ns() < end_ns {

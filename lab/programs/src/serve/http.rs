@@ -1,20 +1,20 @@
 //! The part of HTTP/1.1 that the service implements: GET requests without bodies, JSON replies.
 
-/// Longer heads are refused, so that a client cannot fill the memory.
+/// Longest accepted head of a request, so that a client cannot fill the memory.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-/// The head of a request; there is no body.
+/// Head of a request; there is no body.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Head<'a> {
-    /// Path and query, as sent.
+    /// Path and query, as the client sent them.
     pub target: &'a str,
-    /// Whether the client may send another request.
+    /// Whether the connection stays open for another request.
     pub keep_alive: bool,
     /// Length of the head in bytes.
     pub length: usize,
 }
 
-/// Parses the first request in `received`; `None` if its end has not arrived.
+/// Parses the first request in `received`; returns `None` if its end has not arrived.
 pub fn parse(received: &[u8]) -> Result<Option<Head<'_>>, &'static str> {
     let Some(end) = received.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
         return if received.len() < HEAD_BYTES_MAX { Ok(None) } else { Err("the request's head is too long") };
@@ -25,7 +25,7 @@ pub fn parse(received: &[u8]) -> Result<Option<Head<'_>>, &'static str> {
     Ok(Some(Head { target, keep_alive: keep_alive(lines).unwrap_or(keep_alive_default), length: end + 4 }))
 }
 
-/// The target, and whether connections of that HTTP version stay open by default.
+/// Returns the target, and whether connections of that HTTP version stay open by default.
 fn parse_request_line(line: &str) -> Result<(&str, bool), &'static str> {
     let mut words = line.split(' ');
     match (words.next(), words.next(), words.next(), words.next()) {
@@ -35,7 +35,7 @@ fn parse_request_line(line: &str) -> Result<(&str, bool), &'static str> {
     }
 }
 
-/// The value of a Connection header, if there is one.
+/// Returns whether a Connection header keeps the connection open; `None` without such a header.
 fn keep_alive<'a>(headers: impl Iterator<Item = &'a str>) -> Option<bool> {
     headers
         .filter_map(|header| header.split_once(':'))
@@ -43,14 +43,14 @@ fn keep_alive<'a>(headers: impl Iterator<Item = &'a str>) -> Option<bool> {
         .map(|(_name, value)| !value.trim().eq_ignore_ascii_case("close"))
 }
 
-/// The decoded `q` of `/search?q=...`; `None` for other targets.
+/// Returns the decoded `q` of `/search?q=...`; `None` for other targets.
 pub fn query_of(target: &str) -> Option<String> {
     let parameters = target.strip_prefix("/search?")?;
     let encoded = parameters.split('&').find_map(|pair| pair.strip_prefix("q="))?;
     percent_decode(encoded)
 }
 
-/// Decodes `+` and `%XX`; `None` if the text is not validly encoded.
+/// Decodes `+` and `%XX`; returns `None` if the text is not validly encoded.
 fn percent_decode(encoded: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(encoded.len());
     let mut rest = encoded.bytes();
@@ -68,7 +68,7 @@ fn hex_digit(digit: u8) -> Option<u8> {
     (digit as char).to_digit(16).map(|value| value as u8)
 }
 
-/// A reply.
+/// Reply of the service: an HTTP status and a JSON body.
 #[derive(Debug)]
 pub struct Response {
     status: &'static str,
@@ -76,23 +76,23 @@ pub struct Response {
 }
 
 impl Response {
-    /// The reply to a search.
+    /// Returns the reply to a search.
     pub fn json(value: &serde_json::Value) -> Self {
         let body = value.to_string();
         Response { status: "200 OK", body }
     }
 
-    /// The reply to an invalid request.
+    /// Returns the reply to an invalid request.
     pub fn bad_request(problem: &str) -> Self {
         Response::error("400 Bad Request", problem)
     }
 
-    /// The reply to a request for an unknown target.
+    /// Returns the reply to a request for an unknown target.
     pub fn not_found() -> Self {
         Response::error("404 Not Found", "ask for /search?q=and+some+words")
     }
 
-    /// The reply when the service failed.
+    /// Returns the reply to a request that the service failed to handle.
     pub fn failure(problem: &str) -> Self {
         Response::error("500 Internal Server Error", problem)
     }
@@ -102,7 +102,7 @@ impl Response {
         Response { status, body }
     }
 
-    /// The bytes of the reply.
+    /// Returns the encoded reply, head and body.
     pub fn to_bytes(&self) -> Vec<u8> {
         format!(
             "HTTP/1.1 {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",

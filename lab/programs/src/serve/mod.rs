@@ -11,7 +11,7 @@ use crate::search::{Hits, Index, SearchEngine, SearchQuery};
 use crate::server::{self, Answer, Answered, Fate, ServerArgs};
 use http::{Head, Response};
 
-/// Options of `serve`.
+/// Options of `sidelane-lab serve`.
 #[derive(Debug, clap::Args)]
 pub struct ServeArgs {
     /// Index to search
@@ -30,7 +30,7 @@ pub struct ServeArgs {
     server: ServerArgs,
 }
 
-/// Serves until killed.
+/// Opens the index and serves searches until the process is killed.
 pub fn run(args: &ServeArgs) -> Result<()> {
     if let Some(cpu) = args.cpu {
         place::pin_to(cpu)?;

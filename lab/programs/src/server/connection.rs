@@ -1,4 +1,4 @@
-//! One client of the service: its socket, and the bytes of its next request.
+//! A client of the service: its socket, and the received bytes of its next request.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -6,10 +6,10 @@ use std::net::TcpStream;
 use super::{Answer, Answered, Fate};
 use crate::sibling::Pace;
 
-/// Bytes read at a time; most requests fit.
+/// Bytes of one read; most requests fit.
 const READ_BYTES: usize = 4096;
 
-/// A client's connection.
+/// Connection of one client.
 #[derive(Debug)]
 pub struct ServerConnection {
     stream: TcpStream,
@@ -18,18 +18,17 @@ pub struct ServerConnection {
 }
 
 impl ServerConnection {
-    /// A new client, on a non-blocking socket.
+    /// Returns the connection of a new client on a non-blocking socket.
     pub fn new(stream: TcpStream) -> Self {
         ServerConnection { stream, received: Vec::new(), reply: Vec::new() }
     }
 
-    /// The socket, for epoll.
+    /// Returns the socket, for registration with epoll.
     pub fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
-    /// Reads what has arrived and answers the requests that are complete. `pace` delays each
-    /// answer.
+    /// Reads the available bytes and answers the complete requests. `pace` delays each answer as a sibling lane would.
     pub fn serve(&mut self, answer: &mut impl Answer, pace: &mut Option<Pace<'_>>) -> Fate {
         let mut chunk = [0; READ_BYTES];
         match self.stream.read(&mut chunk) {
@@ -52,8 +51,8 @@ impl ServerConnection {
             };
             answered += length;
             pace.iter_mut().for_each(Pace::look);
-            // The reply always fits into the socket's buffer, unless the client does not read its
-            // replies. Such a client is dropped: a service of one thread cannot wait for it.
+            // Drops a client that does not read its replies: a service of one thread cannot wait for it. Otherwise the
+            // reply always fits into the socket's buffer.
             if self.stream.write_all(&self.reply).is_err() || fate == Fate::Close {
                 break Fate::Close;
             }

@@ -1,11 +1,11 @@
 //! A service of one thread or a few: they do all work, and sleep in the kernel when there is none.
 //!
-//! It is like the Lucene demo server of Elfen's section 5, but requests queue in one place: they wait in their sockets,
-//! and epoll returns the sockets in the order in which they became ready. One thread makes service times independent of
-//! each other. An [`Answer`] decides what a request is, and what its answer is.
+//! The service is like the Lucene demo server of Elfen's section 5, but requests have a single queue: they wait in
+//! their sockets, and epoll returns the sockets in the order in which they became ready. One thread makes service times
+//! independent of each other. An [`Answer`] parses the requests and answers them.
 //!
-//! Several threads take turns to wait for the next request, which one of them then receives, works on and answers. So
-//! each core gets requests of every length, as in a pool whose threads wait in line.
+//! Several threads take turns to wait for the next request, which one of them then receives, works on and answers. Each
+//! core thus gets requests of every length, as in a pool whose threads share one queue.
 
 mod connection;
 mod slots;
@@ -24,52 +24,52 @@ use crate::sibling::{Pace, PaceArgs, Sibling};
 use connection::ServerConnection;
 use slots::Slots;
 
-/// Sockets that a thread takes from epoll at a time, if it is the only one.
+/// Number of sockets that an only thread takes from epoll at a time.
 const EVENTS_MAX: usize = 64;
 
-/// The listening socket's number in epoll; a connection's number is its slot.
+/// Number of the listening socket in epoll; the number of a connection is its slot.
 const LISTENER: u64 = u64::MAX;
 
-/// A service's handling of the data that it receives.
+/// Request handler of a service.
 pub trait Answer {
     /// Answers the first request in `received`, and appends the answer to `reply`.
     fn answer(&mut self, received: &[u8], reply: &mut Vec<u8>) -> Answered;
 }
 
-/// The outcome of the first request.
+/// Outcome of an attempt to answer the first received request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answered {
-    /// Its end has not arrived yet.
+    /// The end of the request has not arrived yet.
     Partial,
     /// The request had `length` bytes and is answered.
     Whole { length: usize, fate: Fate },
 }
 
-/// Whether a connection stays open.
+/// Decision whether a connection stays open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     Keep,
     Close,
 }
 
-/// Where a service listens, and how late it answers.
+/// Options of a server: its port, and the emulated sibling that delays answers.
 #[derive(Debug, clap::Args)]
 pub struct ServerArgs {
     /// Port on 127.0.0.1; 0 picks a free one
     #[arg(long)]
     port: u16,
-    /// Answer each request as late as beside a real sibling lane
+    /// Options of the emulated sibling, which makes answers as late as beside a real sibling lane.
     #[command(flatten)]
     pace: PaceArgs,
 }
 
-/// Serves until killed, with this thread.
+/// Serves with this thread until the process is killed.
 pub fn run(args: &ServerArgs, answer: impl Answer) -> Result<()> {
     let sibling = args.pace.find()?;
     Server::open(args.port, false)?.work(answer, sibling.as_ref())
 }
 
-/// Serves until killed, with a thread for each of `answers`; this one has the last.
+/// Serves until the process is killed, with one thread for each of `answers`. The calling thread takes the last.
 pub fn run_threads<A: Answer + Send>(args: &ServerArgs, mut answers: Vec<A>) -> Result<()> {
     let own = answers.pop().context("a service needs a thread")?;
     let sibling = args.pace.find()?;
@@ -84,7 +84,7 @@ pub fn run_threads<A: Answer + Send>(args: &ServerArgs, mut answers: Vec<A>) -> 
     })
 }
 
-/// A thread that cannot go on ends the service.
+/// Ends the process if a worker thread fails.
 fn or_exit(outcome: Result<()>) {
     if let Err(error) = outcome {
         eprintln!("sidelane-lab: {error:#}");
@@ -100,19 +100,19 @@ fn announce(port: u16) -> Result<()> {
         .context("cannot print on standard output that the service is ready")
 }
 
-/// State that its threads share.
+/// State that all threads of the service share.
 struct Server {
     listener: TcpListener,
     epoll: OwnedFd,
-    /// Whether there are several threads.
+    /// Whether several threads serve the connections.
     is_shared: bool,
-    /// Held by the thread that waits for requests.
+    /// Lock held by the thread that waits for requests.
     turn: Mutex<()>,
     connections: Mutex<Slots<ServerConnection>>,
 }
 
 impl Server {
-    /// Listens, and says so.
+    /// Opens the listening socket, and prints the port.
     fn open(port: u16, is_shared: bool) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).with_context(|| {
             format!(
@@ -127,7 +127,7 @@ impl Server {
         Ok(Server { listener, epoll, is_shared, turn: Mutex::default(), connections: Mutex::default() })
     }
 
-    /// The life of one thread.
+    /// Runs the loop of one worker thread: it waits for requests and answers them.
     fn work(&self, mut answer: impl Answer, sibling: Option<&Sibling>) -> Result<()> {
         let mut pace = sibling.map(Sibling::join).transpose()?;
         let mut events = Vec::with_capacity(if self.is_shared { 1 } else { EVENTS_MAX });
@@ -154,7 +154,7 @@ impl Server {
     fn serve(&self, slot: usize, answer: &mut impl Answer, pace: &mut Option<Pace<'_>>) -> Result<()> {
         let Some(mut connection) = self.connections().take(slot) else { return Ok(()) };
         let fate = connection.serve(answer, pace);
-        // The thread that takes its next request waits for this lock.
+        // Takes the lock before the connection is armed again, so that another thread waits to take its next request.
         let mut connections = self.connections();
         if fate == Fate::Close {
             connections.leave(slot);
@@ -173,7 +173,7 @@ impl Server {
             match self.listener.accept() {
                 Ok((stream, _peer)) => self.adopt(stream)?,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                // The peer gave up while it was waiting to be accepted.
+                // Ignores a client that gave up before its connection was accepted.
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(error) => return Err(error).context("cannot accept a connection"),
             }
@@ -190,7 +190,8 @@ impl Server {
         Ok(())
     }
 
-    /// With several threads a connection is one thread's until its request is answered.
+    /// Returns the epoll flags of a connection. With several threads, a connection is disarmed until its request is
+    /// answered.
     fn interest(&self) -> epoll::EventFlags {
         if self.is_shared { epoll::EventFlags::IN | epoll::EventFlags::ONESHOT } else { epoll::EventFlags::IN }
     }

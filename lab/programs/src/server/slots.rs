@@ -1,10 +1,10 @@
-//! Numbered places for connections, each of which a thread may take out for a while.
+//! Numbered slots for connections. A thread may take a connection out of its slot temporarily.
 
-/// Places.
+/// Slot table, indexed by slot number.
 #[derive(Debug)]
 pub struct Slots<T> {
     places: Vec<Option<T>>,
-    /// Free places. One whose owner was taken out for a time is not among them.
+    /// Numbers of the free slots. A slot whose connection is taken out temporarily is not free.
     free: Vec<usize>,
 }
 
@@ -15,7 +15,7 @@ impl<T> Default for Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// Reserves a place for an owner that is put there next.
+    /// Reserves a slot for a connection that is stored next.
     pub fn reserve(&mut self) -> usize {
         self.free.pop().unwrap_or_else(|| {
             self.places.push(None);
@@ -23,17 +23,17 @@ impl<T> Slots<T> {
         })
     }
 
-    /// Takes out the owner at this place.
+    /// Takes out the connection of this slot.
     pub fn take(&mut self, place: usize) -> Option<T> {
         self.places[place].take()
     }
 
-    /// Puts an owner into its place.
+    /// Stores a connection in its slot.
     pub fn put_back(&mut self, place: usize, owner: T) {
         self.places[place] = Some(owner);
     }
 
-    /// Frees the place of an owner that was taken out for good.
+    /// Frees the slot of a connection that is closed.
     pub fn leave(&mut self, place: usize) {
         self.free.push(place);
     }

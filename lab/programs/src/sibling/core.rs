@@ -1,4 +1,4 @@
-//! The memory that the kernel program and the lab's programs share: `bpf/sibling.h` in Rust.
+//! The memory that the kernel program of the emulated sibling and the lab's programs share: `bpf/sibling.h` in Rust.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -10,28 +10,28 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use super::slowdown::{LANES, LOADS, Slowdown};
 use crate::clock::{Nanos, now_ns};
 
-/// Threads that can make up for their own overlap.
+/// Largest number of threads that emulate their own loss.
 pub const THREADS: usize = 16;
-/// In place of a lane's CPU: the lane is not real, and works all the time. So its sibling always loses what it loses
-/// beside work: it is slow.
+/// Value in place of a lane's CPU if the lane is not real and always works. Programs on its sibling lane then always
+/// lose the time that they lose beside work.
 pub const NO_CPU: u32 = u32::MAX;
 
-/// A stopwatch in one word, so that it is read at once; see `bpf/sibling.h`.
+/// Stopwatch in one atomic word, so that it is read at once; see `bpf/sibling.h`.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Stopwatch(AtomicU64);
 
 impl Stopwatch {
-    /// Whether it runs now.
+    /// Returns whether the stopwatch is running.
     pub fn runs(&self) -> bool {
         self.0.load(Ordering::Acquire) & 1 == 1
     }
 
-    /// Its reading when the quantity that it measures has reached `at`.
+    /// Returns the stopwatch's reading at the value `at` of the measured quantity, such as the current time.
     pub fn shows(&self, at: u64) -> u64 {
         let word = self.0.load(Ordering::Acquire) as i64;
         let start = if word & 1 == 1 { at as i64 } else { 0 };
-        // The reader's time may be some nanoseconds older than a start on another CPU.
+        // Clamps at 0: the reader's time may be some nanoseconds older than a start on another CPU.
         (word >> 1).wrapping_add(start).max(0) as u64
     }
 
@@ -39,59 +39,59 @@ impl Stopwatch {
         self.0.store(0, Ordering::Release);
     }
 
-    /// It runs from `at` on, and never ends.
+    /// Starts the stopwatch at `at`, without an end.
     fn start(&self, at: u64) {
         self.0.store((at.wrapping_neg() << 1) | 1, Ordering::Release);
     }
 }
 
-/// One lane.
+/// Counters of one lane.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Lane {
-    /// Time in which the lane worked, and in which a holder napped there.
+    /// Time in which the lane worked, and time in which a holder napped there.
     pub spent: [Stopwatch; LOADS],
     /// Activity of the sibling lane while this lane worked.
     pub both: [Stopwatch; LOADS],
-    /// The part of `both` while threads without a place ran here.
+    /// Part of `both` in which threads without a slot in `threads` ran here.
     pub overlap: [Stopwatch; LOADS],
     /// Time in which the thief ran while a thread waited for it.
     pub taken: Stopwatch,
-    /// The thief's thread id.
+    /// Thread id of the lane's thief.
     pub thief: AtomicU32,
     waiting: AtomicU32,
     place: AtomicU32,
-    /// Context switches.
+    /// Number of context switches on the lane.
     pub switches: AtomicU32,
-    /// The kernel program's own time, in the sampled switches.
+    /// Time that the kernel program itself took, in the sampled switches.
     pub cost_ns: AtomicU32,
-    /// Switches sampled.
+    /// Number of sampled context switches.
     pub cost_samples: AtomicU32,
-    /// Time in which threads made up for their overlap, by spinning.
+    /// Time that threads spun to emulate their loss.
     pub spun_ns: AtomicU64,
-    /// How often those threads looked at their overlap.
+    /// Number of times that threads checked their overlap.
     pub looks: AtomicU64,
-    /// The kernel program's own.
+    /// Field that only the kernel program uses.
     _running: AtomicU32,
     _began_ns: AtomicU64,
     _scheduler_behind_ns: AtomicU64,
     _reserved: u64,
 }
 
-/// The place of one thread that makes up for its own overlap.
+/// Slot of one thread that emulates its own loss.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Thread {
     /// Activity of the sibling lane while the thread ran.
     pub overlap: [Stopwatch; LOADS],
-    /// How often the thread was switched in.
+    /// Number of times that the thread was switched in.
     pub turns: AtomicU32,
-    /// The lane where the thread was switched in last.
+    /// Lane on which the thread was switched in last.
     pub lane: AtomicU32,
     _reserved: [u64; 5],
 }
 
-/// The shared memory.
+/// Layout of the memory shared with the kernel program.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Shared {
@@ -101,31 +101,31 @@ pub struct Shared {
     loss_ppm: [[AtomicU64; LOADS]; LANES],
     _reserved_2: [u64; 2],
     tids: [AtomicU32; THREADS],
-    /// The request lane, then the batch lane.
+    /// Counters of the request lane, then of the batch lane.
     pub lanes: [Lane; LANES],
-    /// The places; `tids` has their owners.
+    /// Slots of the threads; `tids` holds their thread ids.
     pub threads: [Thread; THREADS],
 }
 
 const _: () = assert!(size_of::<Lane>() == 128 && size_of::<Thread>() == 64);
 const _: () = assert!(size_of::<Shared>() == 128 + 128 * LANES + 64 * THREADS);
 
-/// The shared memory, mapped.
+/// Mapping of the memory shared with the kernel program.
 pub struct Core {
     start: NonNull<Shared>,
 }
 
 // SAFETY: the mapping belongs to this value, stays for its life and holds atomics only.
 unsafe impl Send for Core {}
-// SAFETY: as above.
+// SAFETY: the mapping holds atomics only, so threads may share it.
 unsafe impl Sync for Core {}
 
 impl std::ops::Deref for Core {
     type Target = Shared;
 
     fn deref(&self) -> &Shared {
-        // SAFETY: mapped in `map`, at least as long as a `Shared`, page-aligned, and mapped until
-        // self is dropped; any bytes are a valid value.
+        // SAFETY: `map` made a page-aligned mapping at least as long as a `Shared`, which stays mapped until self is
+        // dropped; any bytes are a valid value.
         unsafe { self.start.as_ref() }
     }
 }
@@ -147,14 +147,14 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        // SAFETY: mapped in `map` with this length; no reference outlives self.
+        // SAFETY: `map` made the mapping with this length; no reference outlives self.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), Self::bytes()) };
     }
 }
 
 impl Shared {
-    /// Sets everything to 0 except the owners of places, and stores the CPUs of the core and the
-    /// slowdown of its lanes. Only allowed while the kernel program is not attached.
+    /// Resets all counters except the thread ids of the slots, and stores the CPUs of the core and the slowdown of its
+    /// lanes. Only allowed while the kernel program is not attached.
     pub fn prepare(&self, cpus: [u32; LANES], slowdown: &Slowdown) {
         for (lane, cpu) in cpus.into_iter().enumerate() {
             self.cpus[lane].store(cpu, Ordering::Relaxed);
@@ -168,17 +168,18 @@ impl Shared {
         thought.for_each(|(_, lane)| lane.spent[0].start(now_ns()));
     }
 
-    /// Sets whether time lost to overlap is spent on page faults: they stand in for stalls if there is no counter of those.
+    /// Sets whether threads make page faults while they emulate their loss. The page faults stand in for stalls on
+    /// machines that cannot count stalls.
     pub fn set_stand_in(&self, on: bool) {
         self.stand_in.store(u32::from(on), Ordering::Release);
     }
 
-    /// Returns whether time lost to overlap is spent on page faults.
+    /// Returns whether threads make page faults while they emulate their loss.
     pub fn has_stand_in(&self) -> bool {
         self.stand_in.load(Ordering::Acquire) != 0
     }
 
-    /// Begins a generation, in which the two CPUs are one core, or ends it.
+    /// Starts or ends a generation, in which the two CPUs are one core.
     pub fn set_on(&self, on: bool) {
         let generation = self.generation.load(Ordering::Relaxed);
         if (generation & 1 == 1) != on {
@@ -186,29 +187,28 @@ impl Shared {
         }
     }
 
-    /// Odd while the two CPUs are one core.
+    /// Returns the number of the generation, which is odd while the two CPUs are one core.
     pub fn generation(&self) -> u32 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Whether the two CPUs are one core.
+    /// Returns whether the two CPUs are one core.
     pub fn is_on(&self) -> bool {
         self.generation() & 1 == 1
     }
 
-    /// The share of time that `lane` loses beside `load` of the other lane, in millionths.
+    /// Returns the share of time that `lane` loses beside `load` of the other lane, in millionths.
     pub fn loss_ppm(&self, lane: usize, load: usize) -> u64 {
         self.loss_ppm[lane][load].load(Ordering::Relaxed)
     }
 
-    /// The reading of the other lane's stopwatch for `load`. The clock is read only if the
-    /// stopwatch runs.
+    /// Returns the reading of the other lane's stopwatch for `load`. The clock is read only if the stopwatch runs.
     pub fn other_spent_ns(&self, lane: usize, load: usize) -> Nanos {
         let stopwatch = &self.lanes[1 - lane].spent[load];
         stopwatch.shows(if stopwatch.runs() { now_ns() } else { 0 })
     }
 
-    /// The length of `overlap`, counted on `lane`, and how much of it is lost.
+    /// Returns the lost part of `overlap`, counted on `lane`, over all loads of the other lane.
     pub fn loss_ns(&self, lane: usize, overlap: &[Stopwatch; LOADS]) -> Nanos {
         let of = |load: usize| match self.loss_ppm(lane, load) {
             0 => 0,
@@ -217,7 +217,7 @@ impl Shared {
         (0..LOADS).map(of).sum()
     }
 
-    /// Takes a free place for the thread `tid`.
+    /// Takes a free slot for the thread `tid`; `None` if all are taken.
     pub fn take_place(&self, tid: u32) -> Option<usize> {
         let free =
             |place: &usize| self.tids[*place].compare_exchange(0, tid, Ordering::AcqRel, Ordering::Relaxed).is_ok();
@@ -226,7 +226,7 @@ impl Shared {
         Some(place)
     }
 
-    /// Releases a place.
+    /// Releases the slot of a thread.
     pub fn leave_place(&self, place: usize) {
         self.tids[place].store(0, Ordering::Release);
     }
@@ -255,7 +255,7 @@ impl Thread {
 mod tests {
     use super::*;
 
-    /// A stopwatch as the kernel program starts it at `at`.
+    /// Returns a running stopwatch with the reading `so_far` at `at`, as the kernel program stores it.
     fn started(so_far: i64, at: i64) -> Stopwatch {
         Stopwatch(AtomicU64::new(((so_far - at) << 1 | 1) as u64))
     }
@@ -273,7 +273,7 @@ mod tests {
     }
 
     fn shared() -> Box<Shared> {
-        // SAFETY: atomics and integers, for which all zeroes are a valid value.
+        // SAFETY: the struct holds atomics and integers, for which all zeroes are a valid value.
         Box::new(unsafe { std::mem::zeroed() })
     }
 

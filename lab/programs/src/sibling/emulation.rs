@@ -1,4 +1,4 @@
-//! How an emulation is found, asked and ended: over its standard streams.
+//! The control of an emulation over its standard streams: other programs find it, ask it and end it.
 
 use std::io::{BufRead, Write, stdin, stdout};
 use std::str::FromStr;
@@ -9,27 +9,27 @@ use anyhow::{Context, Error, Result, bail};
 
 use crate::signals::{EndingSignals, end_with_parent};
 
-/// An emulation that changes CPUs while it lives.
+/// Emulation that changes how CPUs behave while it runs.
 pub trait Emulation: Send + 'static {
-    /// How CPUs are, as the line `on HOW` says it.
+    /// Parameter of the emulation, as in the line `on PARAMETER` of standard input.
     type How: FromStr<Err: Into<Error>>;
-    /// Its name.
+    /// Name of the parameter in messages.
     const HOW: &str;
 
-    /// The file descriptor by which other processes find its memory.
+    /// Returns the file descriptor by which other processes map the emulation's memory.
     fn fd(&self) -> i32;
-    /// CPUs are so from now on.
+    /// Starts the emulation with the parameter `how`.
     fn begin(&mut self, how: Self::How) -> Result<()>;
-    /// CPUs are as they are from now on.
+    /// Ends the emulation: the CPUs behave normally again.
     fn end(&mut self);
-    /// Returns its result so far, as JSON.
+    /// Returns the counts so far, as JSON.
     fn report(&self) -> serde_json::Result<String>;
-    /// Returns its result, for people.
+    /// Returns the counts as text for people.
     fn result(&self) -> String;
 }
 
-/// Starts one, prints `ready pid=N fd=N` and answers standard input, until a POSIX signal or its parent's death ends
-/// it. Then prints the result.
+/// Starts an emulation, prints `ready pid=N fd=N` and answers standard input, until a POSIX signal or its parent's
+/// death ends it. Then prints the result.
 pub fn run<T: Emulation>(start: impl FnOnce() -> Result<T>) -> Result<()> {
     let signals = EndingSignals::block()?;
     end_with_parent()?;
@@ -42,7 +42,7 @@ pub fn run<T: Emulation>(start: impl FnOnce() -> Result<T>) -> Result<()> {
     Ok(())
 }
 
-/// Returns when standard input ends; the emulation goes on.
+/// Answers each line of standard input until it ends; the emulation goes on.
 fn answer_all(emulation: &Mutex<impl Emulation>) {
     for line in stdin().lock().lines().map_while(Result::ok) {
         let answer = answer(&mut *emulation.lock().expect("nobody panics here"), line.trim());
@@ -51,7 +51,7 @@ fn answer_all(emulation: &Mutex<impl Emulation>) {
     }
 }
 
-/// Does what a line of standard input says, and answers with a line.
+/// Carries out one line of standard input, and returns the line that answers it.
 fn answer<T: Emulation>(emulation: &mut T, line: &str) -> Result<String> {
     match line.split_once(' ').unwrap_or((line, "")) {
         ("on", how) => {

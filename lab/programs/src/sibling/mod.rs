@@ -1,20 +1,17 @@
 //! `sidelane-lab sibling`: two CPUs that behave like the lanes of one core.
 //!
-//! On a machine without SMT, batch takes nothing from a request on another CPU, so an experiment
-//! shows no harm. Here both lanes lose the time that a busy sibling lane would take, while both
-//! work:
+//! On a machine without SMT, batch takes nothing from a request on another CPU, so an experiment shows no harm. Here
+//! both lanes lose the time that a busy sibling lane would take, while both work:
 //!
-//! - `bpf/`, `program`, `core`: the kernel program that measures for how long both lanes worked at
-//!   once
-//! - `pace`: programs that make up for their own overlap, exactly: `--sibling` of the lab's
-//!   services and batch; `preload.c` does it in programs that are not the lab's
+//! - `bpf/`, `program`, `core`: the kernel program that measures how long both lanes worked at once
+//! - `pace`: programs that emulate their own loss exactly: `--sibling` of the lab's services and batch; `preload.c`
+//!   does it in programs outside the lab
 //! - `thief`: one thread for each lane, which takes the lost time from any other program
 //! - `slowdown`: the size of the loss; `report`: the loss that was achieved
-//! - `emulation`: how an emulation is asked and ends
+//! - `emulation`: the control over standard streams
 //!
-//! The thief leaves alone a thread that makes up for its overlap itself, so both may be in use at
-//! once. Nothing outlives the process: the kernel removes its programs, and readers of the
-//! stopwatches notice that it ended.
+//! The thief takes nothing from a thread that emulates its own loss, so both may be in use at once. Nothing outlives
+//! the process: the kernel removes its programs, and readers of the stopwatches notice its end.
 
 pub mod core;
 pub mod emulation;
@@ -38,10 +35,10 @@ use report::LaneReport;
 use slowdown::{LANES, Slowdown};
 use thief::{StealEmulator, StealLane};
 
-/// Longest time between two looks of a thief while the lanes do not overlap.
+/// Longest time between two checks of a thief while the lanes do not overlap.
 const LOOK_IDLE_NS: Nanos = 16_000_000;
 
-/// Options of `sibling`.
+/// Options of `sidelane-lab sibling`.
 #[derive(Debug, clap::Args)]
 pub struct SiblingArgs {
     /// The two CPUs: where the service runs, and where batch does
@@ -64,10 +61,10 @@ pub struct SiblingArgs {
     preload: Option<PathBuf>,
 }
 
-/// The library for other programs.
+/// Shared library that other programs preload to emulate their own loss.
 static PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
 
-/// Where a thief works.
+/// Lane on which a thief works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Whose {
     /// The request lane
@@ -83,7 +80,7 @@ fn lanes(text: &str) -> Result<[u32; LANES], String> {
     parts.ok_or_else(|| "write REQUEST:BATCH, as in 0:1".to_owned())
 }
 
-/// Each line `on SLOWDOWN`, `off` or `report` on standard input is answered with one line.
+/// Runs the emulation. Each line `on SLOWDOWN`, `off` or `report` on standard input is answered with one line.
 pub fn run(args: &SiblingArgs) -> Result<()> {
     if let Some(file) = &args.preload {
         fs::write(file, PRELOAD).with_context(|| format!("cannot write {}", file.display()))?;
@@ -91,7 +88,7 @@ pub fn run(args: &SiblingArgs) -> Result<()> {
     emulation::run(|| Emulated::start(args))
 }
 
-/// The emulated core.
+/// Emulated core: the kernel program, and the thieves of its lanes.
 struct Emulated {
     program: Program,
     thieves: [Option<StealEmulator>; LANES],

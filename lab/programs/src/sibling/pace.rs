@@ -1,17 +1,16 @@
-//! The built-in way to lose time: a thread makes up for its own overlap.
+//! Built-in loss of time: a thread emulates the loss to its sibling lane itself.
 //!
-//! Problem. On a core whose lanes slow each other, a share of `overlap` is lost: the time that the
-//! thread ran while the other lane worked. Here nothing was lost, so the thread has to lose that
-//! time itself, by spinning. But it spins on the same lane, and the other lane may work during the
-//! spin.
+//! Problem. On a core whose lanes slow each other, a thread loses a share of its overlap: the time that it ran while
+//! the other lane worked. On two separate CPUs it lost nothing, so it has to lose that time itself, by spinning. But it
+//! spins on the same lane, and the other lane may work during the spin.
 //!
-//! Approach. The time to lose is the share times *all* overlap, that during the spin included; the
-//! time already lost is the time spun. So the thread spins until both are equal: with a share of
-//! 0.4 beside a lane that works all the time, 100 µs of work are followed by 66.7 µs of spinning,
-//! and 0.4 of 166.7 µs are 66.7 µs. This is exact whatever the other lane does, and needs no timer.
+//! Approach. The time to lose is the share times *all* overlap, including overlap during the spin; the time already
+//! lost is the time spun. The thread spins until both are equal. For example, the share is 0.4 and the other lane works
+//! all the time. Then 66.7 µs of spinning follow 100 µs of work, since 0.4 of 166.7 µs are 66.7 µs. This is exact
+//! whatever the other lane does, and needs no timer.
 //!
-//! Time in which the thread did not run is neither overlap (the kernel program stops its
-//! stopwatches) nor spun time (a change of its count of turns shows it).
+//! Time in which the thread did not run counts neither as overlap nor as spun time. The kernel program stops its
+//! stopwatches, and a change of its count of turns reveals the switch.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::str::FromStr;
@@ -27,11 +26,10 @@ use crate::clock::{Nanos, now_ns};
 use crate::faults::Pages;
 use crate::place;
 
-/// Shortest time between two checks whether `sidelane-lab sibling` still runs: a check takes a
-/// system call.
+/// Shortest time between two checks whether `sidelane-lab sibling` still runs: a check takes a system call.
 const ALIVE_EVERY_NS: Nanos = 50_000_000;
 
-/// The place of the emulated sibling's memory, as `sidelane-lab sibling` prints it: `PID:FD`.
+/// Address of the emulated sibling's memory, as `sidelane-lab sibling` prints it: `PID:FD`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At {
     pid: i32,
@@ -48,8 +46,7 @@ impl FromStr for At {
     }
 }
 
-/// A program's access to the emulated sibling. Each thread of the program takes its [`Pace`] from
-/// it.
+/// Access of a program to the emulated sibling. Each thread of the program takes its [`Pace`] from it.
 pub struct Sibling {
     core: Core,
     process: OwnedFd,
@@ -67,7 +64,7 @@ impl Sibling {
         Ok(Self { core: Core::map(memory.as_fd())?, process })
     }
 
-    /// The pace of the calling thread.
+    /// Takes a slot for the calling thread and returns its pace.
     pub fn join(&self) -> Result<Pace<'_>> {
         let tid = gettid().as_raw_nonzero().get() as u32;
         let place = self.core.take_place(tid);
@@ -78,8 +75,8 @@ impl Sibling {
         Ok(Pace { sibling: self, place, generation, spun_ns: 0, looks: 0, seen_alive_ns, pages })
     }
 
-    /// The kernel program notices a thread when it is switched in. A short sleep may be over before the thread leaves
-    /// its CPU, so one may not be enough.
+    /// Sleeps until the kernel program has counted a switch-in of the thread. One short sleep may end before the thread
+    /// leaves its CPU, so it sleeps repeatedly.
     fn be_noticed(&self, thread: &Thread) -> Result<()> {
         loop {
             place::leave_and_return()?;
@@ -89,7 +86,7 @@ impl Sibling {
         }
     }
 
-    /// A poll that fails, as for a POSIX signal, says nothing.
+    /// Returns whether the emulating process still runs. A failed poll, as after a POSIX signal, counts as alive.
     fn is_alive(&self) -> bool {
         let mut ended = [PollFd::new(&self.process, PollFlags::IN)];
         let _ = poll(&mut ended, Some(&Timespec::default()));
@@ -97,22 +94,21 @@ impl Sibling {
     }
 }
 
-/// The pace of one thread. The thread should call it at the end of each piece of work, or every 100
-/// µs.
+/// Loss of one thread, which should call [`Pace::look`] at the end of each piece of work, or every 100 µs.
 pub struct Pace<'s> {
     sibling: &'s Sibling,
     place: usize,
     generation: u32,
     spun_ns: Nanos,
-    /// Looks that are not in the shared counter yet.
+    /// Number of checks not yet added to the shared counter.
     looks: u64,
     seen_alive_ns: Nanos,
-    /// The pages that it touches while it makes up for something, if that has to be visible.
+    /// Pages to touch during the spin, if it must be visible as page faults.
     pages: Option<Pages>,
 }
 
 impl Pace<'_> {
-    /// Makes up for the overlap since the last look.
+    /// Spins for the loss since the last call.
     #[inline]
     pub fn look(&mut self) {
         let core = &self.sibling.core;
@@ -130,8 +126,8 @@ impl Pace<'_> {
         }
     }
 
-    /// Returns what this thread should have lost so far. Reads again if the thread was switched in between the reads,
-    /// so that the overlap and the lane where it is counted belong together.
+    /// Returns the time that this thread should have lost so far. It reads again if the thread was switched in between
+    /// the reads, so that the overlap belongs to the lane that counted it.
     fn lost_ns(&self, thread: &Thread) -> Nanos {
         loop {
             let turns = thread.turns.load(Ordering::Acquire);
@@ -149,7 +145,7 @@ impl Pace<'_> {
         let mut turns = thread.turns.load(Ordering::Acquire);
         let mut last_ns = now_ns();
         while self.sibling_is_there(last_ns) && self.owes(thread) {
-            // Without memory there is nothing to be seen; the time is made up for all the same.
+            // Ignores a failure to touch pages: only the page faults are missing, and the thread still spins.
             let _ = self.pages.as_mut().map(Pages::touch);
             std::hint::spin_loop();
             let now = now_ns();
@@ -158,7 +154,7 @@ impl Pace<'_> {
                 self.spun_ns += now - last_ns;
                 last_ns = now;
             } else {
-                // The thread was switched out in between, so that time was not spinning.
+                // Excludes the time since the last reading: the thread was switched out, so it did not spin.
                 turns = turns_now;
                 last_ns = now_ns();
             }
@@ -176,8 +172,8 @@ impl Pace<'_> {
         lane.looks.fetch_add(std::mem::take(&mut self.looks), Ordering::Relaxed);
     }
 
-    /// Whether the emulating process still runs. Without it no program stops the stopwatches, and
-    /// they would run for ever.
+    /// Returns whether the emulating process still runs, with at most one check per [`ALIVE_EVERY_NS`]. After its end
+    /// no program stops the stopwatches, and they would run for ever.
     fn sibling_is_there(&mut self, now: Nanos) -> bool {
         if now - self.seen_alive_ns < ALIVE_EVERY_NS {
             return true;
@@ -197,7 +193,7 @@ impl Drop for Pace<'_> {
     }
 }
 
-/// Options of programs that make up for their own overlap.
+/// Options of programs that emulate their own loss to a sibling lane.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct PaceArgs {
     /// Be as slow beside this emulated sibling as beside a real one (see `sibling`), or on this slow CPU (see `slow-cpu`)
@@ -206,7 +202,7 @@ pub struct PaceArgs {
 }
 
 impl PaceArgs {
-    /// The sibling, if the option is given.
+    /// Maps the emulated sibling, if the option is given.
     pub fn find(self) -> Result<Option<Sibling>> {
         self.sibling.map(Sibling::find).transpose()
     }

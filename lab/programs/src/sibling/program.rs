@@ -1,4 +1,4 @@
-//! The kernel program: loaded once, attached while the two CPUs are one core.
+//! The kernel program of the emulated sibling: loaded once, attached while the two CPUs are one core.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::place;
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sibling.bpf.o"));
 
-/// Two CPUs that can be made one core.
+/// Kernel program that can make two CPUs one core.
 pub struct Program {
     object: Object,
     links: Vec<Link>,
@@ -22,7 +22,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Loads the program. It has no effect before [`Program::begin`]. One of the lanes may be [`NO_CPU`].
+    /// Loads the kernel program. It has no effect before [`Program::begin`]. One of the lanes may be [`NO_CPU`].
     pub fn load(cpus: [u32; LANES]) -> Result<Self> {
         libbpf_rs::set_print(None);
         let open = ObjectBuilder::default().open_memory(PROGRAM).context("cannot read the embedded kernel program")?;
@@ -34,12 +34,12 @@ impl Program {
         Ok(Self { object, links: Vec::new(), core, cpus })
     }
 
-    /// The shared memory.
+    /// Returns the memory shared with the kernel program.
     pub fn core(&self) -> &Arc<Core> {
         &self.core
     }
 
-    /// The file descriptor by which other processes find the memory.
+    /// Returns the file descriptor by which other processes map the shared memory.
     pub fn fd(&self) -> i32 {
         memory(&self.object).as_fd().as_raw_fd()
     }
@@ -52,12 +52,11 @@ impl Program {
             self.object.progs_mut().map(|program| program.attach().context("cannot attach the kernel program"));
         self.links = attached.collect::<Result<_>>()?;
         self.core.set_on(true);
-        // The kernel program has not seen the threads that run there already; a context switch
-        // shows it them.
+        // Causes a context switch on each CPU, so that the kernel program notices the threads that run there already.
         self.cpus.into_iter().filter(|cpu| *cpu != NO_CPU).try_for_each(|cpu| place::visit(cpu as usize))
     }
 
-    /// Makes them two separate CPUs again.
+    /// Makes the CPUs two separate cores again.
     pub fn end(&mut self) {
         self.core.set_on(false);
         self.links.clear();
@@ -74,7 +73,7 @@ fn memory(object: &Object) -> libbpf_rs::Map<'_> {
     object.maps().find(|map| map.name() == "sibling_cores").expect("the embedded program has this map")
 }
 
-/// Refuses real sibling lanes: they slow each other already.
+/// Fails if the CPUs are real sibling lanes, which slow each other already.
 pub fn refuse_siblings([request, batch]: [u32; LANES]) -> Result<()> {
     ensure!(request != batch, "a core needs two lanes; both of --lanes are CPU {request}");
     let path = format!("/sys/devices/system/cpu/cpu{request}/topology/thread_siblings_list");
@@ -88,7 +87,7 @@ pub fn refuse_siblings([request, batch]: [u32; LANES]) -> Result<()> {
     Ok(())
 }
 
-/// Whether a CPU list in the kernel's format, such as `0-1,4`, contains `cpu`.
+/// Returns whether a CPU list in the kernel's format, such as `0-1,4`, contains `cpu`.
 fn lists(list: &str, cpu: u32) -> bool {
     list.trim().split(',').any(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -9,39 +9,39 @@ use super::slowdown::{LANES, LOADS};
 use super::thief::StealEmulator;
 use crate::clock::{Nanos, now_ns};
 
-/// One lane, since the start of the generation.
+/// Counts of one lane since the start of the generation.
 #[derive(Debug, Serialize)]
 pub struct LaneReport {
-    /// `service` or `batch`.
+    /// Name of the lane: `service` or `batch`.
     pub lane: &'static str,
     /// Time in which programs ran on the lane, lost cycles included.
     pub worked_ns: Nanos,
-    /// The part of it in which the other lane worked too.
+    /// Part of `worked_ns` in which the other lane worked too.
     pub both_ns: Nanos,
     /// Time that should be lost, beside work and beside a holder that naps.
     pub asked_ns: Nanos,
-    /// Time that programs spun.
+    /// Time that programs spun to emulate their loss.
     pub spun_ns: Nanos,
-    /// Time that the thief took, interruptions by its wake-ups included.
+    /// Time that the thief took, interruptions by its wakeups included.
     pub taken_ns: Nanos,
-    /// The slowdown achieved beside a lane that works; `None` if the lanes did not overlap.
+    /// Achieved slowdown beside a lane that works; `None` if the lanes did not overlap.
     pub slowdown: Option<f64>,
-    /// How often programs looked at their overlap.
+    /// Number of times that programs checked their overlap.
     pub looks: u64,
-    /// How often the thief woke up.
+    /// Number of wakeups of the thief.
     pub wake_ups: u64,
-    /// Number of context switches.
+    /// Number of context switches on the lane.
     pub switches: u32,
-    /// The kernel program's mean time for a switch, over those that were timed.
+    /// Mean time that the kernel program took in a context switch, over the timed switches.
     pub switch_ns: Option<f64>,
 }
 
-/// Both lanes.
+/// Returns the reports of both lanes: request lane, then batch lane.
 pub fn of(core: &Core, thieves: &[Option<StealEmulator>; LANES]) -> [LaneReport; LANES] {
     [0, 1].map(|lane| of_lane(core, lane, thieves[lane].as_ref()))
 }
 
-/// One of them.
+/// Returns the report of one lane.
 pub fn of_lane(core: &Core, lane: usize, thief: Option<&StealEmulator>) -> LaneReport {
     let words = &core.lanes[lane];
     let both_ns = words.both[0].shows(core.other_spent_ns(lane, 0));
@@ -64,8 +64,8 @@ pub fn of_lane(core: &Core, lane: usize, thief: Option<&StealEmulator>) -> LaneR
     }
 }
 
-/// How many times as long the overlap took as its work would have taken alone. It can be told only
-/// if all loss was beside lanes that work.
+/// Returns the ratio of the overlap's length to the time that its work would have taken alone. `None` if some loss was
+/// not beside a working lane.
 fn slowdown(both_ns: Nanos, lost_ns: Nanos, only_work_counts: bool) -> Option<f64> {
     let progress_ns = both_ns.checked_sub(lost_ns).filter(|progress_ns| *progress_ns > 0)?;
     (only_work_counts && both_ns > 0).then(|| both_ns as f64 / progress_ns as f64)

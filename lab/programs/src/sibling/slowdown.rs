@@ -1,26 +1,26 @@
-//! The slowdown of the lanes of a core, as `--slowdown` gives it.
+//! The slowdown of the lanes of a core, as `--slowdown` states it.
 //!
-//! The meaning is that of `[slowdown]` in scenario files: with `service:batch=1.67` a service takes
-//! 1.67 times as long beside batch. So it loses 1 − 1 ÷ 1.67 = 40 % of the time in which both work.
+//! The meaning is that of `[slowdown]` in scenario files: with `service:batch=1.67` a service takes 1.67 times as long
+//! beside batch. It then loses 1 − 1 ÷ 1.67 = 40 % of the time in which both work.
 
 use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// The request lane, then the batch lane.
+/// Number of lanes: index 0 is the request lane, index 1 the batch lane.
 pub const LANES: usize = 2;
-/// Loads that a lane may put on its sibling: work, and nap.
+/// Number of loads that a lane may put on its sibling: work (index 0) and nap (index 1).
 pub const LOADS: usize = 2;
 
-/// Above this a thief would take nearly all of a lane, and the kernel's real-time throttling would
-/// stop the thief.
+/// Largest slowdown. Above it a thief would take nearly all of a lane, and the kernel's real-time throttling would stop
+/// the thief.
 pub const MOST: f64 = 10.0;
-/// The pairs of victim and aggressor, with their place in the matrix.
+/// Pairs of victim and aggressor, with their indices in the matrix: lane and load.
 const PAIRS: [(&str, usize, usize); 4] =
     [("service:batch", 0, 0), ("service:nap", 0, 1), ("batch:service", 1, 0), ("batch:nap", 1, 1)];
 
-/// How many times as long a lane takes, by lane and by the other lane's load. The default is 1.
+/// Factors by which the time of each lane grows, by lane and by the other lane's load. The default is 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slowdown([[f64; LOADS]; LANES]);
 
@@ -32,7 +32,7 @@ impl Slowdown {
         slowdown
     }
 
-    /// The share of the overlap that is lost, in millionths.
+    /// Returns the share of the overlap that is lost, in millionths.
     pub fn loss_ppm(&self, lane: usize, load: usize) -> u64 {
         ((1.0 - 1.0 / self.0[lane][load]) * 1e6).round() as u64
     }

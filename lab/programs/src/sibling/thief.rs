@@ -1,18 +1,17 @@
-//! The way to lose time for any program: a thread takes the lane for as long as a sibling lane
-//! would have slowed the program.
+//! Loss of time for any program: a real-time thread, the thief, takes the lane for as long as a sibling lane would have
+//! slowed the program.
 //!
-//! Problem. A program that is not built for the emulated sibling loses nothing beside a busy lane.
-//! Its loss has to be taken from it, in pieces that are short compared with a request and long
-//! compared with a timer: on a virtual machine a timer's wake-up costs 10 to 27 µs.
+//! Problem. A program that is not built for the emulated sibling loses nothing beside a busy lane. The thief has to
+//! take the loss in pieces that are short compared with a request and long compared with a timer: on a virtual machine
+//! a timer's wakeup costs 10 to 27 µs.
 //!
-//! Approach. A SCHED_FIFO thread on the lane, below the lane holders and above ordinary programs,
-//! keeps a *debt*: the lane's loss so far, less the time taken. It wakes every 2 ms while the lanes
-//! overlap, more often where slices of 2 ms would not be enough, and ever less often while the
-//! lanes do not overlap. A debt of 0.5 ms or more is taken at once, in a slice of at most 2 ms;
-//! then the program has the lane for a while. The kernel program counts the
-//! time taken from context switch to context switch, and only while a thread waits for the thief. A
-//! late wake-up interrupted the program too, so its lateness is added. Less than `1 − 1 ÷ 10` of a
-//! lane is ever taken, so real-time throttling is not reached.
+//! Approach. A SCHED_FIFO thread on the lane, below the lane holders and above ordinary programs, keeps a *debt*: the
+//! lane's loss so far, less the time taken. It wakes every 2 ms while the lanes overlap, and more often if slices of 2
+//! ms would not suffice. While the lanes do not overlap, the interval doubles up to a limit. A debt of 0.5 ms or more
+//! is taken at once, in a slice of at most 2 ms; then the program gets the lane back. The kernel program counts the
+//! time taken from context switch to context switch, and only while a thread waits for the thief. A late wakeup
+//! interrupted the program too, so its lateness is added. The thief takes less than `1 − 1 ÷ 10` of a lane, so
+//! real-time throttling is not reached.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,50 +24,50 @@ use super::core::{Core, Lane};
 use crate::clock::{Nanos, now_ns, timespec};
 use crate::place;
 
-/// Below the lane holders (10), which take a lane from every other thread.
+/// Real-time priority of the thief, below the lane holders (10), which preempt every other thread.
 const PRIORITY: i32 = 5;
-/// A shorter slice costs more than it takes.
+/// Shortest slice that the thief takes; a shorter one costs more than it takes.
 const SLICE_MIN_NS: Nanos = 500_000;
-/// A longer slice is a pause that a real sibling lane never causes.
+/// Longest slice that the thief takes; a longer one is a pause that a real sibling lane never causes.
 const SLICE_MAX_NS: Nanos = 2_000_000;
 /// Longest time between two slices, in which the program has its lane.
 const LOOK_EVERY_NS: Nanos = 2_000_000;
-/// A debt that is due to a late look can be made up for if slices are usually this part of the longest one, in percent.
+/// Length of a usual slice, in percent of the longest one. The rest is a reserve for the debt of a late check.
 const USUAL_SLICE_PERCENT: u64 = 75;
-/// A wake-up later than this did not wait for the timer alone, so its lateness is not counted.
+/// Largest counted lateness of a wakeup. A later wakeup did not wait for the timer alone.
 const LATE_MAX_NS: Nanos = 50_000;
 
-/// Counters of a thief in this generation.
+/// Counters of a thief in the current generation.
 #[derive(Debug, Default)]
 pub struct StealCounters {
-    /// How often it woke up.
+    /// Number of wakeups of the thief.
     pub wake_ups: AtomicU64,
-    /// Slices taken.
+    /// Number of slices that the thief took.
     pub slices: AtomicU64,
-    /// Total lateness of its wake-ups: time that the interrupted program lost.
+    /// Total lateness of the thief's wakeups: time that the interrupted program lost.
     pub late_ns: AtomicU64,
 }
 
-/// The lane of a thief, and its CPU and pace.
+/// Lane of a thief, its CPU, and its longest interval.
 #[derive(Clone, Copy, Debug)]
 pub struct StealLane {
-    /// The lane.
+    /// Index of the lane: 0 is the request lane, 1 the batch lane.
     pub lane: usize,
-    /// Its CPU.
+    /// CPU of the lane.
     pub cpu: u32,
-    /// Longest time between two looks while the lane loses nothing.
+    /// Longest time between two checks while the lane loses nothing.
     pub look_idle_ns: Nanos,
 }
 
-/// The thief of one lane. It ends with the process.
+/// Thief of one lane. It ends with the process.
 pub struct StealEmulator {
-    /// Its counters.
+    /// Counters of the thief.
     pub deeds: Arc<StealCounters>,
     thread: thread::Thread,
 }
 
 impl StealEmulator {
-    /// Starts a thief of `core`. It takes nothing before the first generation.
+    /// Starts a thief of `core`. It takes no time before the first generation.
     pub fn start(core: &Arc<Core>, beat: StealLane) -> Result<Self> {
         let (ready, when_ready) = std::sync::mpsc::sync_channel(1);
         let deeds = Arc::<StealCounters>::default();
@@ -122,7 +121,7 @@ fn live(core: &Core, beat: StealLane, deeds: &StealCounters) {
     }
 }
 
-/// Time between two slices where a lane loses so much: so short that slices need not be longer than allowed.
+/// Returns the time between two slices for a lane with this loss, short enough that no slice exceeds its limit.
 fn look_every_ns(loss_ppm: u64) -> Nanos {
     let usual_slice_ns = SLICE_MAX_NS * USUAL_SLICE_PERCENT / 100;
     let kept_ppm = 1_000_000u64.saturating_sub(loss_ppm);
@@ -131,7 +130,7 @@ fn look_every_ns(loss_ppm: u64) -> Nanos {
 
 fn sleep(length_ns: Nanos, lane: &Lane, deeds: &StealCounters) {
     let due_ns = now_ns() + length_ns;
-    // An interrupted sleep only makes the next look early.
+    // Ignores an interrupted sleep, which only makes the next check early.
     let _ = clock_nanosleep_absolute(ClockId::Monotonic, &timespec(due_ns));
     deeds.wake_ups.fetch_add(1, Ordering::Relaxed);
     if lane.taken.runs() {
@@ -139,8 +138,8 @@ fn sleep(length_ns: Nanos, lane: &Lane, deeds: &StealCounters) {
     }
 }
 
-/// Pays the debt if it is large enough for a slice and a thread is there that loses the time.
-/// Returns whether it did.
+/// Takes the debt if it is large enough for a slice and a thread is waiting that loses the time. Returns whether it
+/// did.
 fn take(core: &Core, lane: usize, deeds: &StealCounters) -> bool {
     let debt_ns = || debt_ns(core, lane, deeds);
     if !core.lanes[lane].taken.runs() || debt_ns() < SLICE_MIN_NS {
@@ -154,7 +153,7 @@ fn take(core: &Core, lane: usize, deeds: &StealCounters) -> bool {
     true
 }
 
-/// The time that the lane should have lost and has not lost yet.
+/// Returns the time that the lane should have lost and has not lost yet.
 fn debt_ns(core: &Core, lane: usize, deeds: &StealCounters) -> Nanos {
     let taken_ns = core.lanes[lane].taken.shows(now_ns()) + deeds.late_ns.load(Ordering::Relaxed);
     core.loss_ns(lane, &core.lanes[lane].overlap).saturating_sub(taken_ns)

@@ -1,15 +1,15 @@
 //! `sidelane-lab slow-cpu`: a CPU that is slow, as a little core is.
 //!
 //! All cores of an ordinary machine are equally fast. An experiment with big and little cores needs a CPU on which
-//! programs lose a share of their time. That is the [emulated sibling](crate::sibling) beside a lane that is not real
-//! and always works: with a speed of 0.4, a program on the slow CPU loses 60 % of that time.
+//! programs lose a share of their time. The [emulated sibling](crate::sibling) provides it, beside a lane that is not
+//! real and always works. With a speed of 0.4, a program on the slow CPU loses 60 % of its time there.
 //!
-//! - *Built in:* a program with `--sibling PID:FD` makes up for its time itself, at the end of each request, on
-//!   whatever CPU it is then. That is exact for a request that moves, too. In the time t on the slow CPU it did the
-//!   work of t, and should have done that of speed × t. The difference, (1 − speed) × t, is what any other CPU does in
-//!   that time. Before the end of a request the order of work and loss cannot be observed.
+//! - *Built in:* a program with `--sibling PID:FD` emulates its loss itself, at the end of each request, on whatever
+//!   CPU it is then. The loss is exact also for a request that moves. In the time t on the slow CPU it did the work of
+//!   t, and should have done that of speed × t. The difference, (1 − speed) × t, is the time that any other CPU needs
+//!   for that work. Before the end of a request the order of work and loss cannot be observed.
 //! - *A thief* takes the time from any other program, 0.5 to 2 ms at once. If a program sleeps, ends or moves with a
-//!   loss of less than a slice, the next program pays that.
+//!   loss of less than a slice, the next program loses that time.
 //!
 //! A real-time thread loses nothing.
 
@@ -26,13 +26,13 @@ use crate::sibling::thief::{StealEmulator, StealLane};
 use report::SpeedReport;
 use speed::Speed;
 
-/// The slow CPU is the second lane, beside one that is only thought.
+/// Index of the lane that is the slow CPU; the other lane is not real.
 const LANE: usize = 1;
-/// Longest time between two looks of the thief while the CPU is idle. A request that comes then should not be over
-/// before the thief looks.
+/// Longest time between two checks of the thief while the CPU is idle. A request that arrives then should not end
+/// before the thief checks.
 const LOOK_IDLE_NS: Nanos = 4_000_000;
 
-/// Options of `slow-cpu`.
+/// Options of `sidelane-lab slow-cpu`.
 #[derive(Debug, clap::Args)]
 pub struct SlowCpuArgs {
     /// The CPU
@@ -46,12 +46,12 @@ pub struct SlowCpuArgs {
     no_thief: bool,
 }
 
-/// Each line `on SPEED`, `off` or `report` on standard input is answered with one line.
+/// Runs the emulation. Each line `on SPEED`, `off` or `report` on standard input is answered with one line.
 pub fn run(args: &SlowCpuArgs) -> Result<()> {
     emulation::run(|| SlowCpu::start(args))
 }
 
-/// The CPU, slow for as long as this lives.
+/// Emulation that makes a CPU slow until it is dropped.
 struct SlowCpu {
     cpu: u32,
     speed: Speed,

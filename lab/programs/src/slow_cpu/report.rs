@@ -1,4 +1,4 @@
-//! The report of a slow CPU: how fast it really was, and what that cost.
+//! The report of a slow CPU: its measured speed, and the cost of the emulation.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -12,36 +12,36 @@ use crate::sibling::core::Core;
 use crate::sibling::report::{LaneReport, of_lane};
 use crate::sibling::thief::StealEmulator;
 
-/// A slow CPU, since it became one.
+/// Counts of a slow CPU since the emulation began.
 #[derive(Debug, Serialize)]
 pub struct SpeedReport {
-    /// The CPU.
+    /// Number of the slow CPU.
     cpu: u32,
-    /// The speed that was asked for.
+    /// Requested speed, as a fraction of the full speed.
     asked: f64,
-    /// The speed that programs had: the share of `worked_ns` in which they made progress. `None` if no program worked.
+    /// Measured speed: the share of `worked_ns` in which programs made progress. `None` if no program worked.
     speed: Option<f64>,
-    /// Time in which programs that are slow there had the CPU, or waited for the thief. Without one, these are the
-    /// programs with `--sibling`.
+    /// Time in which slowed programs had the CPU, or waited for the thief. Without a thief, only programs with
+    /// `--sibling` are slowed.
     worked_ns: Nanos,
-    /// Time that programs with `--sibling` spun for it, on any CPU.
+    /// Time that programs with `--sibling` spun to emulate their loss, on any CPU.
     spun_ns: Nanos,
-    /// Time that the thief took, interruptions by its wake-ups included.
+    /// Time that the thief took, interruptions by its wakeups included.
     taken_ns: Nanos,
-    /// How often such programs looked.
+    /// Number of times that programs with `--sibling` checked their loss.
     looks: u64,
-    /// How often the thief woke up, and how often it took a slice.
+    /// Number of wakeups of the thief, and number of its slices.
     wake_ups: u64,
     slices: u64,
-    /// Time that its wake-ups took.
+    /// Total lateness of the thief's wakeups.
     late_ns: Nanos,
-    /// Context switches, and the kernel program's mean time for one, over those that were timed.
+    /// Number of context switches, and the kernel program's mean time for one, over the timed switches.
     switches: u32,
     switch_ns: Option<f64>,
 }
 
 impl SpeedReport {
-    /// So far.
+    /// Returns the counts since the emulation began.
     pub fn of(cpu: u32, asked: Speed, core: &Core, thief: Option<&StealEmulator>) -> Self {
         let lane = of_lane(core, LANE, thief);
         let LaneReport { both_ns, spun_ns, taken_ns, looks, wake_ups, switches, switch_ns, .. } = lane;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::sibling::slowdown::{MOST, Slowdown};
 
-/// 1 is the speed that the CPU has.
+/// Speed as a fraction of the CPU's full speed, 0.1 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Speed(f64);
 
@@ -17,7 +17,7 @@ impl Speed {
         Slowdown::of_lane(lane, 1.0 / self.0)
     }
 
-    /// The share.
+    /// Returns the speed as a fraction of the full speed.
     pub fn share(self) -> f64 {
         self.0
     }

@@ -1,4 +1,4 @@
-//! The programs of the benchmark: built by gcc, run with the gate's library preloaded and no lane
+//! The programs of the gate benchmark: gcc builds them, and they run with the gate's library preloaded and no lane
 //! arrays.
 
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ const SOURCES: [(&str, &str); 3] = [
     ("examples/kernels.c", include_str!("../../../../runtime/c/examples/kernels.c")),
 ];
 
-/// The folder in which programs are built and run.
+/// Folder in which programs are built and run, and the gate's library.
 pub(super) struct GateBuild {
     programs: workshop::CBuild,
     library: PathBuf,
@@ -34,13 +34,13 @@ impl GateBuild {
         self.programs.dir()
     }
 
-    /// Builds an example as `name`.
+    /// Builds an example of `runtime/c/examples` as the program `name`.
     pub(super) fn build(&self, example: &str, name: &str, options: &[&str]) -> Result<PathBuf> {
         self.programs.build(&format!("examples/{example}"), name, options)
     }
 
-    /// `program` with the library, as under Sidelane, but without lane arrays: only the fast path
-    /// runs.
+    /// Returns a command for `program` with the library preloaded, as under Sidelane. It gets no lane arrays, so only
+    /// the fast path runs.
     pub(super) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.env("LD_PRELOAD", &self.library).env_remove("SIDELANE_GATE").current_dir(self.dir());
@@ -48,7 +48,7 @@ impl GateBuild {
         command
     }
 
-    /// The number that `checked` prints less that of `plain`; the two run in turns.
+    /// Runs both programs in turn, and returns the number that `checked` prints less that of `plain`.
     pub(super) fn added(&self, plain: &Path, checked: &Path, args: &[&str]) -> Result<f64> {
         Ok(self.figure(checked, args)? - self.figure(plain, args)?)
     }

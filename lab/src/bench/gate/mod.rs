@@ -1,9 +1,9 @@
 //! `sidelane-lab bench gate`: the cost of the instrumented gate's checks, and its reaction time.
 //!
-//! Three questions, each answered by programs that gcc builds during the run from
-//! `runtime/c/examples`. What does one check cost, compared with the same loop without it? How much
-//! slower is a whole program that was built with checks than the same program without? How fast
-//! does batch that checks its own lane nap, compared with a holder's reaction in the same rounds?
+//! The bench answers three questions, with programs that gcc builds during the run from `runtime/c/examples`. What does
+//! one check cost, compared with the same loop without it? How much slower is a whole program that was built with
+//! checks than the same program without? How fast does batch that checks its own lane nap, compared with a holder's
+//! reaction in the same rounds?
 
 mod build;
 mod program;
@@ -32,7 +32,7 @@ const REACTION_LIMIT_US: f64 = 1.0;
 const OVERLAP_LIMIT_PERCENT: f64 = 10.0;
 const WOKEN_LIMIT_PERCENT: f64 = 25.0;
 
-/// The ways of building a program with checks: name and compiler options.
+/// Methods of building a program with checks: name and compiler options.
 const WAYS: [(&str, &[&str]); 4] = [
     ("check_inline", &["-DCHECK"]),
     ("check_pg_mfentry", &["-pg", "-mfentry"]),
@@ -40,11 +40,11 @@ const WAYS: [(&str, &[&str]); 4] = [
     ("check_instrument_functions", &["-finstrument-functions"]),
 ];
 
-/// Rounds of a cost measurement, and the limit of further rounds.
+/// Number of rounds of a cost measurement, and its limit.
 const ROUNDS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(60) };
 const ROUNDS_QUICK: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(10) };
 
-/// Measures everything.
+/// Measures the cost of checks, the cost to a program and the reactions on `lanes`.
 pub fn run(lanes: &str, patience: RoundOptions) -> Result<ResultFile> {
     let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
     let limit = patience.limit(ROUNDS_QUICK, ROUNDS);
@@ -60,7 +60,7 @@ pub fn run(lanes: &str, patience: RoundOptions) -> Result<ResultFile> {
     Ok(result)
 }
 
-/// The cost of one check, for each way of building.
+/// Measures the cost of one check, for each method of building.
 fn check_costs(workshop: &GateBuild, limit: Limit, result: &mut ResultFile) -> Result<()> {
     let plain = workshop.build("calls.c", "plain", &[])?;
     for (name, options) in WAYS {
@@ -70,7 +70,7 @@ fn check_costs(workshop: &GateBuild, limit: Limit, result: &mut ResultFile) -> R
             Check::interval_at_most(what.clone(), of_median(added_ns.iter().copied()), CHECK_LIMIT_NS, Unit::Ns)
         };
         let is_checked = ["check_inline", "check_pg_mfentry"].contains(&name);
-        // Only one way has a bound; the first rounds are enough for the others.
+        // Limits the rounds of methods without a bound, for which the first rounds suffice.
         let limit = if is_checked { limit } else { Limit { rounds: limit.first, ..limit } };
         let pair = || workshop.added(&plain, &checked, &[]);
         let added_ns = numbers_until_decided(&what, limit, pair, check)?;
@@ -83,7 +83,7 @@ fn check_costs(workshop: &GateBuild, limit: Limit, result: &mut ResultFile) -> R
     Ok(())
 }
 
-/// The slowdown of a real program that was built with checks at every function's entry.
+/// Measures the slowdown of a real program that was built with checks at every function's entry.
 fn program_cost(workshop: &GateBuild, limit: Limit, result: &mut ResultFile) -> Result<()> {
     let Some(source) = program::fetch(workshop.dir())? else {
         result.notes.push(LabNote::NoLz4.to_string());

@@ -1,8 +1,7 @@
 //! A real program: lz4, from its Debian source, compressing text files of this machine.
 //!
-//! lz4 builds in seconds, and spends its time in C, not in assembly language, into which no
-//! compiler puts checks. It is linked with its own library, so that the checks are in the code that
-//! takes the time.
+//! lz4 builds in seconds, and spends its time in C. Compilers put no checks into assembly language. It is linked with
+//! its own library, so that the checks are in the code that takes the time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,16 +13,16 @@ use anyhow::{Context, Result, ensure};
 use super::build::GateBuild;
 
 const PACKAGE: &str = "lz4";
-/// Enough for a tenth of a second at compression level 9.
+/// Size of the input, which takes 0.1 s at compression level 9.
 const INPUT_BYTES: usize = 8 << 20;
 
-/// An unpacked source.
+/// Unpacked source of the program, and its input file.
 pub(super) struct Source {
     dir: PathBuf,
     input: PathBuf,
 }
 
-/// Fetches the source into `dir`; `None` if it cannot be downloaded.
+/// Fetches the source into `dir`; returns `None` if it cannot be downloaded.
 pub(super) fn fetch(dir: &Path) -> Result<Option<Source>> {
     if !download(dir)? {
         return Ok(None);
@@ -42,8 +41,8 @@ pub(super) fn fetch(dir: &Path) -> Result<Option<Source>> {
     Ok(Some(Source { dir: unpacked, input }))
 }
 
-/// Lets apt download the source, with package lists of its own: most machines' lists have no
-/// sources, and they are left unchanged. False if the download fails.
+/// Downloads the source with apt and separate package lists; returns false if that fails. The lists of most machines
+/// have no sources, and they stay unchanged.
 fn download(dir: &Path) -> Result<bool> {
     let Some(archive) = archive() else { return Ok(false) };
     fs::write(dir.join("sources.list"), format!("deb-src {archive}\n"))?;
@@ -60,7 +59,7 @@ fn download(dir: &Path) -> Result<bool> {
     Ok(apt(&["update"]) && apt(&["source", "--download-only", PACKAGE]))
 }
 
-/// Returns the source of this machine's packages: address, release and component.
+/// Returns the archive of this machine's packages: address, release and component.
 fn archive() -> Option<String> {
     let mut apt = Command::new("apt-get");
     apt.args(["indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)", "Created-By: Packages"]);
@@ -68,7 +67,7 @@ fn archive() -> Option<String> {
     targets.lines().find(|target| target.ends_with(" main")).map(str::to_owned)
 }
 
-/// The source files themselves, repeated: real text that is always available.
+/// Returns real text that is always available: the source files themselves, repeated up to [`INPUT_BYTES`].
 fn text(dir: &Path) -> Result<Vec<u8>> {
     let mut text = Vec::new();
     for part in ["lib", "programs", "doc", "tests"] {
@@ -81,7 +80,7 @@ fn text(dir: &Path) -> Result<Vec<u8>> {
 }
 
 impl Source {
-    /// Builds the program as `name`.
+    /// Builds lz4 as the program `name`.
     pub(super) fn build(&self, name: &str, options: &[&str]) -> Result<PathBuf> {
         let program = self.dir.join(name);
         let files =
@@ -95,8 +94,8 @@ impl Source {
         Ok(program)
     }
 
-    /// How much longer `checked` takes than `plain`, in user time, which other programs do not add
-    /// to; the two run in turns.
+    /// Runs both programs in turn, and returns how much longer `checked` takes than `plain`, in percent of user time.
+    /// Other programs do not add to user time.
     pub(super) fn overhead_percent(&self, workshop: &GateBuild, plain: &Path, checked: &Path) -> Result<f64> {
         let ratio = self.user_s(workshop, checked)? / self.user_s(workshop, plain)?;
         Ok((ratio - 1.0) * 100.0)
@@ -113,7 +112,7 @@ impl Source {
     }
 }
 
-/// User time of all children that have ended.
+/// Returns the user time of all children that have ended, in seconds.
 fn children_s() -> f64 {
     // SAFETY: rusage is plain data that getrusage fills in.
     let usage = unsafe {

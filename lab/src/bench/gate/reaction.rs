@@ -1,5 +1,5 @@
-//! Reactions: a pulse on the request lane, the matrix kernel on the batch lane, and the two gates
-//! in turns.
+//! The reactions of gates: a pulse on the request lane, the matrix kernel on the batch lane, and the two gates in
+//! turns.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const ROUND: Duration = Duration::from_secs(2);
 const ROUND_QUICK: Duration = Duration::from_millis(700);
 const ROUNDS: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(120) };
 const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(30) };
-/// Time for the kernel to make its first checks.
+/// Time in which the batch kernel makes its first checks, before the measurement.
 const START: Duration = Duration::from_millis(300);
 const GATES: [(&str, GateChoice); 2] =
     [("gate_instrumented", GateChoice::Instrumented), ("gate_holder", GateChoice::Holder)];
@@ -33,7 +33,7 @@ pub(super) struct Reactions<'a> {
     patience: RoundOptions,
 }
 
-/// The accounting of each round, by gate.
+/// Lane accounting of each round, by gate.
 type Spent = [Vec<Accounting>; 2];
 
 impl<'a> Reactions<'a> {
@@ -84,7 +84,7 @@ impl<'a> Reactions<'a> {
     }
 }
 
-/// The checks of the instrumented gate.
+/// Returns the checks of the instrumented gate.
 fn checks(spent: &Spent, pair: &Lanes) -> [Check; 3] {
     let instrumented = |figure: &dyn Fn(&Accounting) -> Option<f64>| of_median(spent[0].iter().filter_map(figure));
     let off_us = instrumented(&|books| Some(books.reaction_off().percentile_ns(50.0)? as f64 / 1e3));

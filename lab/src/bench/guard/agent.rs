@@ -1,4 +1,4 @@
-//! The agent's process: its file, its start and end, and what it costs.
+//! The agent of the guard bench: its process, its configuration file and its cost.
 
 use std::fs;
 use std::io::Read;
@@ -18,23 +18,24 @@ use crate::programs::sidelane;
 use crate::programs::signalled_with_us;
 use sidelane_agent::status::{SOCKET, Snapshot};
 
-/// Page faults in a nanosecond of the service: what an emulated sibling makes it do while it makes up for its loss.
+/// Metric formula of the stand-in: page faults per nanosecond of the service. An emulated sibling causes the page
+/// faults while a thread emulates its loss.
 const FORMULA: &str = "page-faults / task-clock";
-/// Two in a window of 50 µs: stores that are alone make one now and then.
+/// Threshold of two page faults in a window of 50 µs: stores that run alone make one occasionally.
 const THRESHOLD: &str = "interference_threshold = 0.00004\n";
-/// It finds a service by its port at its first look.
+/// Longest wait for the agent's first observation, which finds services by their ports.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 const ASK_EVERY: Duration = Duration::from_millis(10);
 
-/// A running agent. It is asked to end when it is dropped.
+/// Running agent process. It gets SIGTERM when this is dropped.
 pub(super) struct Agent {
     child: Child,
     log: PathBuf,
 }
 
 impl Agent {
-    /// Starts it, and waits until it knows this number of services, and a container if there are services.
+    /// Starts the agent, and waits until it knows this number of services, and a container if there are services.
     pub(super) fn start(config: &str, folder: &Path, services: usize) -> Result<Self> {
         let (file, log) = (folder.join("sidelane.toml"), folder.join("agent.log"));
         fs::write(&file, config).context("cannot write the agent's file")?;
@@ -42,7 +43,7 @@ impl Agent {
         let mut command = Command::new(sidelane()?);
         command.args(["agent", "--config"]).arg(&file).stdin(Stdio::null());
         command.stdout(said.try_clone()?).stderr(said);
-        // It puts the machine right, also when this process is killed.
+        // Sends SIGTERM to the agent when this process ends, so that the agent undoes its changes even then.
         let child = signalled_with_us(command, Signal::TERM).spawn().context("cannot start the agent")?;
         let mut agent = Self { child, log };
         let knows = |seen: &Snapshot| services == 0 || (seen.services.len() >= services && !seen.containers.is_empty());
@@ -60,12 +61,12 @@ impl Agent {
         Ok(())
     }
 
-    /// CPU time that it has used so far.
+    /// Returns the CPU time that the agent has used so far, in nanoseconds.
     pub(super) fn cpu_ns(&self) -> Result<u64> {
         cpu_ns(self.child.id()).with_context(|| format!("the agent has ended: {}", self.said()))
     }
 
-    /// The most memory that it has had, in MiB.
+    /// Returns the peak memory of the agent, in MiB.
     pub(super) fn memory_mib(&self) -> Option<f64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -73,12 +74,12 @@ impl Agent {
         Some(kib / 1024.0)
     }
 
-    /// From what it tells interference, in its own words.
+    /// Returns the agent's description of its interference metric.
     pub(super) fn metric(&self) -> Option<String> {
         ask().map(|seen| seen.agent.metric)
     }
 
-    /// Asks it to end, and waits until it has put everything right.
+    /// Sends SIGTERM to the agent, and waits until it has undone all changes.
     pub(super) fn end(mut self) -> Result<()> {
         self.ask_to_end();
         let deadline = Instant::now() + END_TIMEOUT;
@@ -93,7 +94,7 @@ impl Agent {
     }
 
     fn ask_to_end(&self) {
-        // SAFETY: plain system call; the child is not reaped yet.
+        // SAFETY: kill touches no memory; the child is not reaped yet.
         unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGTERM) };
     }
 
@@ -111,14 +112,14 @@ impl Drop for Agent {
     }
 }
 
-/// Asks the running agent about itself.
+/// Asks the running agent for its status; `None` if it does not answer.
 fn ask() -> Option<Snapshot> {
     let mut text = String::new();
     UnixStream::connect(SOCKET).ok()?.read_to_string(&mut text).ok()?;
     serde_json::from_str(&text).ok()
 }
 
-/// From what the agent is to tell interference.
+/// Source of the interference that the agent observes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Source {
     /// The services' own request times
@@ -127,7 +128,7 @@ pub enum Source {
     StandIn,
 }
 
-/// Why an agent cannot count the stand-in here, if it cannot.
+/// Returns the reason why an agent cannot count the stand-in on this machine; `None` if it can.
 pub(super) fn why_not_counted(told: &AgentSettings<'_>, folder: &Path) -> Result<Option<String>> {
     match Agent::start(&told.file(), folder, 0) {
         Ok(agent) => agent.end().map(|()| None),
@@ -135,21 +136,21 @@ pub(super) fn why_not_counted(told: &AgentSettings<'_>, folder: &Path) -> Result
     }
 }
 
-/// How the agent hears of interference.
+/// Way in which the agent learns of interference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotificationMode {
-    /// The kernel program rings, with the ticks that are usual.
+    /// The kernel program notifies the agent, with the default tick interval.
     Bell,
-    /// It rings, with ticks as often as the paper looks.
+    /// The kernel program notifies the agent, with ticks as frequent as the paper's observations.
     ShortTicks,
-    /// The agent looks as often as the paper's (§6.5).
+    /// The agent observes as often as the paper's (§6.5).
     Polling,
 }
 
 impl NotificationMode {
     pub(super) const ALL: [Self; 3] = [Self::Bell, Self::ShortTicks, Self::Polling];
 
-    /// Its name in results.
+    /// Returns the name in results of this way to learn of interference.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Bell => "holmes",
@@ -171,18 +172,18 @@ impl NotificationMode {
 pub(super) struct AgentSettings<'a> {
     pub(super) variant: GuardVariant,
     pub(super) place: ExperimentCpus,
-    /// Ports on which services listen.
+    /// Ports by which the agent finds the services.
     pub(super) ports: &'a [u32],
-    /// The group of all containers.
+    /// Path of the cgroup of all containers.
     pub(super) batch: &'a str,
-    /// S.
+    /// Calm time S of Holmes, before batch comes back.
     pub(super) calm: Duration,
     pub(super) source: Source,
     pub(super) heard: NotificationMode,
 }
 
 impl AgentSettings<'_> {
-    /// The agent's file.
+    /// Returns the text of the agent's configuration file.
     pub(super) fn file(&self) -> String {
         let (request, batch) = (self.place.request, self.place.batch);
         let service =

@@ -1,4 +1,5 @@
-//! One sample: the stores under load in bursts, batch in its containers, and the policy that decides.
+//! One sample of the guard bench: the stores under load in bursts, batch in its containers, and the policy that
+//! decides.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -25,46 +26,46 @@ use sidelane_report::Percentile;
 use sidelane_rollback::guardian::Guardian;
 use sidelane_rollback::own_threads::keep_off_cpus;
 
-/// How often containers come and go, and requests are taken from the kernel.
+/// Interval at which containers come and go, and requests are read from the kernel.
 const TICK: Duration = Duration::from_millis(20);
-/// Least time for which each kind of work is measured with the lane to itself.
+/// Shortest time for which the speed of each kind of work is measured alone on the lane.
 const WORK_ALONE: Duration = Duration::from_millis(400);
-/// S, before it is scaled: the agent's own default.
+/// Calm time S, before it is scaled: the agent's own default.
 const CALM: Duration = Duration::from_secs(1);
 
-/// Figures of one store's clients in one run.
+/// Latencies of one store's clients in one run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Latency {
     pub(super) requests: u64,
     pub(super) mean_us: f64,
     pub(super) p99_us: f64,
     pub(super) curve: Vec<Percentile>,
-    /// Requests that are not among these, since they waited for the host; where that is known.
+    /// Share of requests excluded because they waited for the host, in percent; `None` if that is unknown.
     pub(super) left_out_percent: Option<f64>,
 }
 
-/// The figures of one run.
+/// Figures of one run of the guard bench.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Figures {
-    /// By store, in the order of the group.
+    /// Latencies by store, in the order of the group.
     pub(super) stores: Vec<Latency>,
-    /// Both lanes' time in which services or batch ran; 2 at most.
+    /// Time of both lanes in which services or batch ran, divided by the length of the run; at most 2.
     pub(super) utilisation: Option<f64>,
-    /// Batch's work, over what one lane would have done in that time alone.
+    /// Batch's work in the run, divided by the work of one lane alone in the same time.
     pub(super) batch_work: Option<f64>,
     pub(super) agent_cpu_percent: Option<f64>,
     pub(super) agent_memory_mib: Option<f64>,
-    /// From what the agent told interference.
+    /// Interference metric that the agent used.
     pub(super) metric: Option<String>,
 }
 
-/// The stores and what batch needs, for all runs of a group.
+/// Stores, and the resources of batch, for all runs of a group.
 pub(super) struct Environment {
     pub(super) fixtures: Vec<Fixture>,
-    /// The kind of each store.
+    /// Kind of the store of each stage, in the order of `stages`.
     stores: Vec<Store>,
     workshop: WorkFiles,
-    /// How fast each kind of work is with the batch lane to itself, a second.
+    /// Speed of each kind of work alone on the batch lane, in units per second.
     alone_per_s: BTreeMap<&'static str, f64>,
     rates_per_s: Vec<f64>,
     pub(super) source: Source,
@@ -111,7 +112,8 @@ impl Environment {
         Ok(per_s)
     }
 
-    /// Finds out whether an agent can count the stand-in here, and goes by `wanted` if so. Returns what it cannot.
+    /// Chooses the source of interference: `wanted`, if an agent can count the stand-in here. Returns a note if it
+    /// cannot.
     pub(super) fn choose_source(&mut self, wanted: Option<Source>) -> Result<Option<LabNote>> {
         let (place, folder) = (self.fixtures[0].place, self.fixtures[0].scratch.path());
         let (ports, heard) = ([self.fixtures[0].port], NotificationMode::Bell);
@@ -130,7 +132,7 @@ impl Environment {
         Ok(why.map(|why| LabNote::NoStandIn { why }))
     }
 
-    /// Whether stores that are disturbed make what stands in for counters.
+    /// Returns whether the emulated sibling makes stores cause page faults, which stand in for hardware counters.
     fn makes_stand_in(&self) -> bool {
         self.fixtures[0].sibling.as_ref().is_some_and(Sibling::is_built_in)
     }
@@ -139,14 +141,14 @@ impl Environment {
         &self.workshop
     }
 
-    /// Batch may run on all CPUs but the services' own, as in the paper.
+    /// Makes the containers. As in the paper, batch may run on all CPUs but the services' own.
     pub(super) fn containers(&self) -> Result<Containers> {
         let batch: CpuSet = [self.fixtures[0].place.batch].into_iter().collect();
         let guardian = Guardian::start(&[], None).context("cannot start the guardian process")?;
         Containers::make(&format!("sidelane-bench-{}", std::process::id()), &batch, Some(guardian))
     }
 
-    /// The samples of a variant in a row, under one agent.
+    /// Takes consecutive samples of one variant under one agent.
     pub(super) fn block(
         &self,
         plan: &Plan,
@@ -203,7 +205,7 @@ impl Environment {
             told = now;
             Ok(())
         })?;
-        // Lets containers go that were due while the load ended.
+        // Stops containers that were due while the load ended.
         churn.as_deref_mut().map_or(Ok(()), |churn| churn.tick(told, plan.run.max(told)))?;
         let used = Used::now(self, churn.as_deref(), agent)?;
         let length = used.at - before.at;
@@ -219,14 +221,14 @@ impl Environment {
         })
     }
 
-    /// Brings the stores into the same state before each run. RocksDB writes a file after each 64 MiB. That is a tenth
-    /// of a second of work in one run of six with mix b, under any policy.
+    /// Brings the stores into the same state before each run. RocksDB writes a file after each 64 MiB. In one run of
+    /// six with mix b, that is 0.1 s of work, under any policy.
     fn settle(&self) -> Result<()> {
         let mut fixtures = self.fixtures.iter().zip(&self.stores);
         fixtures.try_for_each(|(fixture, store)| store.settle(fixture.port))
     }
 
-    /// Work done between two moments, in seconds of the batch lane.
+    /// Returns the work done between two moments, in seconds of the batch lane alone.
     fn work(&self, before: &BTreeMap<&'static str, u64>, after: &BTreeMap<&'static str, u64>) -> f64 {
         let of = |(name, units): (&&'static str, &u64)| {
             let done = units - before.get(name).copied().unwrap_or(0);
@@ -235,7 +237,7 @@ impl Environment {
         after.iter().map(of).sum()
     }
 
-    /// Asks all stores at the same time; `tick` is told how long that has been.
+    /// Loads all stores at the same time, and calls `tick` with the elapsed time at each interval.
     pub(super) fn under_load(
         &self,
         rhythm: Rhythm,
@@ -258,7 +260,8 @@ impl Environment {
     }
 }
 
-/// From the socket on, where that was seen; then without requests that waited for the host.
+/// Returns the latencies at the socket, without requests that waited for the host. Without a view at the socket it
+/// returns the client's.
 fn latency(fixture: &Fixture, rhythm: Rhythm, load: RunningClient) -> Result<Latency> {
     let (at_socket, client) = (fixture.undisturbed_at_socket(rhythm)?, load.finish()?);
     Ok(match at_socket {
@@ -285,7 +288,7 @@ impl Plan {
     }
 }
 
-/// Resources used by each part up to a moment.
+/// Resources that each part has used up to a moment.
 struct Used {
     at: Instant,
     services_ns: u64,
@@ -307,13 +310,13 @@ impl Used {
     }
 }
 
-/// Gives the services' threads priority over other threads on their lane: those of the kernel, and of the machine's
-/// owner. Batch never runs there, and all ways of sharing get the same.
+/// Gives the services' threads priority over other threads on their lane, such as those of the kernel and of the
+/// machine's owner. Batch never runs there, and all ways of sharing get the same priority.
 pub(super) fn put_first(pid: u32) -> Result<()> {
     Ok(threads(pid).into_iter().try_for_each(priority::put_first)?)
 }
 
-/// Waits until more than `so_far` is done.
+/// Waits until more than `so_far` units are done; returns their number.
 fn wait_for_more(so_far: u64, done: impl Fn() -> u64) -> Result<u64> {
     const TIMEOUT: Duration = Duration::from_secs(60);
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! Cost of an idle agent: its services get no requests.
+//! The cost of an idle agent, whose services get no requests.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,19 +9,19 @@ use super::environment::Environment;
 use super::plan::{GuardVariant, Plan};
 use crate::experiment::containers::Work;
 
-/// An agent loads its kernel programs, and looks at the machine, in a third of a second.
+/// Wait before the measurement: an agent loads its kernel programs and observes the machine in a third of a second.
 const START: Duration = Duration::from_secs(1);
 
-/// An idle agent.
+/// Cost of an idle agent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Idle {
-    /// Its part of one CPU.
+    /// CPU time of the agent, in percent of one CPU.
     pub(super) cpu_percent: f64,
-    /// The most memory that it had.
+    /// Peak memory of the agent, in MiB.
     pub(super) memory_mib: Option<f64>,
 }
 
-/// Watches an agent with Holmes, services that are not asked, and a container that waits.
+/// Measures an agent with Holmes, services without requests, and one sleeping container.
 pub(super) fn measure(environment: &Environment, plan: &Plan) -> Result<Idle> {
     let mut containers = environment.containers()?;
     containers.start("waits", &Work::Wait, environment.work_files())?;

@@ -1,14 +1,14 @@
 //! `sidelane-lab bench guard`: Holmes' evaluation (§6), on this machine.
 //!
 //! Key-value stores get requests in bursts, and batch comes and goes in containers. Five ways of sharing the machine
-//! take turns with the same requests: the stores alone, batch unmanaged, and `sidelane agent` with PerfIso, with
-//! Holmes, and with Holmes and a gate on the lanes that batch borrows. The agent is the real one: a process with a
-//! file.
+//! take turns with the same requests. Two of them are the stores alone and batch unmanaged. In the others `sidelane
+//! agent` decides, with PerfIso, with Holmes, or with Holmes and a gate on borrowed lanes. The agent is the real one: a
+//! process with a configuration file.
 //!
 //! - `plan`: stores, mixes, containers and ways of sharing, their number and time
 //! - `environment`: one sample and its figures; `agent`: the agent's process and its file
 //! - `idle`: the cost of an idle agent; `reaction`: from interference to batch being off
-//! - `results`: comparisons, checks, rows and pictures; `words`: the subject of the comparison
+//! - `results`: comparisons, checks, rows and pictures; `words`: the explanation and the notes
 
 mod agent;
 mod environment;
@@ -35,7 +35,7 @@ use sidelane_diagnostics::note::{Note, written};
 use sidelane_report::ResultFile;
 use sidelane_stats::rounds::{Limit, Turn, until_decided};
 
-/// The columns of the tables on a terminal; the page shows all.
+/// Columns of the tables on a terminal; the page shows all.
 pub const COLUMNS: [&str; 14] = [
     "mean_us",
     "p99_us",
@@ -53,7 +53,7 @@ pub const COLUMNS: [&str; 14] = [
     "reactions_count",
 ];
 
-/// Measures everything.
+/// Measures all groups of stores, and the agent's own cost and reactions.
 pub fn run(options: &GuardOptions) -> Result<ResultFile> {
     let lab = Lab::find()?;
     let plan = Plan::of(options, &lab)?;
@@ -90,7 +90,7 @@ fn of_group(
         of_agent(plan, &environment, uncounted.is_none(), measured)?;
         measured.notes.extend(uncounted.map(Note::from));
     }
-    // They take turns to be first. A round is a block of samples of each.
+    // Rotates the variants, so that each is first in turn. A round is a block of samples of each variant.
     let turns = |round: u64| {
         let variants = plan.variants.iter().copied().cycle();
         variants.skip(round as usize * 2).take(plan.variants.len()).collect()
@@ -101,7 +101,7 @@ fn of_group(
     Ok(guard.run(|variant, round, samples| environment.block(plan, variant, round, samples))?.0)
 }
 
-/// Rounds of onsets; where they are checked, until that is decided.
+/// Measures reactions to interference in rounds. Only the default way to learn of it runs until its check is decided.
 fn reactions(plan: &Plan, environment: &Environment, heard: NotificationMode) -> Result<Reactions> {
     let mut reactions = Reactions::of(heard);
     let first = plan.onset_limit.first;
@@ -113,7 +113,7 @@ fn reactions(plan: &Plan, environment: &Environment, heard: NotificationMode) ->
     Ok(reactions)
 }
 
-/// Measures once what concerns the agent alone. Its reaction time needs counters.
+/// Measures the figures of the agent alone once. Its reaction time needs counters.
 fn of_agent(plan: &Plan, environment: &Environment, counts: bool, measured: &mut Measured) -> Result<()> {
     if measured.idle.is_none() {
         measured.idle = Some(idle::measure(environment, plan)?);

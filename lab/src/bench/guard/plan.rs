@@ -1,5 +1,5 @@
-//! The plan: the ways of sharing the machine that are compared, what is measured, how often and for how long, so that
-//! the run ends in time.
+//! The plan of the guard bench: the compared ways of sharing the machine, and the number and length of the runs, so
+//! that the bench ends in time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,40 +16,41 @@ use crate::programs::Lab;
 use sidelane_diagnostics::note::Note;
 use sidelane_stats::rounds::{Limit, RoundOptions};
 
-/// Runs of one variant in a row: an agent is started once for them.
+/// Number of consecutive runs of one variant, which share one start of the agent.
 pub(super) const RUNS_A_BLOCK: u64 = 3;
-/// Six runs of each variant, the fewest that have an interval.
+/// Fewest blocks: six runs of each variant are the fewest with a confidence interval.
 const BLOCKS_MIN: u64 = 2;
-/// The rate of the short mixes. With it, two services keep their lane half busy, so that batch beside them makes
-/// requests queue. At lower rates a request's time is mostly the wake-up of an idle CPU, and batch changes little. The
-/// promise on the agent's cost is for about 5 000 a second.
+/// Request rate of the mixes of short requests, per second. With it, two services keep their lane half busy, so that
+/// batch beside them makes requests queue. At lower rates, most of a request's time is the wakeup of an idle CPU, and
+/// batch changes little. The promise on the agent's cost is for about 5 000 requests per second.
 const RATE_PER_S: f64 = 8_000.0;
-/// Rounds of onsets.
+/// Limits on the rounds in which interference begins repeatedly and reactions are measured.
 const ONSETS: Limit = Limit { first: 2, rounds: 8, time: Duration::from_secs(240) };
 const ONSETS_QUICK: Limit = Limit { first: 1, rounds: 1, time: Duration::from_secs(10) };
-/// The load of the request lane with scans, which take far longer.
+/// Load of the request lane for the mix with scans, which take far longer than other requests.
 const SCAN_LOAD: f64 = 0.25;
 
-/// The options of a run of `sidelane-lab bench guard`.
+/// Options of `sidelane-lab bench guard`.
 #[derive(Clone, Debug, Default)]
 pub struct GuardOptions {
-    /// Whether to measure fewer stores and mixes, and the limit of rounds.
+    /// Limit of rounds, and whether to measure fewer stores and mixes.
     pub patience: RoundOptions,
-    /// `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
+    /// Lane pair from `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
-    /// `--sibling`, if given.
+    /// Emulation of the sibling from `--sibling`, if given.
     pub sibling: Option<Carrier>,
-    /// The ways of sharing; all by default. The stores alone are always among them.
+    /// Ways of sharing; all by default. The stores alone are always among them.
     pub variants: Option<Vec<GuardVariant>>,
-    /// The stores; all by default.
+    /// Stores to measure; all by default.
     pub stores: Option<Vec<Store>>,
-    /// The mixes, by YCSB's names; all by default.
+    /// Mixes by YCSB's names; all by default.
     pub mixes: Option<Vec<String>>,
-    /// `--interference`: by default what the agent reports, if it can; if page faults stand in for counters, those.
+    /// Source from `--interference`. The default is the page faults of an emulated sibling if the agent can count them,
+    /// else the request times.
     pub source: Option<Source>,
 }
 
-/// The policy that decides where batch may run.
+/// Policy that decides where batch may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum GuardVariant {
     /// There is no batch.
@@ -67,10 +68,10 @@ pub enum GuardVariant {
 }
 
 impl GuardVariant {
-    /// In the order of the tables.
+    /// All variants, in the order of the tables.
     pub(super) const ALL: [Self; 5] = [Self::Alone, Self::Unmanaged, Self::PerfIso, Self::Holmes, Self::HolmesGate];
 
-    /// Its name in results.
+    /// Returns the name of the variant in results.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Alone => "alone",
@@ -81,7 +82,7 @@ impl GuardVariant {
         }
     }
 
-    /// Its name for people.
+    /// Returns the name of the variant for people.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Alone => "alone",
@@ -101,30 +102,30 @@ impl GuardVariant {
     }
 }
 
-/// The whole bench.
+/// Plan of the whole guard bench.
 pub(super) struct Plan {
     pub(super) patience: RoundOptions,
     pub(super) groups: Vec<Group>,
     pub(super) variants: Vec<GuardVariant>,
-    /// Limit on blocks.
+    /// Limit on the number of blocks of runs.
     pub(super) limit: Limit,
     pub(super) run: Duration,
     pub(super) warm_up: Duration,
-    /// Load for a fresh agent before its first measured run.
+    /// Time of load for a fresh agent before its first measured run.
     pub(super) learning: Duration,
     /// Time for which an idle agent is watched.
     pub(super) idle: Duration,
-    /// Limit on rounds of onsets, which measure how fast batch leaves.
+    /// Limit on the rounds that measure how fast batch leaves after interference begins.
     pub(super) onset_limit: Limit,
     pub(super) onsets: usize,
     pub(super) heard: &'static [NotificationMode],
-    /// The paper's lengths of bursts, and S, are multiplied by it.
+    /// Factor for the paper's lengths of bursts and its calm time S.
     pub(super) scale: f64,
     pub(super) stays: Vec<Stay>,
     pub(super) notes: BTreeSet<Note>,
 }
 
-/// Stores that are asked at the same time.
+/// Stores that get requests at the same time.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Group {
     pub(super) stores: Vec<Store>,
@@ -136,7 +137,7 @@ impl Group {
         Self { stores: stores.to_vec(), mix: Mix { name: mix, records: 20_000 } }
     }
 
-    /// For people, while it is measured.
+    /// Returns the name of the group for people, shown while it is measured.
     pub(super) fn name(&self) -> String {
         let names: Vec<&str> = self.stores.iter().map(|store| store.name()).collect();
         format!("{}, mix {}", names.join(" and "), self.mix.name)
@@ -182,7 +183,7 @@ impl Plan {
     }
 }
 
-/// Those that were chosen; without a choice all, or with `--quick` the first.
+/// Returns the chosen groups; without a choice all, or with `--quick` the first.
 fn groups(options: &GuardOptions) -> Vec<Group> {
     let mut groups = all_groups();
     match (&options.stores, &options.mixes) {
@@ -206,7 +207,7 @@ fn all_groups() -> Vec<Group> {
     groups
 }
 
-/// A store that is missing is left out, and said.
+/// Returns whether all stores of the group can be started; adds a note if one is missing.
 fn can_be_put_up(group: &Group, lab: &Lab, notes: &mut BTreeSet<Note>) -> bool {
     let missing = group.stores.iter().find_map(|store| Some((store, store.ensure_installed(lab).err()?)));
     let note = missing.map(|(store, why)| LabNote::StoreMissing { store: store.name(), why: format!("{why:#}") });
@@ -215,7 +216,7 @@ fn can_be_put_up(group: &Group, lab: &Lab, notes: &mut BTreeSet<Note>) -> bool {
     there
 }
 
-/// One container stays, the others come and go.
+/// Returns the schedule of the containers: one stays, the others come and go.
 fn stays(quick: bool, notes: &mut BTreeSet<Note>) -> Vec<Stay> {
     let stay = |name, work, from, to| Stay { name, work, from, to };
     let mut stays = vec![

@@ -1,11 +1,12 @@
-//! From interference to batch being off: a service of the lab that is disturbed on command, and batch that stores the
+//! The time from interference to batch being off. A service of the lab is disturbed on command, and batch stores the
 //! time after each unit of its work.
 //!
-//! Page faults stand in for stalls. The kernel program counts them, and rings; the agent asks its policy, and takes the
-//! lane from batch. The measured path is the real one, from the moment before the first fault to the last unit of work.
+//! Page faults stand in for stalls. The kernel program counts them, and notifies the agent. The agent asks its policy,
+//! and takes the lane from batch. The measured path is the real one, from the moment before the first fault to the last
+//! unit of work.
 //!
 //! A service that makes no progress is not disturbed, and no counter can show it. If the host or another thread kept it
-//! off its CPU for long before batch was off, the onset is left out.
+//! off its CPU for long before batch was off, the onset is omitted.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,29 +19,29 @@ use super::plan::GuardVariant;
 use crate::experiment::containers::{Containers, Work};
 use crate::programs::Service;
 
-/// Time without work after which batch is off; a scheduler that gives other threads a turn is faster.
+/// Time without work after which batch counts as off; a scheduler that alternates threads has shorter gaps.
 const OFF: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// Some seconds are far longer than it takes to bring batch back.
+/// Longest wait for a change of batch, far longer than bringing batch back takes.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// S: short, so that batch comes back soon, though S doubles each time. A pause of the service is shorter, so it is no
-/// end of its traffic.
+/// Calm time S: short, so that batch comes back soon, though S doubles each time. It is longer than the service's
+/// pauses, so a pause does not count as the end of its traffic.
 const CALM: Duration = Duration::from_micros(500);
 const BATCH: &str = "stamps";
 
-/// Reactions of agents that hear of interference in the same way.
+/// Reactions of agents that learn of interference in one way.
 pub(super) struct Reactions {
     pub(super) heard: NotificationMode,
-    /// How long each took, in nanoseconds, from the shortest to the longest.
+    /// Reaction times in nanoseconds, in ascending order.
     pub(super) sorted_ns: Vec<u64>,
-    /// Onsets that are not among these, since the service did not get on.
+    /// Number of reactions that were omitted because the service made no progress.
     left_out: usize,
     agents_ns: u64,
     elapsed_ns: u64,
 }
 
 impl Reactions {
-    /// None yet.
+    /// Returns an empty set of reactions.
     pub(super) fn of(heard: NotificationMode) -> Self {
         Self { heard, sorted_ns: Vec::new(), left_out: 0, agents_ns: 0, elapsed_ns: 0 }
     }
@@ -53,29 +54,29 @@ impl Reactions {
         self.elapsed_ns += elapsed.as_nanos() as u64;
     }
 
-    /// Returns the onsets that were left out, in percent of all.
+    /// Returns the share of omitted reactions, in percent.
     pub(super) fn left_out_percent(&self) -> f64 {
         100.0 * self.left_out as f64 / (self.left_out + self.sorted_ns.len()) as f64
     }
 
-    /// Returns the CPU time of the agents over the same time.
+    /// Returns the CPU time of the agents, in percent of one CPU.
     pub(super) fn agent_cpu_percent(&self) -> f64 {
         100.0 * self.agents_ns as f64 / self.elapsed_ns as f64
     }
 
-    /// In microseconds.
+    /// Returns a percentile of the reaction times, in microseconds.
     pub(super) fn percentile_us(&self, percentile: f64) -> Option<f64> {
         percentile_us(&self.sorted_ns, percentile)
     }
 }
 
-/// The nearest rank of sorted nanoseconds.
+/// Returns a percentile of sorted nanoseconds by the nearest rank, in microseconds.
 pub(super) fn percentile_us(sorted_ns: &[u64], percentile: f64) -> Option<f64> {
     let rank = (sorted_ns.len() as f64 * percentile / 100.0).ceil().max(1.0) as usize;
     sorted_ns.get(rank - 1).map(|ns| *ns as f64 / 1e3)
 }
 
-/// Disturbs a service `times` times, under an agent of its own: one round.
+/// Measures one round: disturbs a service `times` times under a new agent.
 pub(super) fn measure(environment: &Environment, times: usize, reactions: &mut Reactions) -> Result<()> {
     let heard = reactions.heard;
     let place = environment.fixtures[0].place;
@@ -107,7 +108,8 @@ pub(super) fn measure(environment: &Environment, times: usize, reactions: &mut R
     Ok(())
 }
 
-/// Disturbs the service, waits until batch is off, then until it is back. `None`: the service made no progress.
+/// Disturbs the service, waits until batch is off, then until it is back. Returns the reaction time, or `None` if the
+/// service made no progress.
 fn react(service: &mut Service, containers: &Containers) -> Result<Option<u64>> {
     let onset_ns = number(&service.ask("fault")?, "onset_ns")?;
     let off_ns = wait_until_off(containers)?;
@@ -119,7 +121,7 @@ fn react(service: &mut Service, containers: &Containers) -> Result<Option<u64>> 
     Ok(got_on.then(|| off_ns.saturating_sub(onset_ns)))
 }
 
-/// Returns the intervals in which the service made no progress.
+/// Returns the intervals in which the service made no progress: start and end.
 fn kept_off(answer: &str) -> Option<Vec<(u64, u64)>> {
     let stretches = word(answer, "kept_off_ns")?.split(',').filter(|stretch| !stretch.is_empty());
     let stretches = stretches.map(|stretch| {
@@ -129,7 +131,7 @@ fn kept_off(answer: &str) -> Option<Vec<(u64, u64)>> {
     stretches.collect()
 }
 
-/// Returns when batch did its last unit.
+/// Waits until batch is off, and returns the time of its last unit of work.
 fn wait_until_off(containers: &Containers) -> Result<u64> {
     let began = Instant::now();
     let (mut last_ns, mut since) = (0, Instant::now());
@@ -155,7 +157,7 @@ fn wait_until(containers: &Containers, what: &str, is_so: impl Fn(u64) -> bool) 
     Ok(())
 }
 
-/// A number of an answer of the service.
+/// Returns the number after `key=` in an answer of the service.
 fn number(answer: &str, key: &str) -> Result<u64> {
     let value = word(answer, key).with_context(|| format!("no {key} in `{answer}`"))?;
     value.parse().with_context(|| format!("{key}={value} is not a number"))

@@ -1,4 +1,4 @@
-//! Results: comparisons of variants, the checks, the rows and the pictures.
+//! The results of the guard bench: comparisons of variants, the checks, the rows and the pictures.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use sidelane_report::{Check, Interval, Row, Unit};
 use sidelane_requests::at_socket::at_us;
 use sidelane_stats::interval::{of_all, of_median};
 
-/// The paper's SLO is what 90 % of the requests keep that a service gets alone.
+/// Percentile of the latency alone that is the paper's SLO.
 const SLO_PERCENTILE: f64 = 90.0;
 /// Slowdown by unmanaged batch from which it can be judged whether a policy prevents it.
 pub(super) const DISTURBED: f64 = 1.5;
@@ -29,7 +29,7 @@ const REACTION_US: f64 = 200.0;
 /// Percentiles of the lines; the paper's figures end at the 99th, too.
 const PERCENTILES: [f64; 8] = [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0];
 
-/// A group of stores, and what was measured of it.
+/// Group of stores, and its samples.
 #[derive(Clone, Copy)]
 pub(super) struct Compared<'a> {
     pub(super) group: &'a Group,
@@ -37,14 +37,15 @@ pub(super) struct Compared<'a> {
 }
 
 impl Compared<'_> {
-    /// A store's p99 over that of the same round under `other`.
+    /// Returns a store's p99 divided by its p99 under `other` in the same round, for each round.
     pub(super) fn p99_over(&self, store: usize, variant: GuardVariant, other: GuardVariant) -> Vec<f64> {
         self.samples.compared(variant, other, |one, other| {
             Some(one.stores.get(store)?.p99_us / other.stores.get(store)?.p99_us)
         })
     }
 
-    /// The share of requests beyond the SLO, which is the p90 alone of the same round (§6.1), in percent.
+    /// Returns the share of requests beyond the SLO, in percent, for each round. The SLO is the p90 alone in the same
+    /// round (§6.1).
     pub(super) fn violations_percent(&self, store: usize, variant: GuardVariant) -> Vec<f64> {
         self.samples.compared(variant, GuardVariant::Alone, |one, alone| {
             let slo_us = at_us(&alone.stores.get(store)?.curve, SLO_PERCENTILE)?;
@@ -53,12 +54,12 @@ impl Compared<'_> {
     }
 }
 
-/// All measurements of the bench.
+/// All measurements of the guard bench.
 pub(super) struct Measured {
     pub(super) emulated: Option<Emulated>,
     pub(super) groups: Vec<(Group, Samples<GuardVariant, Figures>)>,
     pub(super) idle: Option<Idle>,
-    /// One for each way of hearing that was tried.
+    /// Reactions for each measured way of learning about interference.
     pub(super) reactions: Vec<Reactions>,
     pub(super) notes: BTreeSet<Note>,
 }
@@ -68,13 +69,13 @@ impl Measured {
         self.groups.iter().map(|(group, samples)| Compared { group, samples })
     }
 
-    /// The figures of all samples of all groups.
+    /// Returns the figures of all samples of all groups, with their variants.
     pub(super) fn figures(&self) -> impl Iterator<Item = (GuardVariant, &Figures)> {
         self.groups.iter().flat_map(|(_, samples)| &samples.0).map(|sample| (sample.variant, &sample.figures))
     }
 }
 
-/// All checks.
+/// Returns all checks of the bench.
 pub(super) fn checks(measured: &Measured) -> Vec<Check> {
     let mut checks: Vec<Check> = measured.compared().flat_map(checks_of_group).collect();
     let idle = measured.idle;
@@ -91,14 +92,14 @@ pub(super) fn checks(measured: &Measured) -> Vec<Check> {
     checks
 }
 
-/// The check on how fast batch leaves, in the way in which agents hear of interference unless told otherwise.
+/// Returns the check on how fast batch leaves; `None` for ways of learning about interference other than the default.
 pub(super) fn check_of_reactions(reactions: &Reactions) -> Option<Check> {
     let title = "onset of interference to batch off, p99";
     let check = || Check::interval_at_most(title, p99_of(&reactions.sorted_ns), REACTION_US, Unit::Us);
     (reactions.heard == NotificationMode::Bell).then(check)
 }
 
-/// In microseconds, over all reactions: each begins after batch is back, so they are independent.
+/// Returns the p99 of all reactions in microseconds. Each begins after batch is back, so they are independent samples.
 fn p99_of(reactions_ns: &[u64]) -> Option<Interval> {
     of_all(reactions_ns, |drawn| {
         let mut sorted: Vec<u64> = drawn.iter().map(|ns| **ns).collect();
@@ -107,9 +108,9 @@ fn p99_of(reactions_ns: &[u64]) -> Option<Interval> {
     })
 }
 
-/// The checks on one group of stores.
+/// Returns the checks on one group of stores.
 ///
-/// Variants that were left out are not judged.
+/// Variants that were not measured are not judged.
 pub(super) fn checks_of_group(compared: Compared<'_>) -> Vec<Check> {
     let was_run = |variant: GuardVariant| compared.samples.has(variant);
     let mut checks = Vec::new();
@@ -139,22 +140,22 @@ pub(super) fn checks_of_group(compared: Compared<'_>) -> Vec<Check> {
     checks
 }
 
-/// Each store with its mix.
+/// Returns the name of each store with its mix.
 pub(super) fn names(compared: Compared<'_>) -> Vec<String> {
     compared.group.stores.iter().map(|store| format!("{} {}", store.name(), compared.group.mix.name)).collect()
 }
 
-/// Returns how much longer batch makes the p99 of a store without a policy.
+/// Returns how much longer batch makes the p99 of a store without a policy, as a ratio.
 pub(super) fn unmanaged_slowdown(compared: Compared<'_>, store: usize) -> Option<Interval> {
     of_median(compared.p99_over(store, GuardVariant::Unmanaged, GuardVariant::Alone))
 }
 
-/// Whether that is enough to judge others by.
+/// Returns whether unmanaged batch disturbs a store enough to judge policies by it.
 pub(super) fn is_disturbed(compared: Compared<'_>, store: usize) -> bool {
     unmanaged_slowdown(compared, store).is_some_and(|over| over.measured >= DISTURBED)
 }
 
-/// A variant in which batch is always paused has done no work at all; then nothing is a multiple of it.
+/// Returns the ratio of batch's work under two variants. Rounds in which batch did no work under `other` are omitted.
 fn work_over(compared: Compared<'_>, variant: GuardVariant, other: GuardVariant) -> Option<Interval> {
     of_median(
         compared.samples.compared(variant, other, |one, other| {
@@ -163,7 +164,7 @@ fn work_over(compared: Compared<'_>, variant: GuardVariant, other: GuardVariant)
     )
 }
 
-/// All rows; at the end an agent that has nothing to do.
+/// Returns all rows; the last ones are the idle agent and its reactions.
 pub(super) fn rows(measured: &Measured) -> Vec<Row> {
     let mut rows: Vec<Row> = measured.compared().flat_map(rows_of_group).collect();
     rows.extend(measured.idle.map(|idle| {
@@ -197,7 +198,7 @@ fn rows_of_group(compared: Compared<'_>) -> Vec<Row> {
         .collect()
 }
 
-/// Medians over the rounds; ratios are worked out within a round first. `redis_a/holmes`.
+/// Returns one row, such as `redis_a/holmes`: medians over the rounds. Ratios are computed within a round first.
 fn row(compared: Compared<'_>, store: usize, variant: GuardVariant) -> Row {
     let name = format!("{}_{}/{}", compared.group.stores[store].name(), compared.group.mix.name, variant.name());
     let latency =
@@ -221,7 +222,7 @@ fn row(compared: Compared<'_>, store: usize, variant: GuardVariant) -> Row {
     row
 }
 
-/// Nothing where nothing was measured.
+/// Returns the pictures of the page; none if nothing was measured.
 pub(super) fn pictures(measured: &Measured) -> Vec<Multiples> {
     let panels: Vec<Panel> = measured.compared().flat_map(panels).collect();
     let pictures = Multiples {
@@ -270,7 +271,7 @@ pub(super) mod tests {
         points.iter().map(|(percentile, us)| Percentile { percentile: *percentile, us: *us }).collect()
     }
 
-    /// A run of one store with this p99; nine in ten of its requests take at most half of that.
+    /// Returns the figures of a run of one store with this p99; 90 % of its requests take at most half of that.
     fn figures(variant: GuardVariant, p99_us: f64, batch_work: f64) -> Figures {
         let curve = curve(&[(0.0, 1.0), (50.0, p99_us / 4.0), (90.0, p99_us / 2.0), (99.0, p99_us)]);
         let store = Latency { requests: 1000, mean_us: p99_us / 4.0, p99_us, curve, left_out_percent: None };
@@ -279,7 +280,7 @@ pub(super) mod tests {
         Figures { stores: vec![store], batch_work, agent_cpu_percent, ..Figures::default() }
     }
 
-    /// By `read`, of these runs of one store: round, variant, p99, batch's work.
+    /// Calls `read` on runs of one store, each with round, variant, p99 and batch's work.
     fn of<T>(runs: &[(u64, GuardVariant, f64, f64)], read: impl Fn(Compared<'_>) -> T) -> T {
         let group = Group { stores: vec![Store::Redis], mix: Mix { name: "a", records: 10 } };
         let mut samples = Samples::default();
@@ -318,7 +319,7 @@ pub(super) mod tests {
         (GuardVariant::HolmesGate, 108.0, 0.6),
     ];
 
-    /// Returns the verdicts of six rounds with p99 and batch's work under each variant.
+    /// Returns the verdicts of six rounds with this p99 and batch's work under each variant.
     fn verdicts(variants: [(GuardVariant, f64, f64); 4]) -> Vec<Verdict> {
         let round = |round| {
             let alone = (round, GuardVariant::Alone, 100.0, 0.0);

@@ -1,4 +1,4 @@
-//! The explanation in the result: what was compared, and what is real and what is not.
+//! The explanation in the result of the guard bench: the compared variants, and which parts are real.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::note::LabNote;
 use sidelane_diagnostics::note::Note;
 use sidelane_host::topology::PairKind;
 
-/// Up to here there is one CPU to give to batch, or none.
+/// Largest number of CPUs at which there is at most one CPU to give to batch.
 const FEW_CPUS: u64 = 2;
 
 pub(super) fn settings(plan: &Plan, place: ExperimentCpus, measured: &Measured) -> Map<String, Value> {
@@ -34,7 +34,7 @@ pub(super) fn settings(plan: &Plan, place: ExperimentCpus, measured: &Measured) 
     settings.as_object().cloned().unwrap_or_default()
 }
 
-/// From what agents told interference.
+/// Returns the interference metrics that agents used.
 fn metrics(measured: &Measured) -> BTreeSet<String> {
     let figures = measured.figures().filter(|(variant, _)| *variant != GuardVariant::PerfIso);
     figures.filter_map(|(_, figures)| figures.metric.clone()).collect()

@@ -1,4 +1,4 @@
-//! Cost of a mapper that moves no thread, for each request of the service.
+//! The cost of a mapper that moves no thread, for each request of the service.
 //!
 //! A client on the service's own CPU sends one request at a time, as in [`request_cost`](crate::bench::request_cost),
 //! so that only the kernel program differs. No core is slow during this, and searches find nothing.
@@ -18,12 +18,12 @@ use super::variant::Variant;
 use crate::bench::request_cost::spent_us;
 use sidelane_stats::rounds::{Limit, numbers_until_decided};
 
-/// No text has this word.
+/// Search for a word that no text contains.
 const QUESTION: &[u8] = b"GET /search?q=and+zqxjzqxj HTTP/1.1\r\nHost: sidelane\r\n\r\n";
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 19\r\n\r\n\
                         {\"hits\":0,\"top\":[]}";
 
-/// CPU time of a request and its answer, service and client together, in pairs.
+/// CPU time of a request and its answer, service and client together, in pairs without and with a mapper.
 pub(super) struct RequestTimes {
     pub(super) without_us: Vec<f64>,
     pub(super) added_us: Vec<f64>,
@@ -39,7 +39,8 @@ impl RequestTimes {
     }
 }
 
-/// The last measurement on `environment`, whose service is on the big core alone from now on.
+/// Measures the cost. It must be the last measurement on `environment`, since it leaves the service on the big core
+/// alone.
 pub(super) fn measure(environment: &mut Environment, limit: Limit) -> Result<RequestTimes> {
     environment.slow.as_mut().map_or(Ok(()), |slow| slow.end())?;
     for tid in threads(environment.fixture.pid) {

@@ -1,4 +1,4 @@
-//! One run: a search server with a thread for each core, its clients, and a mapper of its threads.
+//! One run of the hurry bench: a search server with a thread for each core, its clients, and a mapper of its threads.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -26,15 +26,15 @@ use crate::experiment::{load, search};
 use crate::programs::Lab;
 use sidelane_hurry::{Figures, RunningHurry, Settings, Sizes, SourceOption};
 
-/// How often it is looked whether the mapper goes on.
+/// Interval of the checks whether the mapper still runs.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Requests after which a threshold has been learnt: a batch of them and some more; and another batch where there is time.
+/// Number of requests after which a threshold is learnt: two batches of them, or one with `--quick`, and some more.
 const LEARNING_REQUESTS: f64 = 1_100.0;
 const LEARNING_REQUESTS_QUICK: f64 = 540.0;
-/// The paper's threshold, in its milliseconds, until one has been learnt.
+/// Initial threshold from the paper, in its milliseconds, used until one is learnt.
 const FIRST_THRESHOLD_MS: u64 = 50;
 
-/// The service, for all runs.
+/// Service and its measures, for all runs.
 pub(super) struct Environment {
     pub(super) fixture: Fixture,
     pub(super) slow: Option<SlowCpu>,
@@ -61,7 +61,7 @@ impl Environment {
         Ok(Self { fixture, slow, measures, cores, energy, known_ns: BTreeMap::new() })
     }
 
-    /// Returns the source of energy figures, or why there is none.
+    /// Returns the source of energy figures, or the reason why there is none.
     pub(super) fn energy_source(&self) -> String {
         self.energy.as_ref().map_or_else(String::clone, |energy| energy.borrow().to_string())
     }
@@ -81,7 +81,7 @@ impl Environment {
         Ok(())
     }
 
-    /// The service at these loads, under one mapper.
+    /// Runs the service at these loads, under one mapper.
     pub(super) fn mapped(&mut self, plan: &Plan, variant: Variant, loads: &[Load], round: u64) -> Result<Mapped> {
         let rhythms: Vec<_> = loads.iter().map(|load| (*load, plan.rhythm(*load, self.measures, round))).collect();
         let mapper = self.start(variant, loads[0])?;
@@ -107,7 +107,7 @@ impl Environment {
         Ok(mapper)
     }
 
-    /// Asks the service at each load, and ends the mapper.
+    /// Loads the service at each load, and ends the mapper.
     fn under(&self, mut mapper: RunningHurry, loads: &[(Load, Rhythm)]) -> Result<(Vec<Run>, Figures)> {
         let mut run = |(load, rhythm): &(Load, Rhythm)| {
             let before = self.joules()?;
@@ -124,7 +124,7 @@ impl Environment {
         self.energy.as_ref().ok().map(|energy| Ok(energy.borrow_mut().joules()?)).transpose()
     }
 
-    /// Asks the service; a mapper that ends before the load does is an error.
+    /// Loads the service; fails if the mapper ends before the load does.
     pub(super) fn ask(&self, mut mapper: Option<&mut RunningHurry>, rhythm: Rhythm) -> Result<Latencies> {
         let clients = load::RunningClient::start(&self.fixture, rhythm)?;
         while !clients.wait(LOOK_EVERY)? {
@@ -136,7 +136,7 @@ impl Environment {
     }
 }
 
-/// A core that is only made slow uses as much as a big one.
+/// Opens the energy counters, unless the little core is emulated: such a core uses as much energy as a big one.
 fn energy(is_emulated: bool) -> Result<RefCell<Energy>, String> {
     if is_emulated {
         return Err("not measured: the little core is emulated".to_owned());

@@ -3,7 +3,7 @@
 //! - `variant`: the ways of mapping threads; `plan`: loads, number and time of runs
 //! - `environment`: the service and one run
 //! - `cost`: the kernel program's cost to the service for each request
-//! - `results`: figures, checks, rows and pictures; `words`: the subject of the comparison
+//! - `results`: figures, checks, rows and pictures; `words`: the explanation
 
 mod cost;
 mod environment;
@@ -25,7 +25,7 @@ use sidelane_diagnostics::note::{Note, written};
 use sidelane_report::ResultFile;
 use variant::Variant;
 
-/// Measures everything.
+/// Measures all variants at all loads, and the mapper's cost for a request.
 pub fn run(options: &HurryOptions) -> Result<ResultFile> {
     let plan = Plan::of(options);
     let place = ExperimentCpus::choose(Some(&options.cores))?;
@@ -36,7 +36,8 @@ pub fn run(options: &HurryOptions) -> Result<ResultFile> {
     let checks = |samples: &Samples| results::checks(Compared(samples));
     let mapping = Experiment { name: "hurry", limit: plan.limit, turns: &turns, title, checks: &checks };
     let (samples, rounds) = mapping.run(|(variant, loads), round, samples| {
-        // A threshold learnt at one load does not fit another one.
+        // Starts one mapper per load if thresholds are learnt, since a threshold learnt at one load does not fit
+        // another.
         let together = if variant == Variant::Hurry && plan.learns_everywhere { 1 } else { loads.len() };
         for loads in loads.chunks(together) {
             samples.add(round, variant, environment.mapped(&plan, variant, loads, round)?);

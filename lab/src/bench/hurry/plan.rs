@@ -1,4 +1,4 @@
-//! The plan: what is measured, how often and for how long, so that the run ends in time.
+//! The plan of the hurry bench: the measurements, their number and their length, so that the bench ends in time.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,62 +13,63 @@ use sidelane_stats::rounds::{Limit, RoundOptions};
 const PAPER_CORES: f64 = 3.25;
 const PAPER_MEAN_S: f64 = 0.07;
 
-/// The load of Fig. 9, and of what is measured at one load.
+/// Load of the paper's Fig. 9, at which single-load measurements are made.
 pub(super) const SWEEP_LOAD: Load = Load(20);
 
 /// Load of a variant's cores above which requests pile up.
 const FULL: f64 = 0.95;
 
-/// The speed of a little core, of 1: the paper's Fig. 3 has 3.2 times the tail latency on one.
+/// Speed of a little core, as a fraction of a big one: the paper's Fig. 3 has 3.2 times the tail latency on one.
 pub const LITTLE_SPEED: f64 = 0.31;
 
-/// The options of a run of `sidelane-lab bench hurry`.
+/// Options of `sidelane-lab bench hurry`.
 #[derive(Clone, Debug)]
 pub struct HurryOptions {
-    /// Whether to measure less, and the limit of rounds.
+    /// Limit of rounds, and whether to measure less.
     pub patience: RoundOptions,
-    /// `--cores`: the big one and the little one.
+    /// Cores from `--cores`: the big one and the little one.
     pub cores: String,
-    /// `--slow-cpu`: who makes the little core slow.
+    /// Mechanism from `--slow-cpu` that makes the little core slow.
     pub slow_cpu: Carrier,
-    /// `--speed`: how fast it is, of 1.
+    /// Speed of the little core from `--speed`, as a fraction of a big one.
     pub speed: f64,
-    /// `--mean`: how long a mean search is to take on the big core, if not as long as usual.
+    /// Wanted mean time of a search on the big core, from `--mean`; `None` for the default.
     pub mean: Option<Duration>,
-    /// Where the index is kept between runs.
+    /// Folder that keeps the index between runs.
     pub cache: PathBuf,
 }
 
-/// A load of Fig. 8, in the paper's requests a second. It is a share of what all cores can do.
+/// Load of the paper's Fig. 8, in the paper's requests per second. Its meaning is the share of the capacity of all
+/// cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Load(pub(super) u32);
 
 impl Load {
-    /// Those of Fig. 8.
+    /// Returns the loads of Fig. 8, with `quick` three of them.
     pub(super) fn all(quick: bool) -> &'static [Self] {
         if quick { &[Self(10), SWEEP_LOAD, Self(30)] } else { &[Self(5), Self(10), SWEEP_LOAD, Self(30), Self(40)] }
     }
 
-    /// The share of what all cores can do, in percent.
+    /// Returns the load as a share of the capacity of all cores, in percent.
     pub(super) fn percent(self) -> f64 {
         100.0 * f64::from(self.0) * PAPER_MEAN_S / PAPER_CORES
     }
 
-    /// The rate that is this load on one big and one little core.
+    /// Returns the rate that is this load on one big and one little core.
     pub(super) fn rate_per_s(self, measures: Measures) -> f64 {
         self.percent() / 100.0 * (1.0 + measures.speed) * 1e6 / measures.mean_us
     }
 }
 
-/// The whole bench.
+/// Plan of the whole hurry bench.
 pub(super) struct Plan {
     pub(super) quick: bool,
     pub(super) limit: Limit,
-    /// How long the mean search is to take on the big core: the paper's take longer, but there have to be enough of them.
+    /// Wanted mean time of a search on the big core. The paper's searches take longer, but a run needs enough of them.
     pub(super) mean: Duration,
     pub(super) run: Duration,
     pub(super) warm_up: Duration,
-    /// At how many loads a threshold is learnt; the others get that of the load of Fig. 9.
+    /// Whether a threshold is learnt at each load; else all loads use that of the load of Fig. 9.
     pub(super) learns_everywhere: bool,
     /// Limit on pairs with and without a mapper.
     pub(super) cost: Limit,
@@ -80,7 +81,7 @@ impl Plan {
         let limit = |quick, full| options.patience.limit(quick, full);
         let usual = if quick { ms(4) } else { ms(12) };
         let mean = options.mean.unwrap_or(usual);
-        // As many searches of any length.
+        // Scales lengths with the mean search, so that a run has the same number of searches.
         let longer = |time: Duration| time.mul_f64(mean.div_duration_f64(usual));
         let rounds = Limit { first: 6, rounds: 6, time: longer(s(32)) };
         let pairs = Limit { first: 6, rounds: 12, time: s(5) };
@@ -95,7 +96,7 @@ impl Plan {
         }
     }
 
-    /// The ways of a round with their loads. In each round another one is the first.
+    /// Returns the variants of a round with their loads. Each round begins with another variant.
     pub(super) fn turns(&self, round: u64, speed: f64) -> Vec<(Variant, Vec<Load>)> {
         let everywhere = Variant::all(self.quick).into_iter().map(|variant| (variant, Load::all(self.quick)));
         let at_one = Variant::of_sweep(self.quick).into_iter().map(|variant| (variant, &[SWEEP_LOAD][..]));
@@ -110,7 +111,7 @@ impl Plan {
         turns
     }
 
-    /// The requests of a run: the same ones in each variant of a round.
+    /// Returns the requests of a run: the same ones for each variant of a round.
     pub(super) fn rhythm(&self, load: Load, measures: Measures, round: u64) -> Rhythm {
         Rhythm {
             rate_per_s: load.rate_per_s(measures),

@@ -1,4 +1,4 @@
-//! Results: figures of each variant and load, the checks, the rows and the pictures.
+//! The results of the hurry bench: figures of each variant and load, the checks, the rows and the pictures.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,29 +21,29 @@ const REQUEST_US: f64 = 1.0;
 /// Percentiles of the lines of Figure 6.
 const PERCENTILES: [f64; 8] = [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0];
 
-/// A mapper that was started once, and the loads that it saw. A round may have several of a variant, at other loads.
+/// Runs under one mapper, and the mapper's figures. A round may have several mappers of a variant, at different loads.
 #[derive(Clone, Debug)]
 pub(super) struct Mapped {
     pub(super) runs: Vec<Run>,
     pub(super) mapper: MapperFigures,
 }
 
-/// One load.
+/// Figures of a run at one load.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     pub(super) load: Load,
-    /// Latencies of the client.
+    /// Latencies that the client measured.
     pub(super) seen: Latencies,
-    /// Energy that all CPUs used in the same time, if that is measured.
+    /// Energy that all CPUs used during the run, in joules; `None` if it is not measured.
     pub(super) joules: Option<f64>,
 }
 
-/// The mapper's report at the end of a turn.
+/// Report of the mapper at the end of a turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MapperFigures {
     /// CPU time of the mapper, in percent of one CPU.
     pub(super) own_percent: Option<f64>,
-    /// Requests that moved to the big core, of those that were answered.
+    /// Share of the answered requests that moved to the big core, in percent.
     pub(super) moved_percent: Option<f64>,
     pub(super) threshold_us: Option<f64>,
 }
@@ -57,7 +57,7 @@ impl Mapped {
 pub(super) type Samples = comparison::Samples<Variant, Mapped>;
 type Sample = comparison::Sample<Variant, Mapped>;
 
-/// Samples by load.
+/// Samples of the bench, selected by variant and load.
 #[derive(Clone, Copy)]
 pub(super) struct Compared<'a>(pub(super) &'a Samples);
 
@@ -67,22 +67,22 @@ impl<'a> Compared<'a> {
         self.0.of(variant).map(|sample| &sample.figures)
     }
 
-    /// The runs of a variant at a load.
+    /// Returns the runs of a variant at a load.
     pub(super) fn at(self, variant: Variant, load: Load) -> impl Iterator<Item = &'a Run> {
         self.0.of(variant).filter_map(move |turn| turn.figures.at(load))
     }
 
-    /// The loads that a variant was measured at, the lowest first.
+    /// Returns the loads at which a variant was measured, the lowest first.
     pub(super) fn loads(self, variant: Variant) -> BTreeSet<Load> {
         self.0.of(variant).flat_map(|turn| turn.figures.runs.iter().map(|run| run.load)).collect()
     }
 
-    /// The variants that were measured.
+    /// Returns the variants that were measured.
     pub(super) fn variants(self) -> BTreeSet<Variant> {
         self.0.0.iter().map(|turn| turn.variant).collect()
     }
 
-    /// Returns the CPU time of a variant's mappers, in percent of one CPU: for each round that of the mapper with most.
+    /// Returns the CPU time of a variant's mappers, in percent of one CPU: for each round the maximum over its mappers.
     pub(super) fn own_percent(self, variant: Variant) -> Vec<f64> {
         let mut rounds = BTreeMap::new();
         for (round, percent) in
@@ -93,7 +93,7 @@ impl<'a> Compared<'a> {
         rounds.into_values().collect()
     }
 
-    /// The median of a figure over the rounds.
+    /// Returns the median of a figure over the rounds.
     pub(super) fn median(
         self,
         variant: Variant,
@@ -103,19 +103,19 @@ impl<'a> Compared<'a> {
         median(self.at(variant, load).filter_map(|run| figure(&run.seen)))
     }
 
-    /// p90 over that of `other` in the same round, by round.
+    /// Returns the p90 divided by that of `other` in the same round, with the round's number.
     pub(super) fn p90_over(self, variant: Variant, other: Variant, load: Load) -> Vec<(u64, f64)> {
         self.pairs(variant, other, load, |one, other| Some(one.seen.p90_us / other.seen.p90_us))
     }
 
-    /// The share of requests that took longer than the p90 of the static mapping in the same round, in percent: 10 for
-    /// itself.
+    /// Returns the median share of requests that took longer than the p90 of the static mapping in the same round, in
+    /// percent. For the static mapping itself it is 10.
     pub(super) fn beyond_percent(self, variant: Variant, load: Load) -> Option<f64> {
         let beyond = |one: &Run, other: &Run| above_percent(&one.seen.curve, other.seen.p90_us);
         median(self.pairs(variant, Variant::Static, load, beyond).into_iter().map(|(_, percent)| percent))
     }
 
-    /// The energy of a run over that of the static mapping in the same round.
+    /// Returns the median ratio of a run's energy to that of the static mapping in the same round.
     pub(super) fn energy_over_static(self, variant: Variant, load: Load) -> Option<f64> {
         let over = |one: &Run, other: &Run| Some(one.joules? / other.joules?);
         median(self.pairs(variant, Variant::Static, load, over).into_iter().map(|(_, over)| over))
@@ -138,7 +138,7 @@ impl<'a> Compared<'a> {
     }
 }
 
-/// The checks on what clients and mapper saw.
+/// Returns the checks on the figures of clients and mappers.
 pub(super) fn checks(compared: Compared<'_>) -> Vec<Check> {
     let loads = compared.loads(Variant::Hurry);
     let mut checks = vec![Check::interval_at_most(
@@ -162,13 +162,13 @@ pub(super) fn checks(compared: Compared<'_>) -> Vec<Check> {
     checks
 }
 
-/// The check on what it costs the service, from the differences of pairs.
+/// Returns the check on the mapper's cost to the service, from the differences of pairs.
 pub(super) fn check_of_cost(added_us: &[f64]) -> Check {
     let added = of_median(added_us.iter().copied());
     Check::interval_at_most("CPU for a request, added", added, REQUEST_US, Unit::Us)
 }
 
-/// Each round's median of the loads.
+/// Returns the median ratio over the loads, for each round.
 fn medians_over_static(compared: Compared<'_>, loads: &BTreeSet<Load>) -> Vec<f64> {
     let mut rounds: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for load in loads {
@@ -183,7 +183,7 @@ fn over(compared: Compared<'_>, other: Variant, load: Load) -> Option<Interval> 
     of_median(compared.p90_over(Variant::Hurry, other, load).into_iter().map(|(_, ratio)| ratio))
 }
 
-/// The given threshold with the lowest p90.
+/// Returns the given threshold with the lowest p90.
 pub(super) fn best_given(compared: Compared<'_>) -> Option<Variant> {
     let given = compared.variants().into_iter().filter(|variant| matches!(variant, Variant::Given(_)));
     let with_p90 =
@@ -191,7 +191,7 @@ pub(super) fn best_given(compared: Compared<'_>) -> Option<Variant> {
     with_p90.min_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(variant, _)| variant)
 }
 
-/// All rows, and at the end what it costs the service.
+/// Returns all rows; the last one is the mapper's cost to the service.
 pub(super) fn rows(compared: Compared<'_>, cost: &RequestTimes, measures: Measures) -> Vec<Row> {
     let of_way = |variant: Variant| {
         let loads = compared.loads(variant).into_iter().map(move |load| row(compared, variant, load, measures));
@@ -200,7 +200,7 @@ pub(super) fn rows(compared: Compared<'_>, cost: &RequestTimes, measures: Measur
     compared.variants().into_iter().flat_map(of_way).chain([cost.row()]).collect()
 }
 
-/// Medians over the rounds; ratios are worked out within a round first. `hurry_up/43%`.
+/// Returns one row, such as `hurry_up/43%`: medians over the rounds. Ratios are computed within a round first.
 fn row(compared: Compared<'_>, variant: Variant, load: Load, measures: Measures) -> Row {
     let latency = |figure: fn(&Latencies) -> f64| compared.median(variant, load, |seen| Some(figure(seen)));
     let turns: Vec<&Mapped> = compared.turns(variant).filter(|turn| turn.at(load).is_some()).collect();
@@ -224,7 +224,7 @@ fn row(compared: Compared<'_>, variant: Variant, load: Load, measures: Measures)
     row
 }
 
-/// `paper/all`, if there were mappers that saw several loads.
+/// Returns a row such as `paper/all`; `None` unless one mapper ran at several loads.
 fn of_all_loads(compared: Compared<'_>, variant: Variant) -> Option<Row> {
     let turns: Vec<&Mapped> = compared.turns(variant).filter(|turn| turn.runs.len() > 1).collect();
     let mut row = Row::new(format!("{}/all", variant.name()));
@@ -242,7 +242,7 @@ fn of_mappers(turns: &[&Mapped], figure: impl Fn(&MapperFigures) -> Option<f64>)
     median(turns.iter().filter_map(|turn| figure(&turn.mapper)))
 }
 
-/// Nothing where nothing was measured.
+/// Returns the pictures of the page; none if nothing was measured.
 pub(super) fn pictures(compared: Compared<'_>, measures: Measures) -> Vec<Multiples> {
     if compared.0.0.is_empty() {
         return Vec::new();
@@ -250,7 +250,7 @@ pub(super) fn pictures(compared: Compared<'_>, measures: Measures) -> Vec<Multip
     vec![tails(compared), latencies(compared), thresholds(compared, measures)]
 }
 
-/// Figure 8.
+/// Returns the picture of the paper's Figure 8: tail latency by load.
 fn tails(compared: Compared<'_>) -> Multiples {
     let p90_us = |seen: &Latencies| Some(seen.p90_us);
     let line = |variant: Variant| {
@@ -273,7 +273,7 @@ fn tails(compared: Compared<'_>) -> Multiples {
     }
 }
 
-/// Figure 6, as percentiles.
+/// Returns the picture of the paper's Figure 6: latency by percentile.
 fn latencies(compared: Compared<'_>) -> Multiples {
     let variants = || compared.variants().into_iter().filter(|variant| !matches!(variant, Variant::Given(_)));
     let line = |variant: Variant, load: Load| {
@@ -298,7 +298,7 @@ fn latencies(compared: Compared<'_>) -> Multiples {
     }
 }
 
-/// Figure 9, at one load.
+/// Returns the picture of the paper's Figure 9: tail latency by threshold, at one load.
 fn thresholds(compared: Compared<'_>, measures: Measures) -> Multiples {
     let p90_us = |variant: Variant| compared.median(variant, SWEEP_LOAD, |seen| Some(seen.p90_us));
     let given = compared.variants().into_iter().filter_map(|variant| match variant {
@@ -341,7 +341,7 @@ mod tests {
         Mapped { runs: runs.iter().map(run).collect(), mapper }
     }
 
-    /// Round, variant, and the p90 of each load in µs.
+    /// Turn of a test: the round, the variant, and the p90 of each load in µs.
     type Turn<'a> = (u64, Variant, &'a [(Load, f64)]);
 
     fn samples(turns: &[Turn<'_>]) -> Samples {
@@ -384,7 +384,8 @@ mod tests {
         assert_eq!(compared.energy_over_static(Variant::Hurry, load), Some(0.5));
     }
 
-    /// Six rounds in which Hurry-up has these p90s, static 100 µs at each load, and two thresholds 60 and 80.
+    /// Returns the verdicts of six rounds with these p90s under Hurry-up. The static mapping has 100 µs at each load,
+    /// and two given thresholds have 60 and 80 µs.
     fn verdicts(hurry_us: [f64; 3]) -> Vec<Verdict> {
         let runs = |us: [f64; 3]| LOADS.into_iter().zip(us).collect::<Vec<_>>();
         let (alike, hurry) = (runs([100.0; 3]), runs(hurry_us));

@@ -1,64 +1,65 @@
-//! The ways of mapping threads to cores that are compared.
+//! The compared ways of mapping threads to cores.
 
 use sidelane_policy::hurryup::{Config, Learning, Mapping, Options, ScanTimes, Threshold};
 
-/// The mean request of the paper on a big core, by whose length its times are scaled: see `lab/scenarios/hurry-fig8.toml`.
+/// Mean request of the paper on a big core, by which its times are scaled: see `lab/scenarios/hurry-fig8.toml`.
 const PAPER_MEAN_MS: f64 = 70.0;
-/// The thresholds of Fig. 9 and below, in the paper's milliseconds.
+/// Thresholds of the paper's Fig. 9 and lower ones, in its milliseconds.
 const THRESHOLDS_MS: [u64; 6] = [0, 25, 50, 100, 200, 300];
 const THRESHOLDS_QUICK_MS: [u64; 2] = [25, 100];
 
-/// A way of mapping threads.
+/// Way of mapping threads to cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Variant {
     /// Threads stay where they are: the paper's "Linux mapping".
     Static,
     /// Algorithm 1 as printed, with the paper's times.
     Paper,
-    /// Hurry-up as it is by default, with a learnt threshold.
+    /// Hurry-up with its default configuration, which learns the threshold.
     Hurry,
-    /// The same with a given threshold, in the paper's milliseconds.
+    /// Hurry-up with a given threshold, in the paper's milliseconds.
     Given(u64),
-    /// Wherever the kernel puts them.
+    /// The kernel alone places the threads.
     Kernel,
-    /// All on the big core.
+    /// All threads are on the big core.
     AllBig,
-    /// All on the little one.
+    /// All threads are on the little core.
     AllLittle,
 }
 
-/// Measures from which times are computed.
+/// Measures of the machine from which times are computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Measures {
-    /// The mean request on a big core.
+    /// Mean time of a request on a big core, in microseconds.
     pub(super) mean_us: f64,
-    /// The speed of a little core, of 1.
+    /// Speed of a little core, as a fraction of a big one.
     pub(super) speed: f64,
 }
 
 impl Measures {
-    /// One of the paper's times for requests as long as these.
+    /// Scales one of the paper's times to the requests of this machine.
     pub(super) fn scaled_ns(self, paper_ms: u64) -> u64 {
         (paper_ms as f64 / PAPER_MEAN_MS * self.mean_us * 1e3).round() as u64
     }
 }
 
 impl Variant {
-    /// Those that are compared at each load.
+    /// Returns the variants that are compared at each load.
     pub(super) fn all(quick: bool) -> Vec<Self> {
         let first = [Self::Static, Self::Hurry];
         let more = [Self::Paper, Self::Kernel, Self::AllBig, Self::AllLittle];
         first.into_iter().chain(more.into_iter().filter(|_| !quick)).collect()
     }
 
-    /// Those that are compared at one load only: the thresholds of Fig. 9, and what there is no time for elsewhere.
+    /// Returns the variants that are compared at one load only: the thresholds of Fig. 9, and with `quick` the paper's
+    /// algorithm.
     pub(super) fn of_sweep(quick: bool) -> Vec<Self> {
         let thresholds: &[u64] = if quick { &THRESHOLDS_QUICK_MS } else { &THRESHOLDS_MS };
         let paper = quick.then_some(Self::Paper);
         thresholds.iter().copied().map(Self::Given).chain(paper).collect()
     }
 
-    /// Returns the capacity of its cores, in big cores.
+    /// Returns the capacity of the cores that the variant uses, in big cores.
     pub(super) fn capacity(self, speed: f64) -> f64 {
         match self {
             Self::AllBig => 1.0,
@@ -67,7 +68,7 @@ impl Variant {
         }
     }
 
-    /// Its name in results.
+    /// Returns the name of the variant in results.
     pub(super) fn name(self) -> String {
         match self {
             Self::Static => "static".to_owned(),
@@ -80,7 +81,7 @@ impl Variant {
         }
     }
 
-    /// Its name for people.
+    /// Returns the name of the variant for people.
     pub(super) fn title(self) -> String {
         match self {
             Self::Static => "static".to_owned(),

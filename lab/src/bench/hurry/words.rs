@@ -1,4 +1,4 @@
-//! The explanation in the result: what was compared, and what is real and what is not.
+//! The explanation in the result of the hurry bench: the compared variants, and which parts are real.
 
 use serde_json::{Map, Value, json};
 

@@ -10,8 +10,8 @@ use sidelane_doctor::reaction::pair::TestPair;
 
 pub(super) const NAME: &str = "instrumented gate";
 
-/// Time from the service's wake-up to the start of the nap, and from the service's stop to the end
-/// of the nap.
+/// Measures the time from the service's wakeup to the start of the nap, and from the service's stop to the end of the
+/// nap.
 pub(super) fn measure(pair: &TestPair, effort: &ReactionPlan) -> Result<Option<Latency>> {
     instrumented::reactions(pair, effort).map(of_kernel)
 }

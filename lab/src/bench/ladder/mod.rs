@@ -1,5 +1,5 @@
-//! The ladder of naps (Elfen §3.2, Fig. 8): the time to put a lane to sleep and to wake it, by
-//! every available means, from a register to a POSIX signal.
+//! The ladder of naps (Elfen §3.2, Fig. 8): the time to put a lane to sleep and to wake it, by every available
+//! mechanism, from a register to a POSIX signal.
 
 mod gate;
 mod reference;
@@ -19,25 +19,25 @@ use sidelane_report::{Row, Unit};
 use super::estimate::Estimate;
 use reference::{PAPER_MACHINE, paper};
 
-/// The measurements, or the reason why there are none.
+/// Measurements of all rungs, or the reasons why they are missing.
 pub(super) struct Ladder {
     rungs: Vec<Rung>,
     cycles_per_ns: f64,
 }
 
-/// One way of napping.
+/// One mechanism of napping, with its latencies or the reason why it is missing.
 struct Rung {
     name: String,
     outcome: Result<Latency, String>,
 }
 
-/// Latencies in nanoseconds.
+/// Times to sleep and to wake, in nanoseconds.
 struct Latency {
     sleep: Estimate,
     wake: Estimate,
 }
 
-/// The rung that needs a whole session.
+/// Rung of the instrumented gate, whose measurement needs a whole session.
 pub(super) struct Checked(Rung);
 
 /// Measures the instrumented gate on `pair`.
@@ -45,24 +45,24 @@ pub(super) fn checked(pair: &TestPair, effort: &ReactionPlan) -> Checked {
     Checked(rungs::checked(pair, effort))
 }
 
-/// Measures the other rungs on `pair`. `name` is the name of temporary objects such as groups.
+/// Measures the other rungs on `pair`. `name` is the name of temporary objects such as cgroups.
 pub(super) fn measure(pair: &TestPair, name: &str, effort: &ReactionPlan, checked: Checked) -> Ladder {
     let cycles_per_ns = Clock::calibrate().cycles_per_ns;
     Ladder { rungs: rungs::all(pair, name, effort, cycles_per_ns, checked.0), cycles_per_ns }
 }
 
-/// Runs a measurement on a thread of its own, so that changes of affinity and class end with it.
+/// Runs a measurement on a new thread, so that changes of affinity and class end with it.
 fn apart<T: Send>(measure: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(measure).join().expect("measurements do not panic"))
 }
 
 impl Ladder {
-    /// A row for each rung, without figures for those that are not available.
+    /// Returns a row for each rung, without figures for unavailable rungs.
     pub(super) fn rows(&self) -> Vec<Row> {
         self.rungs.iter().map(|rung| self.row(rung)).collect()
     }
 
-    /// Why rungs are missing, and how to read those that are not.
+    /// Returns the reasons why rungs are missing, and how to read the figures of the others.
     pub(super) fn notes(&self) -> Vec<LabNote> {
         let lack = |rung: &Rung| {
             let why = rung.outcome.as_ref().err()?.clone();
@@ -72,7 +72,7 @@ impl Ladder {
         self.rungs.iter().filter_map(lack).chain(method).collect()
     }
 
-    /// The time to sleep and to wake for each rung, beside the paper's.
+    /// Returns the picture of the times to sleep and to wake for each rung, beside the paper's.
     pub(super) fn picture(&self) -> Intervals {
         let groups = self.rungs.iter().map(|rung| self.group(rung)).filter(|group| !group.means.is_empty());
         Intervals {

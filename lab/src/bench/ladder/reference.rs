@@ -1,15 +1,15 @@
-//! The paper's own numbers, for comparison. They were not measured here and are never mixed with
-//! measurements.
+//! The paper's own numbers, for comparison. They were not measured here and are never mixed with measurements.
 
-/// The machine of the paper's numbers.
+/// Description of the machine on which the paper's numbers were measured.
 pub(super) const PAPER_MACHINE: &str = "measured on a Xeon D-1540 at 2.0 GHz, two lanes of one core, outside any \
                                         virtual machine";
 
-/// Cycles to sleep and to wake in Fig. 8 and its text, for what corresponds to the rung `name`.
+/// Returns the cycles to sleep and to wake in Fig. 8 and its text, for the mechanism that corresponds to the rung
+/// `name`.
 pub(super) fn paper(name: &str) -> Option<(f64, f64)> {
     match name {
         "futex" => Some((11_518.0, 3_968.0)),
-        // MWAIT alone, without the system call, which corresponds to a user-level wait.
+        // The paper's number for MWAIT alone, without the system call, corresponds to a user-level wait.
         "UMWAIT" | "MWAITX" => Some((2_443.0, 1_036.0)),
         name if name.starts_with("nanonap") => Some((3_285.0, 1_438.0)),
         _ => None,

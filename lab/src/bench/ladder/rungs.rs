@@ -1,4 +1,4 @@
-//! The rungs in order of preference: those that are available, and what is missing for the others.
+//! The rungs of the ladder in order of preference: the available ones, and what is missing for the others.
 
 use anyhow::{Context, Result};
 
@@ -16,14 +16,14 @@ use sidelane_host::procfs::own_cpus;
 use sidelane_lanes::gate::Gate;
 use sidelane_tracker::histogram::Histogram;
 
-/// Naps that this CPU or kernel may lack, by the beginning of their names, with what is missing.
+/// Naps that this CPU or kernel may lack, by the beginning of their names, with the missing feature.
 const NAPS: [(&str, &str); 3] = [
     ("UMWAIT", "this CPU has no WAITPKG (Intel since Alder Lake and Sapphire Rapids), or its hypervisor hides it"),
     ("MWAITX", "this CPU has no MONITORX (AMD since Excavator), or its hypervisor hides it"),
     ("nanonap", "there is no /dev/nanonap: build and load kmod/nanonap, where MWAIT may be used"),
 ];
 
-/// All rungs; those that are not available have the reason.
+/// Returns all rungs of the ladder of naps; an unavailable rung holds the reason.
 pub(super) fn all(pair: &TestPair, name: &str, effort: &ReactionPlan, cycles_per_ns: f64, checked: Rung) -> Vec<Rung> {
     let here = [Nap::probe(), Nap::PAUSE];
     let naps = here.iter().take(if here[0] == here[1] { 1 } else { 2 }).map(|nap| Sleeper::Nap(*nap));
@@ -45,7 +45,7 @@ pub(super) fn all(pair: &TestPair, name: &str, effort: &ReactionPlan, cycles_per
     rungs
 }
 
-/// The instrumented gate.
+/// Measures the rung of the instrumented gate.
 pub(super) fn checked(pair: &TestPair, effort: &ReactionPlan) -> Rung {
     rung(gate::NAME, apart(|| gate::measure(pair, effort)))
 }
@@ -71,7 +71,7 @@ fn nap(sleeper: Sleeper, pair: &TestPair, effort: &ReactionPlan, cycles_per_ns: 
     rung(&sleeper.to_string(), latency)
 }
 
-/// From samples of the times to sleep and to wake.
+/// Returns the latency estimates from samples of the times to sleep and to wake.
 pub(super) fn of_samples(sleep: Vec<f64>, wake: Vec<f64>) -> Option<Latency> {
     Some(Latency { sleep: Estimate::of(sleep)?, wake: Estimate::of(wake)? })
 }

@@ -1,4 +1,4 @@
-//! T2 of Fig. 7 when it puts itself to sleep: the ways of napping that a program can use itself.
+//! The batch thread T2 of Fig. 7 when it puts itself to sleep: the naps that a program can use itself.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use sidelane_host::nap::Nap;
 
-/// Commands to T2.
+/// Commands to the batch thread T2.
 pub(super) const BE_AWAKE: u32 = 0;
 pub(super) const NAP: u32 = 1;
 pub(super) const END: u32 = 2;
-/// A nap is restarted after this time, which is far longer than any wake-up.
+/// Longest single nap, after which it is restarted; far longer than any wakeup.
 const NAP_MAX: Duration = Duration::from_millis(1);
 
-/// A way to sleep until asked to do something else.
+/// Mechanism by which a thread sleeps until it is asked to do something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sleeper {
-    /// In the kernel, off the lane.
+    /// Sleep in the kernel, which frees the lane.
     Futex,
-    /// On the lane.
+    /// Nap of the thread on its lane, such as UMWAIT.
     Nap(Nap),
 }
 
@@ -43,7 +43,7 @@ impl Sleeper {
         }
     }
 
-    /// Asks for `what`, and wakes T2 if it sleeps.
+    /// Gives T2 the command `what`, and wakes T2 if it sleeps.
     pub(super) fn ask(self, asked: &AtomicU32, what: u32) {
         asked.store(what, Ordering::Release);
         if self == Self::Futex && what != NAP {

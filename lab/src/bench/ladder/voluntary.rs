@@ -1,10 +1,10 @@
-//! Fig. 7: a measurement thread on one lane puts T2 on the other lane to sleep and wakes it.
+//! The measurement of Elfen's Fig. 7: a measurement thread on one lane puts the thread T2 on the other lane to sleep
+//! and wakes it.
 //!
-//! The paper detects a sleeping lane by its µops, which needs hardware counters of both lanes.
-//! Without them T2's own stores are the evidence: T2 is asleep once its last store before the nap
-//! is seen, and awake once its first store after it is seen. The time that the nap then takes to
-//! release the lane's resources is not in the figure. For a futex the kernel does the sleep: there
-//! T2 is asleep once the scheduler has stopped its CPU time clock.
+//! The paper detects a sleeping lane by its µops, which needs hardware counters of both lanes. Without them T2's own
+//! stores are the evidence. T2 is asleep once its last store before the nap is seen, and awake once its first store
+//! after it is seen. The figure excludes the time that the nap then takes to release the lane's resources. For a futex
+//! the kernel puts the thread to sleep: T2 is asleep once the scheduler has stopped its CPU time clock.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,14 +19,14 @@ use sidelane_host::clock::now_ns;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::tsc::cycles;
 
-/// Sleep of T2: long enough that an idle CPU reaches its deepest sleep here.
+/// Length of T2's nap: long enough that an idle CPU reaches its deepest sleep here.
 const NAP_TIME: Duration = Duration::from_micros(200);
 /// Time for which T2 is awake before the next round.
 const AWAKE_TIME: Duration = Duration::from_micros(50);
-/// If T2 has not answered after this time, another program is using its lane.
+/// Time without an answer of T2 after which another program must be using its lane.
 const PATIENCE_NS: u64 = 50_000_000;
 
-/// Shared by the two threads, in a cache line each, so that neither delays the other's stores.
+/// Atomic word shared by the two threads, in a cache line of its own, so that neither delays the other's stores.
 #[derive(Default)]
 #[repr(C, align(128))]
 struct Line(AtomicU32);
@@ -34,11 +34,11 @@ struct Line(AtomicU32);
 #[derive(Default)]
 struct Flags {
     asked: Line,
-    /// T2's last report of its state.
+    /// Last state that the thread T2 reported.
     heart: Line,
 }
 
-/// The times of one round, in cycles.
+/// Times to sleep and to wake in one round, in cycles.
 pub(super) struct Round {
     pub(super) sleep: u64,
     pub(super) wake: u64,
@@ -51,7 +51,7 @@ pub(super) fn measure(sleeper: Sleeper, pair: &TestPair, effort: &ReactionPlan) 
     thread::scope(|scope| {
         let (placed, place) = mpsc::channel();
         scope.spawn(move || {
-            // The receiver lives until this thread has been told to end.
+            // Ignores the send error: the receiver lives until this thread has been told to end.
             let _ = placed.send(pin_this_thread(&[pair.batch]).and_then(|()| own_clock()));
             t2(sleeper, flags);
         });
@@ -72,7 +72,7 @@ fn rounds(sleeper: Sleeper, flags: &Flags, clock: libc::clockid_t, effort: &Reac
     rounds
 }
 
-/// The body of `measure()` in the figure.
+/// Runs one round: the body of `measure()` in Fig. 7.
 fn round(sleeper: Sleeper, flags: &Flags, clock: libc::clockid_t) -> Option<Round> {
     spin(AWAKE_TIME);
     let began = cycles();
@@ -101,7 +101,7 @@ fn t2(sleeper: Sleeper, flags: &Flags) {
     }
 }
 
-/// Waits until T2 reports `what`; returns when that was seen.
+/// Waits until T2 reports `what`; returns the time of that in cycles, or `None` after [`PATIENCE_NS`].
 fn wait_for(flags: &Flags, what: u32) -> Option<u64> {
     let since_ns = now_ns();
     while flags.heart.0.load(Ordering::Acquire) != what {
@@ -112,7 +112,7 @@ fn wait_for(flags: &Flags, what: u32) -> Option<u64> {
     Some(cycles())
 }
 
-/// Waits until two consecutive reads find T2's CPU time unchanged; returns the time of the first.
+/// Waits until two consecutive reads find T2's CPU time unchanged; returns the time of the first read in cycles.
 fn wait_until_stopped(clock: libc::clockid_t) -> Option<u64> {
     let since_ns = now_ns();
     let (mut seen_at, mut seen) = (cycles(), used_ns(clock));
@@ -128,10 +128,10 @@ fn wait_until_stopped(clock: libc::clockid_t) -> Option<u64> {
     }
 }
 
-/// The CPU time clock of the calling thread, which other threads can read too.
+/// Returns the CPU time clock of the calling thread, which other threads can read too.
 fn own_clock() -> io::Result<libc::clockid_t> {
     let mut clock = 0;
-    // SAFETY: `clock` is valid for writes, and a thread that runs exists.
+    // SAFETY: `clock` is valid for writes, and the calling thread exists.
     match unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &mut clock) } {
         0 => Ok(clock),
         error => Err(io::Error::from_raw_os_error(error)),

@@ -3,17 +3,17 @@
 use sidelane_host::median::median;
 use sidelane_policy::borrow::contention_cost::ContentionCostEstimate;
 
-/// The figures of one run.
+/// Figures of one run of the sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Figures {
     pub(super) requests: f64,
     pub(super) p50_us: f64,
     pub(super) p95_us: f64,
     pub(super) p99_us: f64,
-    /// The p99 that the client measured; the others were measured at the service's sockets.
+    /// p99 that the client measured; the other percentiles were measured at the service's sockets.
     pub(super) client_p99_us: Option<f64>,
     pub(super) lc_utilisation: f64,
-    /// `None` for the following fields if batch did not run.
+    /// CPU time of batch divided by the run's length. It and the next fields are `None` if batch did not run.
     pub(super) batch_utilisation: Option<f64>,
     pub(super) batch_work_ratio: Option<f64>,
     pub(super) overlap_percent: Option<f64>,
@@ -23,24 +23,24 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// Utilisation of both lanes; the maximum is 2, as in the paper's Figs. 2 and 11.
+    /// Returns the utilisation of both lanes; the maximum is 2, as in the paper's Figs. 2 and 11.
     pub(super) fn utilisation(&self) -> f64 {
         self.lc_utilisation + self.batch_utilisation.unwrap_or(0.0)
     }
 }
 
-/// One run.
+/// One run of the sweep, with its parameters.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     pub(super) round: u64,
     pub(super) load: u8,
-    /// The batch kernel; `None` for the service alone, which is the baseline of all kernels.
+    /// Name of the batch kernel; `None` for the service alone, which is the baseline of all kernels.
     pub(super) batch: Option<String>,
     pub(super) setting: &'static str,
     pub(super) figures: Figures,
 }
 
-/// The parameters of a cell.
+/// Parameters of a cell of the sweep.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SampleKey<'a> {
     pub(super) load: u8,
@@ -48,12 +48,12 @@ pub(super) struct SampleKey<'a> {
     pub(super) setting: &'a str,
 }
 
-/// All runs.
+/// All runs of the sweep.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Samples(pub(super) Vec<Run>);
 
 impl Samples {
-    /// The runs of one cell.
+    /// Returns the runs of one cell.
     pub(super) fn at<'a>(&'a self, at: SampleKey<'a>) -> impl Iterator<Item = &'a Run> {
         let fits = move |run: &&Run| {
             run.load == at.load
@@ -63,7 +63,7 @@ impl Samples {
         self.0.iter().filter(fits)
     }
 
-    /// The median of a figure over the rounds.
+    /// Returns the median of a figure over the rounds of a cell.
     pub(super) fn median(&self, at: SampleKey<'_>, figure: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
         median(self.at(at).filter_map(|run| figure(&run.figures)))
     }
@@ -80,8 +80,7 @@ impl Samples {
         self.0.iter().rfind(fits)?.figures.contention_cost
     }
 
-    /// A figure divided by the same figure in the same round under the setting `other`, for each
-    /// round.
+    /// Returns a figure divided by the same figure in the same round under the setting `other`, for each round.
     pub(super) fn ratios(&self, at: SampleKey<'_>, other: &str, figure: impl Fn(&Figures) -> Option<f64>) -> Vec<f64> {
         let pair = |run: &Run| {
             let mut others = self.at(SampleKey { setting: other, ..at });
@@ -96,7 +95,7 @@ impl Samples {
 pub(super) mod tests {
     use super::*;
 
-    /// A run with this p99 and batch utilisation.
+    /// Returns a run with this p99 and batch utilisation.
     pub(in crate::bench::lanes) fn run(
         round: u64,
         load: u8,

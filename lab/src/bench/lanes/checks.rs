@@ -1,4 +1,4 @@
-//! The checks of the sweep.
+//! The checks of the sweep over loads, batch jobs and policies.
 
 use sidelane_policy::borrow::contention_cost::ContentionCostEstimate;
 
@@ -8,8 +8,7 @@ use super::sweep::Sweep;
 use sidelane_report::{Check, Interval, Unit};
 use sidelane_stats::interval::of_median;
 
-/// From the least borrowing to the most: each must let batch run at least as much as the one before
-/// it.
+/// Policies in the order of the lane time that they lend: each must let batch run at least as much as the previous one.
 const POLICIES: [(&str, &str); 5] = [
     ("borrow_idle", "borrow idle"),
     ("fixed_budget", "fixed budget"),
@@ -17,23 +16,23 @@ const POLICIES: [(&str, &str); 5] = [
     ("dynamic_refresh", "dynamic refresh"),
     ("deadline", "deadline"),
 ];
-/// The loads, among those measured, at which lending by age has to gain, and by how much.
+/// Loads, among the measured ones, at which the policy `deadline` must gain, and the required gain.
 const DEADLINE_LOADS: [u8; 2] = [50, 70];
 const DEADLINE_OVER_DYNAMIC: f64 = 1.1;
 const ALONE: &str = "alone";
-/// Two policies that do the same may differ by this much on a noisy machine.
+/// Tolerated difference between two policies that do the same, on a noisy machine.
 const NOISE: f64 = 0.02;
-/// The same for Redis' runs, where the client takes up to half of the batch lane.
+/// Tolerated difference in the runs of Redis, whose client takes up to half of the batch lane.
 const REDIS_NOISE: f64 = 0.05;
-/// In the paper's Fig. 11 both lanes reach 1.5 instead of 1.0 at moderate load, so batch's share
-/// doubles.
+/// Required gain of batch under dynamic refresh. In the paper's Fig. 11 both lanes reach 1.5 instead of 1.0 at moderate
+/// load, so batch's share doubles.
 const DYNAMIC_OVER_IDLE: f64 = 1.3;
 const P99_OVER_ALONE: f64 = 1.05;
 /// How close the learned contention cost must come to the emulated one.
 const CONTENTION_COST_WITHIN: f64 = 0.1;
 const LEARNS: &str = "dynamic_refresh";
 
-/// The checks on the search service.
+/// Returns the checks on the search service.
 pub(super) fn of_search(sweep: &Sweep) -> Vec<Check> {
     let mut checks = of_moderate_load(sweep);
     checks.extend(sweep.plan.loads.iter().filter_map(|load| of_deadline(sweep, *load)));
@@ -44,7 +43,7 @@ pub(super) fn of_search(sweep: &Sweep) -> Vec<Check> {
     checks
 }
 
-/// The comparisons at moderate load.
+/// Returns the comparisons at moderate load.
 fn of_moderate_load(sweep: &Sweep) -> Vec<Check> {
     let (plan, cells) = (&sweep.plan, &sweep.cells);
     let load = plan.moderate();
@@ -77,7 +76,7 @@ fn contention_cost_check(sweep: &Sweep, emulated: f64) -> Check {
     Check::interval_at_most(name, off, percent(CONTENTION_COST_WITHIN), Unit::Percent)
 }
 
-/// The mean of estimates of one number, each weighted by the inverse of its squared error.
+/// Returns the mean of estimates of one number, each weighted by the inverse of its squared error.
 fn mean_of(estimates: impl Iterator<Item = ContentionCostEstimate>) -> Option<ContentionCostEstimate> {
     let add = |(weights, sum), one: ContentionCostEstimate| {
         let weight = one.error.powi(2).recip();
@@ -87,7 +86,7 @@ fn mean_of(estimates: impl Iterator<Item = ContentionCostEstimate>) -> Option<Co
     (weights > 0.0).then(|| ContentionCostEstimate { mean: sum / weights, error: weights.sqrt().recip() })
 }
 
-/// The gain that lending by age must have at one of its loads.
+/// Returns the check on the gain of the policy `deadline` at one of its loads.
 fn of_deadline(sweep: &Sweep, load: u8) -> Option<Check> {
     let name = format!("batch's time at {load} %, deadline well over dynamic refresh");
     let gain = gain_at(&sweep.plan, &sweep.cells, load, "deadline", "dynamic_refresh");
@@ -95,7 +94,7 @@ fn of_deadline(sweep: &Sweep, load: u8) -> Option<Check> {
     DEADLINE_LOADS.contains(&load).then_some(check)
 }
 
-/// The checks on Redis.
+/// Returns the checks on the sweep over Redis.
 pub(super) fn of_redis(sweep: &Sweep) -> Vec<Check> {
     let (plan, cells) = (&sweep.plan, &sweep.cells);
     let gains = POLICIES.windows(2).map(|pair| gain(plan, cells, pair[1].0, pair[0].0));
@@ -112,7 +111,7 @@ pub(super) fn of_redis(sweep: &Sweep) -> Vec<Check> {
     ]
 }
 
-/// The loads at which some check needs more rounds.
+/// Returns the loads at which some check needs more rounds.
 pub(super) fn undecided_loads(sweep: &Sweep) -> Vec<u8> {
     let plan = &sweep.plan;
     let is_undecided = |load: &&u8| {
@@ -128,7 +127,7 @@ fn is_slo_undecided(sweep: &Sweep, load: u8, policy: &str) -> bool {
     within_alone(sweep, load) && over_slo(sweep, load, policy).any(|over| check(over).is_undecided())
 }
 
-/// The number among several that `worse` chooses; `None` if one is missing.
+/// Returns the worst of several numbers by `worse`; `None` if one is missing.
 fn all_of(
     mut numbers: impl Iterator<Item = Option<Interval>>,
     worse: fn(Interval, Interval) -> Interval,
@@ -137,8 +136,8 @@ fn all_of(
     numbers.try_fold(first, |worst, next| Some(worse(worst, next?)))
 }
 
-/// How much more batch ran at moderate load: the median of pairs, with the batch kernel that gained
-/// least.
+/// Returns the ratio of batch's time under two policies at moderate load: the median of pairs, with the batch kernel
+/// that gained least.
 fn gain(plan: &SweepPlan, cells: &Samples, policy: &str, other: &str) -> Option<Interval> {
     gain_at(plan, cells, plan.moderate(), policy, other)
 }
@@ -151,8 +150,8 @@ fn gain_at(plan: &SweepPlan, cells: &Samples, load: u8, policy: &str, other: &st
     all_of(plan.batches.iter().map(of_batch), Interval::min)
 }
 
-/// The largest ratio of the policy's p99 and the objective. Only loads at which the service alone
-/// keeps its objective count: no policy can improve the others.
+/// Returns the largest ratio of the policy's p99 to the objective. Loads at which the service alone misses its
+/// objective are excluded: no policy can improve them.
 fn worst_of_slo(sweep: &Sweep, policy: &str) -> Option<Interval> {
     let loads = sweep.plan.loads.iter().filter(|load| within_alone(sweep, **load));
     all_of(loads.flat_map(|load| over_slo(sweep, *load, policy)), Interval::max)
@@ -163,7 +162,7 @@ fn within_alone(sweep: &Sweep, load: u8) -> bool {
     alone_us.is_some_and(|alone_us| alone_us <= sweep.promise.slo_us)
 }
 
-/// The same ratio at one load, for each batch kernel.
+/// Returns the ratio of the policy's p99 to the objective at one load, for each batch kernel.
 fn over_slo(sweep: &Sweep, load: u8, policy: &str) -> impl Iterator<Item = Option<Interval>> {
     let over = move |batch: &String| {
         let runs = sweep.cells.at(SampleKey { load, batch, setting: policy });
@@ -172,7 +171,7 @@ fn over_slo(sweep: &Sweep, load: u8, policy: &str) -> impl Iterator<Item = Optio
     sweep.plan.batches.iter().map(over)
 }
 
-/// p99 over alone in all pairs at moderate load, with all batch kernels.
+/// Returns the ratio of p99 over alone in all pairs at moderate load, with all batch kernels.
 fn p99_over_alone(plan: &SweepPlan, cells: &Samples) -> Option<Interval> {
     let load = plan.moderate();
     let p99_us = |run: &Figures| Some(run.p99_us);
@@ -192,8 +191,8 @@ mod tests {
     use sidelane_report::Verdict;
     use sidelane_stats::rounds::Limit;
 
-    /// Six rounds at 50 %, batch `loop`, with p99 and batch utilisation of each policy. The service
-    /// alone has a p99 of 10 ms, and its objective is 25 ms.
+    /// Returns a sweep of six rounds at 50 % load with the batch kernel `loop`, with p99 and batch utilisation of each
+    /// policy. The service alone has a p99 of 10 ms, and its objective is 25 ms.
     fn sweep(policies: [(f64, f64); 5]) -> Sweep {
         let mut runs = Vec::new();
         for round in 0..6 {

@@ -1,4 +1,4 @@
-//! All measurements of the benchmark.
+//! All measurements of the lanes bench.
 
 use crate::bench::ladder::Ladder;
 use crate::bench::lanes::step::StepRuns;

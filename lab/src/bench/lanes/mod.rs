@@ -1,13 +1,13 @@
 //! `sidelane-lab bench lanes`: Elfen's evaluation, on this machine.
 //!
 //! - the ladder of naps: §3.2, Fig. 8 (see [`super::ladder`]);
-//! - the sweep: §5, Figs. 10 and 11: p99 and utilisation of both lanes against load, for each way
-//!   of running batch beside a service;
+//! - the sweep: §5, Figs. 10 and 11: p99 and utilisation of both lanes against load, for each way of running batch
+//!   beside a service;
 //! - the sweep at moderate load for another kind of service, Redis;
 //! - the step: how well an objective is kept when the load quadruples at once.
 //!
-//! In each round every setting runs in turn, with the same requests at the same intended times. So
-//! settings are compared in pairs, and a slow period of the machine affects all of them.
+//! In each round every setting runs in turn, with the same requests at the same intended times. Settings are therefore
+//! compared in pairs, and a slow period of the machine affects all of them.
 
 mod cells;
 mod checks;
@@ -48,7 +48,7 @@ use plan::Plan;
 use step::StepRuns;
 use sweep::Sweep;
 
-/// The columns of the tables on a terminal; the page shows all.
+/// Columns of the tables on a terminal; the page shows all.
 pub const COLUMNS: [&str; 20] = [
     "sleep_mean_cycles",
     "wake_mean_cycles",
@@ -72,7 +72,7 @@ pub const COLUMNS: [&str; 20] = [
     "longest_above_s",
 ];
 
-/// Measures everything.
+/// Measures the naps, the sweeps over search and Redis, and the step of load.
 pub fn run(options: &LanesOptions) -> Result<ResultFile> {
     let plan = Plan::of(options)?;
     let place = ExperimentCpus::choose(options.lanes.as_deref())?;
@@ -101,12 +101,12 @@ fn sweep_redis(place: ExperimentCpus, sibling: Option<Carrier>, plan: &plan::Swe
     sweep::run(&fixture, plan, None, checks::of_redis)
 }
 
-/// Measures the naps. The guard removes its groups whatever happens.
+/// Measures the naps. The guardian process removes their groups even if this process is killed.
 fn climb(options: &LanesOptions, plan: &Plan) -> Result<Ladder> {
     let topology = Topology::read(Path::new("/sys"))?;
     let pair = TestPair::choose(&topology, &own_cpus(), options.lanes.as_deref())?;
     let pair = pair.context("two CPUs are needed; this process may use one: check taskset and cpusets")?;
-    // First, since a session claims its lane itself.
+    // Measures the instrumented gate before it claims the lane, since its session claims the lane itself.
     let checked = ladder::checked(&pair, &plan.naps);
     let claim = Claim::take(pair.batch)?;
     let name = format!("sidelane-bench-{}", std::process::id());

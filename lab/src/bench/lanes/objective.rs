@@ -1,51 +1,49 @@
 //! The service's latency objective, and the budget that it leaves for batch.
 //!
-//! The paper's search service has an objective of 100 ms for p99, and reaches 53 ms alone: that
-//! leaves a budget of 47 ms (§3.4). Another machine and index need another objective. Unless one is
-//! given it is computed from the service's own p99: two and a half times that p99 alone at moderate
-//! load.
+//! The paper's search service has an objective of 100 ms for p99, and reaches 53 ms alone: that leaves a budget of 47
+//! ms (§3.4). Another machine and index need another objective. Unless one is given it is computed from the service's
+//! own p99: two and a half times that p99 alone at moderate load.
 
 use std::collections::BTreeMap;
 
-/// Multiple of the p99 alone at moderate load. The paper's is 100 ms ÷ 53 ms = 1.9 at a load with
-/// hardly any queue. At moderate load requests queue, and 2.5 leaves the same margin again for
-/// higher loads.
+/// Objective as a multiple of the p99 alone at moderate load. The paper's is 100 ms ÷ 53 ms = 1.9 at a load with hardly
+/// any queue. At moderate load requests queue, and 2.5 leaves the same margin again for higher loads.
 pub(super) const FACTOR: f64 = 2.5;
 
-/// The smallest objective. A service on a shared machine cannot promise less: the p99 of a short
-/// request includes the machine's jitter.
+/// Smallest objective. A service on a shared machine cannot promise less: the p99 of a short request includes the
+/// machine's jitter.
 const LEAST_US: f64 = 5_000.0;
 
-/// The service's objective, and its p99 alone.
+/// Objective of the service, and its p99 alone.
 #[derive(Clone, Debug)]
 pub(super) struct Promise {
-    /// The objective for p99.
+    /// Latency objective for p99, in microseconds.
     pub(super) slo_us: f64,
-    /// The p99 of the service alone, by load.
+    /// p99 of the service alone, by load.
     pub(super) alone_p99_us: BTreeMap<u8, f64>,
 }
 
 impl Promise {
-    /// From the p99 measured alone; `moderate` must be among its loads.
+    /// Returns the promise for the p99 measured alone; `moderate` must be among its loads.
     pub(super) fn of(given_us: Option<f64>, alone_p99_us: BTreeMap<u8, f64>, moderate: u8) -> Self {
         let own_us = alone_p99_us.get(&moderate).copied().unwrap_or(0.0);
         Self { slo_us: given_us.unwrap_or_else(|| rounded(FACTOR * own_us).max(LEAST_US)), alone_p99_us }
     }
 
-    /// The request age until which batch may run beside the request: the objective itself. How much
-    /// of that is used depends on the load. 0 where there is no budget either.
+    /// Returns the request age until which batch may run beside the request: the objective itself. The used part of it
+    /// depends on the load. It is 0 at loads without a budget.
     pub(super) fn age_us(&self, load: u8) -> f64 {
         if self.budget_us(load) > 0.0 { self.slo_us } else { 0.0 }
     }
 
-    /// By how much batch may delay a request at that load: the paper's rule. 0 where the service
-    /// alone already exceeds the objective.
+    /// Returns the time by which batch may delay a request at that load: the paper's rule. It is 0 if the service alone
+    /// already exceeds the objective.
     pub(super) fn budget_us(&self, load: u8) -> f64 {
         self.alone_p99_us.get(&load).map_or(0.0, |alone_us| (self.slo_us - alone_us).max(0.0))
     }
 }
 
-/// Rounded to two digits: an objective is a decision, not a measurement.
+/// Rounds to two digits: an objective is a decision, not a measurement.
 pub(super) fn rounded(value: f64) -> f64 {
     if value <= 0.0 {
         return 0.0;

@@ -6,21 +6,21 @@ use crate::experiment::sibling::Carrier;
 use sidelane_policy::borrow::Objective;
 use sidelane_stats::rounds::RoundOptions;
 
-/// The options of a run of `sidelane-lab bench lanes`.
+/// Options of `sidelane-lab bench lanes`.
 #[derive(Clone, Debug)]
 pub struct LanesOptions {
-    /// Whether to use fewer settings and loads, and the limit of rounds.
+    /// Limit of rounds, and whether to use fewer settings and loads.
     pub patience: RoundOptions,
-    /// `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
+    /// Lane pair from `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
-    /// `--sibling`, if given.
+    /// Emulation of the sibling from `--sibling`, if given.
     pub sibling: Option<Carrier>,
     /// Shares of the request lane that the load keeps busy, in percent.
     pub loads: Option<Vec<u8>>,
-    /// The lab's batch kernels.
+    /// Names of the lab's batch kernels.
     pub batches: Option<Vec<String>>,
-    /// The search service's objective; by default computed from its p99 alone.
+    /// Objective of the search service; by default computed from its p99 alone.
     pub slo: Option<Objective>,
-    /// Where index and queries are kept between runs.
+    /// Folder that keeps index and queries between runs.
     pub cache: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! Figs. 10 and 11: p99 and utilisation against load, a line for each setting.
+//! The pictures of Figs. 10 and 11: p99 and utilisation against load, with a line for each setting.
 
 use super::cells::{Figures, SampleKey};
 use super::sweep::Sweep;
@@ -6,10 +6,10 @@ use crate::experiment::setting::Setting;
 use sidelane_report::Unit;
 use sidelane_report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
 
-/// Both lanes of the pair, all of the time.
+/// Utilisation if both lanes of the pair are always busy.
 const BOTH_LANES: f64 = 2.0;
 
-/// Two panels for each batch kernel.
+/// Returns the picture of a sweep, with two panels for each batch kernel.
 pub(super) fn of_sweep(sweep: &Sweep) -> Multiples {
     let panels = sweep.plan.batches.iter().flat_map(|batch| [p99(sweep, batch), utilisation(sweep, batch)]);
     Multiples {

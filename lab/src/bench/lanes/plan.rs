@@ -1,4 +1,4 @@
-//! The plan: what is measured, how often and for how long, so that the run ends in time.
+//! The plan of the lanes bench: the measurements, their number and their length, so that the bench ends in time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,36 +14,36 @@ use sidelane_requests::objective;
 use sidelane_stats::interval::ROUNDS_MIN as ROUNDS_FOR_AN_INTERVAL;
 use sidelane_stats::rounds::{Limit, RoundOptions};
 
-/// The load at which policies are compared: the paper's "moderate".
+/// Load at which policies are compared: the paper's "moderate".
 const MODERATE_PERCENT: u8 = 50;
 const LOADS: [u8; 5] = [10, 30, 50, 70, 90];
 const LOADS_QUICK: [u8; 2] = [50, 80];
-/// The paper's three micro benchmarks (§4) and a real program.
+/// Batch kernels of the full bench: the paper's three micro benchmarks (§4) and a real program.
 const BATCHES: [&str; 4] = ["loop", "matrix", "flush", "zstd"];
 const BATCH_QUICK: &str = "matrix";
-/// A median of fewer rounds does not show its spread.
+/// Fewest rounds, since a median of fewer does not show its spread.
 const ROUNDS_MIN: u64 = ROUNDS_FOR_AN_INTERVAL as u64;
 const ROUNDS_MAX: u64 = 40;
-/// Additional time of a run: to start and end a session, and to begin watching the service's
-/// sockets where the client has no CPU of its own.
+/// Additional time of a run: to start and end a session, and to begin watching the service's sockets if the client has
+/// no CPU of its own.
 const OVERHEAD: Duration = Duration::from_millis(700);
-/// About one request in a hundred is a reference for batch's cost, and a mean needs some hundred
-/// references.
+/// Longest time for a session to learn. About one request in a hundred is a reference for batch's cost, and a mean
+/// needs some hundred references.
 const LEARNING: Duration = Duration::from_secs(60);
 const LEARNING_QUICK: Duration = Duration::from_secs(30);
 
-/// The whole bench.
+/// Plan of the whole lanes bench.
 pub(super) struct Plan {
     pub(super) patience: RoundOptions,
     pub(super) naps: ReactionPlan,
     pub(super) search: SweepPlan,
-    /// `None` in the quick run.
+    /// Plan of the sweep over Redis; `None` in the quick run.
     pub(super) redis: Option<SweepPlan>,
     pub(super) step: Option<StepPlan>,
     slo_us: Option<f64>,
 }
 
-/// A sweep of loads and batch kernels over one service.
+/// Sweep of loads and batch kernels over one service.
 #[derive(Clone, Debug)]
 pub(super) struct SweepPlan {
     pub(super) service: &'static str,
@@ -53,17 +53,16 @@ pub(super) struct SweepPlan {
     pub(super) limit: Limit,
     pub(super) run: Duration,
     pub(super) warm_up: Duration,
-    /// The first session with a batch kernel may run under load for this long before its measured
-    /// run, to learn.
+    /// Longest time under load before the measured run for the first session with a batch kernel, which has to learn.
     pub(super) learning: Duration,
 }
 
-/// The settings that are compared.
+/// Set of settings that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Comparison {
     /// The service alone and the policies.
     Policies,
-    /// The service alone, the policies, the kernel's own means and a freezing daemon.
+    /// The service alone, the policies, the kernel's own mechanisms and a freezing daemon.
     Everything,
 }
 
@@ -90,7 +89,7 @@ impl Plan {
         })
     }
 
-    /// The objective that the user gave.
+    /// Returns the objective that the user gave, in microseconds.
     pub(super) fn slo_us(&self) -> Option<f64> {
         self.slo_us
     }
@@ -113,7 +112,7 @@ impl SweepPlan {
             None => &LOADS,
         };
         let batches: &[&str] = if quick { &[BATCH_QUICK] } else { &BATCHES };
-        // A line in a chart goes from left to right, and a load given twice counts once.
+        // Sorts the loads, since a line in a chart goes from left to right, and drops duplicates.
         let loads: BTreeSet<u8> = loads.iter().copied().collect();
         let plan = Self {
             service: "search",
@@ -143,7 +142,7 @@ impl SweepPlan {
         }
     }
 
-    /// The number of rounds for which there is time.
+    /// Returns the number of rounds for which there is time.
     fn rounds_in(&self, length: Duration) -> u64 {
         let round = (self.run + self.warm_up + OVERHEAD) * self.runs_a_round() as u32;
         let rounds = length.as_millis() / round.as_millis().max(1);
@@ -151,7 +150,7 @@ impl SweepPlan {
     }
 
     fn runs_a_round(&self) -> usize {
-        // The same rule as in `turns` of the sweep.
+        // Counts the runs of a setting by the same rule as `turns` in the module `sweep`.
         let of = |setting: &Setting| match setting.compares_everywhere() {
             true => self.batches.len(),
             false => 1,
@@ -159,14 +158,14 @@ impl SweepPlan {
         self.loads.len() * self.settings(0, 0).iter().map(of).sum::<usize>()
     }
 
-    /// The load at which policies are compared.
+    /// Returns the measured load at which policies are compared.
     pub(super) fn moderate(&self) -> u8 {
         let distance = |load: &&u8| load.abs_diff(MODERATE_PERCENT);
         self.loads.iter().min_by_key(distance).copied().unwrap_or(MODERATE_PERCENT)
     }
 
-    /// The settings: the service alone, then the policies from the least borrowing to the most,
-    /// then the paper's own rules. Under `deadline` batch may run until a request is `age_ns` old.
+    /// Returns the settings: the service alone, then the policies from the least borrowing to the most, then the
+    /// paper's own rules. Under `deadline` batch may run until a request is `age_ns` old.
     pub(super) fn settings(&self, budget_ns: u64, age_ns: u64) -> Vec<Setting> {
         let others = [Setting::UNMANAGED, Setting::SCHED_IDLE, Setting::freezer()];
         let everything = self.comparison == Comparison::Everything;
@@ -196,7 +195,7 @@ mod tests {
         Plan::of(&options).unwrap()
     }
 
-    /// The duration of the first rounds if all settings take part in each.
+    /// Returns the duration of the first rounds if all settings take part in each.
     fn takes(plan: &SweepPlan) -> Duration {
         let runs = plan.loads.len() + plan.runs_a_round() * plan.limit.first as usize;
         let sessions = |setting: &Setting| if setting.compares_everywhere() { plan.batches.len() } else { 1 };

@@ -1,4 +1,4 @@
-//! The rows of a sweep.
+//! The table rows of a sweep.
 
 use super::cells::{Figures, SampleKey};
 use super::sweep::Sweep;
@@ -6,8 +6,8 @@ use crate::experiment::setting::Setting;
 use sidelane_policy::borrow::Budget;
 use sidelane_report::Row;
 
-/// A row for each load, batch kernel and setting, with medians over the rounds; ratios are computed
-/// within a round first.
+/// Returns a row for each load, batch kernel and setting, with medians over the rounds. Ratios are computed within a
+/// round first.
 pub(super) fn of_sweep(sweep: &Sweep) -> Vec<Row> {
     let mut rows = Vec::new();
     for load in &sweep.plan.loads {
@@ -25,7 +25,7 @@ pub(super) fn of_sweep(sweep: &Sweep) -> Vec<Row> {
     rows
 }
 
-/// `search/alone`, `search+matrix/borrow_idle`.
+/// Returns the name of a row, such as `search/alone` or `search+matrix/borrow_idle`.
 fn name(service: &str, batch: &str, setting: &Setting) -> String {
     let separator = if batch.is_empty() { "" } else { "+" };
     format!("{service}{separator}{batch}/{}", setting.name)
@@ -58,7 +58,7 @@ fn row(sweep: &Sweep, load: u8, batch: &str, setting: &Setting) -> Row {
     row
 }
 
-/// By how much batch may delay a request; under `deadline`, the request age until which batch may
+/// Returns the time by which batch may delay a request. Under `deadline` it is the request age until which batch may
 /// run.
 fn spends_us(setting: &Setting) -> Option<f64> {
     match setting.beside?.hold?.budget {

@@ -1,8 +1,8 @@
-//! The step: an objective instead of a budget, and a load that quadruples at once.
+//! The step of load: an objective instead of a budget, and a load that quadruples at once.
 //!
-//! With an objective the budget is computed ten times a second from the latencies of requests
-//! (`sidelane run --slo`). The rule is ours; the paper measures a budget beforehand. The check is
-//! whether the rule shrinks the budget before requests are late for long.
+//! With an objective the budget is computed ten times a second from the latencies of requests (`sidelane run --slo`).
+//! The rule is Sidelane's; the paper measures a budget beforehand. The check is whether the rule shrinks the budget
+//! before requests are late for long.
 
 use std::time::Duration;
 
@@ -22,11 +22,10 @@ use sidelane_report::{Check, Row, Unit};
 use sidelane_stats::rounds;
 use sidelane_stats::rounds::{Turn, until_decided};
 
-/// Multiple of the p99 alone at the load after the step: an objective that the service can keep
-/// there.
+/// Objective as a multiple of the p99 alone at the load after the step, so that the service can keep it there.
 const FACTOR: f64 = 2.0;
-/// Two sliding windows of a second: one to see that requests are late, one to see that they are in
-/// time again.
+/// Longest accepted time above the objective: two sliding windows of a second. One shows that requests are late, and
+/// one that they are in time again.
 const ABOVE_LIMIT_S: f64 = 2.0;
 const BATCH_ALONE: Duration = Duration::from_millis(300);
 
@@ -52,7 +51,7 @@ impl StepPlan {
     };
 }
 
-/// The results of the repetitions.
+/// Figures of all repetitions of the step, alone and beside batch.
 pub(super) struct StepRuns {
     plan: StepPlan,
     pub(super) slo_us: f64,
@@ -103,16 +102,15 @@ fn rhythm(fixture: &Fixture, plan: StepPlan, slo: Objective, seed: u64) -> Rhyth
     Rhythm { rate_per_s, run: plan.run, warm_up, seed, shape: Shape::Step(step) }
 }
 
-/// The longest uninterrupted time above the objective in any repetition.
+/// Returns the longest uninterrupted time above the objective in any repetition, in seconds.
 fn longest_s<'a>(runs: impl IntoIterator<Item = &'a Figures>) -> Option<f64> {
     let each: Option<Vec<f64>> = runs.into_iter().map(|run| run.latencies.longest_above_s).collect();
     each?.into_iter().reduce(f64::max)
 }
 
 impl StepRuns {
-    /// Whether the service is never late for long, over the repetitions in which it is in time
-    /// alone. The others do not count, since batch is not the cause. Without any such repetition
-    /// the check is undecided.
+    /// Checks that the service is never late for long. Repetitions in which it is late alone do not count, since batch
+    /// is not the cause. If no repetition counts, the check is undecided.
     pub(super) fn check(&self) -> Check {
         let (before, after) = (self.plan.before * 100.0, self.plan.after * 100.0);
         let name = format!("longest time above the SLO after a step from {before:.0} to {after:.0} % load");
@@ -126,7 +124,7 @@ impl StepRuns {
         }
     }
 
-    /// If the service alone was late for long, batch is not to blame.
+    /// Returns a note if the service alone was late for long, so that batch is not blamed.
     pub(super) fn note(&self) -> Option<LabNote> {
         let above_s = longest_s(&self.alone).filter(|above_s| *above_s > ABOVE_LIMIT_S)?;
         Some(LabNote::StepLateAlone { above: Duration::from_secs_f64(above_s) })
@@ -148,7 +146,7 @@ impl StepRuns {
         row
     }
 
-    /// p99 of each half second, a panel for each repetition.
+    /// Returns the picture of the p99 of each half second, with a panel for each repetition.
     pub(super) fn picture(&self) -> Multiples {
         let pairs = self.alone.iter().zip(&self.lent).enumerate();
         let panel = |(number, (alone, lent)): (usize, (&Figures, &Figures))| Panel {

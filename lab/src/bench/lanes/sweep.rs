@@ -22,26 +22,26 @@ use sidelane_lanes::lending_limits::LearnedLimits;
 use sidelane_report::Check;
 use sidelane_stats::rounds::{Turn, until_decided};
 
-/// Time for which batch is measured with the lane to itself.
+/// Time for which batch is measured alone on its lane.
 const BATCH_ALONE: Duration = Duration::from_millis(300);
-/// Runs of the service alone are longer: budgets are computed from one of each.
+/// Factor by which runs of the service alone are longer, since budgets are computed from one run per load.
 const CALIBRATION_TIMES: u32 = 2;
 
-/// The results of a sweep.
+/// Results of a sweep over loads and batch kernels.
 pub(super) struct Sweep {
     pub(super) plan: SweepPlan,
     pub(super) promise: Promise,
     pub(super) cells: Samples,
     pub(super) mean_service_us: f64,
-    /// The client's own share of its CPU at the highest load.
+    /// Largest CPU time of the client in any run, in percent of one CPU.
     pub(super) client_percent: f64,
-    /// How late the client sent 1 % of the requests, in its worst run.
+    /// p99 of the sending delay at the client in its worst run, in microseconds.
     pub(super) send_lag_us: f64,
     pub(super) notes: BTreeSet<Note>,
-    /// Loss of a request to batch for each moment beside it, if that is emulated.
+    /// Emulated loss of a request for each moment beside batch, as a fraction of 1; `None` without emulation.
     pub(super) emulated_contention_cost: Option<f64>,
-    /// Knowledge of the sessions, by batch kernel and setting. Neither batch's cost to a request nor a request's demand
-    /// depends on the load.
+    /// Knowledge of the sessions, by batch kernel and setting. Batch's cost to a request and a request's demand do not
+    /// depend on the load.
     pub(super) learned: BTreeMap<(String, &'static str), LearnedLimits>,
 }
 
@@ -71,7 +71,7 @@ pub(super) fn run(
     Ok(sweep)
 }
 
-/// The p99 of the service alone at each load.
+/// Measures the p99 of the service alone at each load.
 fn calibrate(fixture: &Fixture, plan: &SweepPlan) -> Result<BTreeMap<u8, f64>> {
     let mut p99_us = BTreeMap::new();
     for load in &plan.loads {
@@ -89,14 +89,14 @@ fn calibrate(fixture: &Fixture, plan: &SweepPlan) -> Result<BTreeMap<u8, f64>> {
     Ok(p99_us)
 }
 
-/// The same requests at the same times for all runs of a round.
+/// Returns the same requests at the same times for all runs of a round.
 fn rhythm(fixture: &Fixture, plan: &SweepPlan, load: u8, seed: u64) -> Rhythm {
     let rate_per_s = fixture.rate_per_s(f64::from(load) / 100.0);
     Rhythm { rate_per_s, run: plan.run, warm_up: plan.warm_up, seed, shape: Shape::Steady }
 }
 
 impl Sweep {
-    /// The first rounds have all loads, later ones only those with an undecided check.
+    /// Runs one round. The first rounds have all loads, later ones only those with an undecided check.
     fn round(&mut self, fixture: &Fixture, lanes: &Lanes, turn: Turn<'_>) -> Result<()> {
         let round = turn.round;
         let loads = match round < self.plan.limit.first {
@@ -123,13 +123,13 @@ impl Sweep {
         Ok(())
     }
 
-    /// The settings at that load, with what it leaves to spend.
+    /// Returns the settings at a load, with the budget or age that its objective leaves.
     pub(super) fn settings(&self, load: u8) -> Vec<Setting> {
         let ns = |us: f64| (us * 1e3) as u64;
         self.plan.settings(ns(self.promise.budget_us(load)), ns(self.promise.age_us(load)))
     }
 
-    /// The settings of a round. Those without a check take part in every second round.
+    /// Returns the settings of a round. Settings without a check take part in every second round.
     fn settings_of(&self, round: u64, load: u8) -> Vec<Setting> {
         let is_judged = |setting: &Setting| match setting.beside {
             None => true,
@@ -160,8 +160,8 @@ impl Sweep {
     }
 }
 
-/// The turns at one load: the service alone once, the paper's own rules with the first batch
-/// kernel, every other setting with every kernel.
+/// Returns the turns at one load. The service alone and the paper's own rules take one turn, every other setting one
+/// turn per kernel.
 fn turns<'a>(settings: &[Setting], kernels: &'a [(String, f64)]) -> Vec<(Setting, &'a (String, f64))> {
     let with = |kernel: &'a (String, f64)| {
         let first = std::ptr::eq(kernel, &kernels[0]);

@@ -1,4 +1,4 @@
-//! The explanation in the result: what was compared, and what is real and what is not.
+//! The explanation in the result of the lanes bench: the compared settings, and which parts are real.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::note::LabNote;
 use sidelane_diagnostics::note::Note;
 use sidelane_host::topology::{Lanes, PairKind};
 
-/// A client that is later than this is too busy itself.
+/// Largest p99 delay of sending at the client; a later client is too busy itself.
 const SEND_LAG_LIMIT_US: u64 = 1_000;
 
 pub(super) fn settings(plan: &Plan, place: ExperimentCpus, lanes: &Lanes, measured: &Measured) -> Map<String, Value> {

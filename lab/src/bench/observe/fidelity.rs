@@ -1,4 +1,4 @@
-//! Which samples of a rate are correct: thesis Figures 3.4 and 3.5.
+//! The correctness of samples of a rate: thesis Figures 3.4 and 3.5.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use sidelane_report::{Check, Interval, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_median;
 use sidelane_stats::rounds::{Limit, Turn, until_decided};
 
-/// The target's counter goes up once in this many cycles.
+/// Cycles between two increments of the target's counter.
 const COUNTED_EVERY: u64 = 1200;
 const PERIODS: [Period; 7] = [
     Period::Max,
@@ -25,7 +25,7 @@ const PERIODS: [Period; 7] = [
     Period::Cycles(20_000),
     Period::Cycles(200_000),
 ];
-/// From this period on the share of kept samples has a bound (Figure 3.4(c)).
+/// Shortest period with a bound on the share of kept samples (Figure 3.4(c)).
 const LONG: u64 = 2500;
 const KEPT_WANTED_PERCENT: f64 = 90.0;
 const TOLERANCE: f64 = 0.01;
@@ -40,8 +40,7 @@ pub(super) fn measure(fixture: &ObserveFixture, length: Duration, limit: Limit, 
             rounds.push(fixture.observe(&target, &Look { signals, progress: None, period, length })?);
             Ok(())
         };
-        // At short periods the share of kept samples is shown without a bound, so one round is
-        // enough.
+        // Runs one round at short periods, where the share of kept samples is shown without a bound.
         let limit = if is_long(&period) { limit } else { Limit { first: 1, rounds: 1, ..limit } };
         let judged = |rounds: &Vec<Observed>| match is_long(&period) {
             true => vec![kept_check(kept(rounds))],
@@ -57,7 +56,7 @@ pub(super) fn measure(fixture: &ObserveFixture, length: Duration, limit: Limit, 
         worst_cpc = rounds.iter().map(worst_of).chain(worst_cpc).reduce(f64::max);
     }
     result.checks.push(kept_check(least_kept));
-    // A spread's smallest and largest values are exact.
+    // Allows for rounding errors only: a spread's smallest and largest values are exact.
     let wanted = TOLERANCE * 100.0 + 1e-9;
     let name = "kept samples: CPC furthest from 1";
     result.checks.push(Check::at_most(name, worst_cpc.map(|worst| worst * 100.0), wanted, Unit::Percent));
@@ -65,13 +64,14 @@ pub(super) fn measure(fixture: &ObserveFixture, length: Duration, limit: Limit, 
     Ok(())
 }
 
-/// A counter with steps that the correction takes for an error at the shortest period with a bound.
+/// Returns a note if the time stamp counter is coarse: the correction would take its steps for errors at the period
+/// [`LONG`].
 pub(super) fn coarse_cycles() -> Option<LabNote> {
     let step = tsc::step();
     (step as f64 > TOLERANCE * LONG as f64).then_some(LabNote::CoarseCycles { step, period: LONG })
 }
 
-/// The share of kept samples, in percent.
+/// Returns the share of kept samples, in percent.
 fn kept(rounds: &[Observed]) -> Option<Interval> {
     of_median(rounds.iter().map(|seen| seen.analysis.kept_share().unwrap_or(0.0) * 100.0))
 }
@@ -100,11 +100,11 @@ fn row(period: &Period, seen: &Observed, kept: Option<Interval>) -> Row {
     row
 }
 
-/// The largest distance of a kept sample's CPC from 1.
+/// Returns the largest distance of a kept sample's CPC from 1.
 fn worst_of(seen: &Observed) -> f64 {
     let kept = seen.analysis.rate("cpc").map(|cpc| &cpc.kept);
     let ends = kept.and_then(|kept| Some([kept.min()?, kept.max()?]));
-    // Without kept samples there is no distance; another check requires that samples are kept.
+    // Returns 0 without kept samples; another check requires that samples are kept.
     ends.map_or(0.0, |ends| ends.map(|cpc| (cpc - 1.0).abs()).into_iter().fold(0.0, f64::max))
 }
 

@@ -12,14 +12,14 @@ use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_median;
 use sidelane_stats::rounds::{Limit, Turn, until_decided};
 
-/// Length of a phase of the target: at least two samples at the highest rate are in each.
+/// Length of a phase of the target, in cycles: each phase has at least two samples at the highest rate.
 const PHASE_CYCLES: u64 = 20_000;
 const RATES: [(&str, Period); 3] = [
     ("1 kHz", Period::Time(Duration::from_millis(1))),
     ("100 kHz", Period::Time(Duration::from_micros(10))),
     ("2500 cycles", Period::Cycles(2500)),
 ];
-/// At 1 kHz the middle 80 % of samples span at most this share of their span at the highest rate.
+/// Bound on the span of the middle 80 % of samples at 1 kHz, divided by their span at the highest rate.
 const HIDDEN_RATIO: f64 = 0.2;
 
 pub(super) fn measure(fixture: &ObserveFixture, length: Duration, limit: Limit, result: &mut ResultFile) -> Result<()> {
@@ -33,7 +33,7 @@ pub(super) fn measure(fixture: &ObserveFixture, length: Duration, limit: Limit, 
     };
     until_decided("slow sampling", limit, &mut rounds, round, |rounds| vec![check(rounds)])?;
     result.checks.push(check(&rounds));
-    // The last round is shown, not an average of several.
+    // Shows the last round, not an average of several.
     let shown = rounds.last().into_iter().flatten();
     for ((name, _), seen) in RATES.iter().zip(shown.clone()) {
         result.rows.push(row(name, seen));
@@ -42,8 +42,8 @@ pub(super) fn measure(fixture: &ObserveFixture, length: Duration, limit: Limit, 
     Ok(())
 }
 
-/// How much of the spread at the highest rate is visible at the lowest. Rounds are left out in
-/// which the target stood still in a tenth of the samples: another program was on its lane.
+/// Checks how much of the spread at the highest rate is visible at the lowest. It omits rounds in which the target made
+/// no progress in 10 % of the samples: another program was on its lane.
 fn check(rounds: &[Vec<Observed>]) -> Check {
     let width = |seen: &Observed| Some(percentile_per_s(seen, 90.0)? - percentile_per_s(seen, 10.0)?);
     let ratio = |round: &Vec<Observed>| {
@@ -59,7 +59,7 @@ fn percentile_per_s(seen: &Observed, percent: f64) -> Option<f64> {
     seen.analysis.rates[0].kept.percentile(percent).map(|rate| per_s(seen, rate))
 }
 
-/// A value per cycle, converted to one per second.
+/// Converts a value per cycle to a value per second.
 fn per_s(seen: &Observed, rate: f64) -> f64 {
     rate * seen.clock.cycles_per_ns * 1e9
 }
@@ -80,7 +80,7 @@ fn line(name: &str, seen: &Observed) -> Line {
     Line { setting: name.into(), points: points.collect() }
 }
 
-/// The mean speed in one phase.
+/// Returns the mean speed in one phase.
 fn mean_of(seen: &Observed, phase: u64) -> Option<f64> {
     let hottest = seen.analysis.tags[0].hottest();
     let (_, rates) = hottest.into_iter().find(|(seen, _)| seen.value == phase)?;

@@ -1,4 +1,4 @@
-//! How close the observer's reading of one tag at the highest rate comes to the physical limit.
+//! The distance of the observer from the physical limit, when it reads one tag at the highest rate.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use sidelane_stats::rounds::{Limit, Turn, until_decided};
 /// Cycles from one store of the tag to the next.
 const WRITTEN_EVERY: [u64; 4] = [200, 1000, 2000, 10_000];
 const SLICE: Duration = Duration::from_millis(150);
-/// Limit of our turn's length divided by that of the bare loop.
+/// Bound on the observer's time per read, divided by that of the bare loop.
 const LIMIT_RATIO: f64 = 1.2;
-/// The thesis's period for a tag on another core (section 3.6.1) that does not change all the time.
+/// The thesis's period for a tag on another core (section 3.6.1), if the tag changes seldom.
 const LIMIT_CYCLES: f64 = 30.0;
 const SELDOM: u64 = 1000;
 
-/// Cycles per read, in turns on the same target.
+/// Cycles per read of the observer and the bare loop, in turns on the same target.
 #[derive(Default)]
 struct Turns {
     ours: Vec<f64>,
@@ -53,7 +53,7 @@ fn checks(ratio: Option<Interval>, cycles: Option<Interval>) -> [Check; 2] {
     ]
 }
 
-/// Our loop and the bare loop, in turns on the same target.
+/// Measures the observer's loop and the bare loop, in turns on the same target.
 fn in_turns(fixture: &ObserveFixture, every: u64, limit: Limit) -> Result<Turns> {
     let target = fixture.phases(every)?;
     let look = Look { signals: &["tag:phases.phase"], progress: None, period: Period::Max, length: SLICE };

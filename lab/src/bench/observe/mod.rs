@@ -29,11 +29,11 @@ use sidelane_host::topology::Topology;
 use sidelane_report::ResultFile;
 use sidelane_stats::rounds::{Limit, RoundOptions};
 
-/// Rounds of each part, and the limit of further rounds.
+/// Number of rounds of each part, and its limit.
 const ROUNDS: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(60) };
 const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(10) };
 
-/// Measures everything, the target on the first lane of the pair and the observer on the second.
+/// Measures all parts, with the target on the first lane of the pair and the observer on the second.
 pub fn run(lanes: &str, patience: RoundOptions) -> Result<ResultFile> {
     let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
     let target = pair.request_lanes.first().context("a pair has a first lane")?;

@@ -11,16 +11,16 @@ use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_median;
 use sidelane_stats::rounds::{Limit, Turn, until_decided};
 
-/// The producer's periods: from one store to the next.
+/// Store periods of the target, in cycles from one store of its tag to the next.
 const WRITTEN_EVERY: [u64; 4] = [50, 200, 1200, 5000];
-/// The consumer's periods.
+/// Sampling periods of the observer.
 const PERIODS: [Period; 4] = [Period::Max, Period::Cycles(400), Period::Cycles(1200), Period::Cycles(10_000)];
-/// At this period a target that stores its tag in its inner loop has a bound on its slowdown.
+/// Sampling period at which a target that stores its tag in its inner loop has a bound on its slowdown.
 const MODERATE: Period = Period::Cycles(1200);
 const SLOWDOWN_LIMIT_PERCENT: f64 = 2.0;
-/// The store period of a busy inner loop.
+/// Store period of a busy inner loop, in cycles.
 const INNER_LOOP: u64 = 200;
-/// At least three pairs in a round.
+/// Length of a checked round, which holds at least three pairs.
 const CHECKED: Duration = Duration::from_millis(800);
 
 pub(super) fn measure(fixture: &ObserveFixture, length: Duration, limit: Limit, result: &mut ResultFile) -> Result<()> {
@@ -38,7 +38,7 @@ pub(super) fn measure(fixture: &ObserveFixture, length: Duration, limit: Limit, 
     Ok(())
 }
 
-/// The combination with a bound.
+/// Measures the combination of store period and sampling period that has a bound.
 fn checked(fixture: &ObserveFixture, limit: Limit, result: &mut ResultFile) -> Result<()> {
     let name = format!("slowdown of a target that stores its tag every {INNER_LOOP} cycles, period {MODERATE}");
     let check = |rounds: &Rounds| {
@@ -53,7 +53,7 @@ fn checked(fixture: &ObserveFixture, limit: Limit, result: &mut ResultFile) -> R
     Ok(())
 }
 
-/// The rounds of one target and period.
+/// Figures of the rounds of one target and period.
 #[derive(Default)]
 struct Rounds {
     slowdown_percent: Vec<f64>,

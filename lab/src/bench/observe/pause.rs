@@ -1,5 +1,5 @@
-//! How soon a pause of an unmodified JVM is observed: without an agent, through HotSpot's own
-//! counters in shared memory.
+//! The delay after which a pause of an unmodified JVM is observed: without an agent, through HotSpot's own counters in
+//! shared memory.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -20,11 +20,11 @@ use sidelane_stats::interval::of_median;
 use sidelane_stats::rounds::{Limit, Turn, until_decided};
 
 const PROGRAM: &str = include_str!("Garbage.java");
-/// Increases by one when a pause begins.
+/// Counter that increases by one when a pause begins.
 const SIGNAL: &str = "counter:jvm:sun.rt.safepoints";
 const PERIOD: Period = Period::Time(Duration::from_micros(1));
 const WANTED_US: f64 = 5.0;
-/// A JVM that has paused this often is past its start.
+/// Number of pauses after which the start of a JVM is over.
 const PAUSES_MIN: usize = 20;
 const ROUND: Duration = Duration::from_secs(1);
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
@@ -35,7 +35,7 @@ pub(super) fn measure(fixture: &ObserveFixture, limit: Limit, result: &mut Resul
         return Ok(());
     };
     let mut delays_us = Vec::new();
-    // Each pause is a sample of its own, and one round has many of them.
+    // Starts with one round: each pause is a sample, and one round has many of them.
     let limit = Limit { first: 1, ..limit };
     let round = |delays_us: &mut Vec<f64>, _: Turn<'_>| {
         delays_us.extend(watch(fixture, &jvm)?);
@@ -57,7 +57,7 @@ fn check(delays_us: &[f64]) -> Check {
     Check::interval_at_most("a JVM's pause is seen after, median of pauses", delay, WANTED_US, Unit::Us)
 }
 
-/// Observes the JVM for a round.
+/// Observes the JVM for a round; returns the delays in microseconds.
 fn watch(fixture: &ObserveFixture, jvm: &Jvm) -> Result<Vec<f64>> {
     let log = jvm.dir.path().join("log");
     session::run(&ObserveOptions {
@@ -76,7 +76,7 @@ fn watch(fixture: &ObserveFixture, jvm: &Jvm) -> Result<Vec<f64>> {
     Ok(delays_us(&mut LogReader::open(&log)?))
 }
 
-/// For each change, the time since the sample before it; the change happened in between.
+/// Returns the time since the previous sample for each change of the counter: an upper bound of the delay.
 fn delays_us<R: std::io::Read>(log: &mut LogReader<R>) -> Vec<f64> {
     let clock = log.head().clock();
     let mut delays = Vec::new();
@@ -86,7 +86,7 @@ fn delays_us<R: std::io::Read>(log: &mut LogReader<R>) -> Vec<f64> {
         if let Some((then, last)) = before.filter(|_| !is_gap)
             && last != count
         {
-            // Until the second reading of the clock: the counter was certainly read before it.
+            // Counts until the second clock reading of the sample: the counter was certainly read before it.
             delays.push(clock.ns(sample.end - then) / 1e3);
         }
         before = Some((at, count));
@@ -94,14 +94,14 @@ fn delays_us<R: std::io::Read>(log: &mut LogReader<R>) -> Vec<f64> {
     delays
 }
 
-/// The program, in a JVM of its own.
+/// Running JVM with the program that causes pauses.
 struct Jvm {
     child: Child,
     dir: TempDir,
 }
 
 impl Jvm {
-    /// `None` without Java. Returns when the JVM has its counters.
+    /// Starts the JVM, and waits until its counters show pauses; returns `None` without Java.
     fn start(cpu: u32) -> Result<Option<Self>> {
         let dir = tempfile::tempdir()?;
         let source = dir.path().join("Garbage.java");

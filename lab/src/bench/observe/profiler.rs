@@ -20,19 +20,19 @@ use sidelane_stats::rounds::{Limit, Turn, until_decided};
 
 const SLICE: Duration = Duration::from_millis(500);
 const WRITTEN_EVERY: u64 = 1200;
-/// Our period must be shorter by this factor.
+/// Factor by which the observer's period must be shorter than that of perf.
 const FINER_WANTED: f64 = 500.0;
-/// Slowdowns that differ by less are equal.
+/// Tolerated difference of slowdowns, in percentage points.
 const NOISE_PERCENT: f64 = 0.5;
 
-/// One profiler's figures, one value a round.
+/// Figures of one profiler, with one value per round.
 #[derive(Default)]
 struct Rounds {
     period_cycles: Vec<f64>,
     slowdown_percent: Vec<f64>,
 }
 
-/// Both profilers, in turns.
+/// Figures of the observer and of perf, measured in turns.
 #[derive(Default)]
 struct Turns {
     ours: Rounds,
@@ -100,7 +100,7 @@ impl Rounds {
     }
 }
 
-/// The target's progress per second while `work` runs.
+/// Returns the target's progress per second while `work` runs.
 fn progress(target: &Running, work: impl FnOnce() -> Result<()>) -> Result<f64> {
     let emitted = EmittedSignals::find(target.pid()).pop().context("the target has ended")?;
     let channel = emitted.channels("phases.done").pop().context("the target counts nothing")?;
@@ -110,7 +110,7 @@ fn progress(target: &Running, work: impl FnOnce() -> Result<()>) -> Result<f64> 
     Ok((done.read() - before) as f64 / began.elapsed().as_secs_f64())
 }
 
-/// The number of samples that perf took of the target.
+/// Runs `perf record` on the target, and returns the number of its samples.
 fn record(fixture: &ObserveFixture, target: &Running) -> Result<u64> {
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("perf.data");

@@ -24,10 +24,10 @@ const SOURCES: [(&str, &str); 6] = [
     ("runtime/c/examples/bursts.c", include_str!("../../../../runtime/c/examples/bursts.c")),
     ("runtime/c/examples/bare.c", include_str!("bare.c")),
 ];
-/// The longest time from a program's start until it emits.
+/// Longest time from a program's start until it emits.
 const READY_WITHIN: Duration = Duration::from_secs(5);
 
-/// The programs, and the lanes they run on.
+/// Built programs, and the lanes on which they and the observer run.
 pub(super) struct ObserveFixture {
     _workshop: CBuild,
     phases: PathBuf,
@@ -45,17 +45,17 @@ impl ObserveFixture {
         Ok(Self { phases, bursts, bare, _workshop: workshop, target_cpu, observer_cpu })
     }
 
-    /// A target that stores its tag once in `cycles` cycles.
+    /// Starts a target that stores its tag once in `cycles` cycles.
     pub(super) fn phases(&self, cycles: u64) -> Result<Running> {
         Running::start(&self.phases, &[cycles.to_string()], self.target_cpu)
     }
 
-    /// A target whose speed changes every `cycles` cycles.
+    /// Starts a target whose speed changes every `cycles` cycles.
     pub(super) fn bursts(&self, cycles: u64) -> Result<Running> {
         Running::start(&self.bursts, &[cycles.to_string()], self.target_cpu)
     }
 
-    /// Cycles of a turn of the bare loop on the target's tag.
+    /// Returns the cycles per turn of the bare loop on the target's tag.
     pub(super) fn bare(&self, target: &Running, tag: &str, length: Duration) -> Result<f64> {
         let mut command = Command::new(&self.bare);
         command.args([target.pid().to_string(), tag.to_owned(), length.as_secs_f64().to_string()]);
@@ -84,7 +84,7 @@ impl ObserveFixture {
     }
 }
 
-/// The options of an observation.
+/// Options of one observation: signals, period and length.
 pub(super) struct Look {
     pub(super) signals: &'static [&'static str],
     pub(super) progress: Option<&'static str>,
@@ -92,7 +92,7 @@ pub(super) struct Look {
     pub(super) length: Duration,
 }
 
-/// A target that runs until it is dropped.
+/// Target process that runs until it is dropped.
 pub(super) struct Running(Child);
 
 impl Running {

@@ -1,16 +1,16 @@
-//! The runs of a figure, and the numbers that statements take from them.
+//! The simulated runs of a figure, and the numbers that statements take from them.
 
 use std::ops::RangeInclusive;
 
 use sidelane_sim::time::Nanos;
 use sidelane_sim::{Figures, Outcome};
 
-/// The key of the load, the horizontal axis of the figures.
+/// Scenario key of the load, the horizontal axis of the figures.
 pub(super) const RATE: &str = "service.arrivals.rate_per_s";
-/// The key of the batch job, in scenarios that sweep it.
+/// Scenario key of the batch job, in scenarios that sweep it.
 const BATCH: &str = "run_batch";
 
-/// A number of one run.
+/// Function that takes a number from the figures of one run.
 pub(super) type Number = fn(&Figures) -> f64;
 
 pub(super) fn p99_ms(run: &Figures) -> f64 {
@@ -33,11 +33,11 @@ pub(super) fn batch_utilisation(run: &Figures) -> f64 {
     run.batch_utilisation
 }
 
-/// All results of a figure.
+/// Results of all simulated runs of a figure.
 #[derive(Default)]
 pub(super) struct Evidence {
     pub(super) outcomes: Vec<Outcome>,
-    /// The length of each idle period of the request lane, for figures about them.
+    /// Length of each idle period of the request lane, for figures about idle periods.
     pub(super) idle_ns: Vec<Nanos>,
 }
 
@@ -46,22 +46,23 @@ impl Evidence {
         RunSet(self.outcomes.iter().collect())
     }
 
-    /// The runs of one setting.
+    /// Returns the runs of one setting.
     pub(super) fn of(&self, setting: &str) -> RunSet<'_> {
         self.all().keep(|outcome| outcome.setting == setting)
     }
 
-    /// A number of each of `cells`, divided by that of `other` at the same load and batch.
+    /// Returns a number of each of `cells`, divided by that of `other` at the same load and batch.
     pub(super) fn ratios(&self, cells: &RunSet, other: &str, number: Number) -> Option<Vec<f64>> {
         Some(self.pairs(cells, other, number)?.into_iter().map(|(own, other)| own / other).collect())
     }
 
-    /// A number of each of `cells`, less that of `other` at the same load and batch.
+    /// Returns a number of each of `cells`, less that of `other` at the same load and batch.
     pub(super) fn differences(&self, cells: &RunSet, other: &str, number: Number) -> Option<Vec<f64>> {
         Some(self.pairs(cells, other, number)?.into_iter().map(|(own, other)| own - other).collect())
     }
 
-    /// `None` without cells, or if one of them has no partner.
+    /// Returns the number of each cell and of its partner under `other`. `None` without cells, or if one has no
+    /// partner.
     fn pairs(&self, cells: &RunSet, other: &str, number: Number) -> Option<Vec<(f64, f64)>> {
         let pair = |own: &&Outcome| {
             let other = self.outcomes.iter().find(|outcome| outcome.setting == other && outcome.at == own.at)?;
@@ -72,7 +73,7 @@ impl Evidence {
     }
 }
 
-/// A part of the runs.
+/// Selection of the runs of a figure.
 pub(super) struct RunSet<'e>(Vec<&'e Outcome>);
 
 impl<'e> RunSet<'e> {
@@ -80,33 +81,33 @@ impl<'e> RunSet<'e> {
         Self(self.0.iter().copied().filter(|outcome| wanted(outcome)).collect())
     }
 
-    /// The runs beside `batch`.
+    /// Returns the runs beside the batch job `batch`.
     pub(super) fn beside(&self, batch: &str) -> Self {
         self.keep(|outcome| outcome.text(BATCH) == Some(batch))
     }
 
-    /// The runs in which `path` has this value.
+    /// Returns the runs in which `path` has this value.
     pub(super) fn with(&self, path: &str, value: f64) -> Self {
         self.keep(|outcome| outcome.number(path) == Some(value))
     }
 
-    /// The runs at these loads, in requests per second.
+    /// Returns the runs at these loads, in requests per second.
     pub(super) fn within(&self, loads: RangeInclusive<f64>) -> Self {
         self.keep(|outcome| outcome.number(RATE).is_some_and(|rate| loads.contains(&rate)))
     }
 
-    /// The runs whose `number` is at most `limit`.
+    /// Returns the runs whose `number` is at most `limit`.
     pub(super) fn up_to(&self, number: Number, limit: f64) -> Self {
         self.keep(|outcome| number(&outcome.figures) <= limit)
     }
 
-    /// The runs at the highest load.
+    /// Returns the runs at the highest load.
     pub(super) fn busiest(&self) -> Self {
         let busiest = most(self.0.iter().filter_map(|outcome| outcome.number(RATE)));
         self.keep(|outcome| outcome.number(RATE) == busiest)
     }
 
-    /// The batch jobs of the runs.
+    /// Returns the batch jobs of the runs.
     pub(super) fn batches(&self) -> Vec<&'e str> {
         let mut batches: Vec<&str> = self.0.iter().filter_map(|outcome| outcome.text(BATCH)).collect();
         batches.sort_unstable();
@@ -118,7 +119,7 @@ impl<'e> RunSet<'e> {
         self.0.iter().map(move |outcome| number(&outcome.figures))
     }
 
-    /// The number of the only run.
+    /// Returns the number of the only run; `None` unless there is exactly one.
     pub(super) fn one(&self, number: Number) -> Option<f64> {
         match self.0[..] {
             [one] => Some(number(&one.figures)),
@@ -126,7 +127,7 @@ impl<'e> RunSet<'e> {
         }
     }
 
-    /// The number as a function of the load.
+    /// Returns the number as a function of the load.
     pub(super) fn line(&self, number: Number) -> Vec<(f64, f64)> {
         let point = |outcome: &&Outcome| Some((outcome.number(RATE)?, number(&outcome.figures)));
         let mut line: Vec<(f64, f64)> = self.0.iter().filter_map(point).collect();
@@ -134,8 +135,8 @@ impl<'e> RunSet<'e> {
         line
     }
 
-    /// The highest load at which `number`, which grows with the load, is at most `level`;
-    /// interpolated between the loads that ran.
+    /// Returns the highest load at which `number`, which grows with the load, is at most `level`. It interpolates
+    /// between the loads that ran.
     pub(super) fn load_at(&self, number: Number, level: f64) -> Option<f64> {
         let line = self.line(number);
         let crosses = |pair: &&[(f64, f64)]| pair[0].1 <= level && level < pair[1].1;
@@ -145,12 +146,12 @@ impl<'e> RunSet<'e> {
     }
 }
 
-/// The smallest number; `None` without numbers.
+/// Returns the smallest number; `None` without numbers.
 pub(super) fn least(numbers: impl IntoIterator<Item = f64>) -> Option<f64> {
     numbers.into_iter().reduce(f64::min)
 }
 
-/// The largest number; `None` without numbers.
+/// Returns the largest number; `None` without numbers.
 pub(super) fn most(numbers: impl IntoIterator<Item = f64>) -> Option<f64> {
     numbers.into_iter().reduce(f64::max)
 }
@@ -161,7 +162,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A run at `load` requests per second, with a p99 and the utilisation of both lanes.
+    /// Returns a run at `rate_per_s` requests per second, with a p99 and the utilisation of both lanes.
     pub(in crate::bench::papers) fn run(
         setting: &str,
         batch: &str,

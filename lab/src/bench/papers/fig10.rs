@@ -1,5 +1,4 @@
-//! Elfen's Fig. 10: batch in idle moments on one core (a) and on seven (b), and with a budget on
-//! seven (c).
+//! Elfen's Fig. 10: batch in idle moments on one core (a) and on seven (b), and with a budget on seven (c).
 
 use super::evidence::{Evidence, RATE, RunSet, least, mean_ms, most, p99_ms, utilisation};
 use super::statement::PaperBound::{AtLeast, AtMost};
@@ -9,14 +8,14 @@ use sidelane_report::Unit;
 const SLO_MS: f64 = 100.0;
 /// The paper's dynamic refresh, as printed in its Fig. 9(d).
 const DYNAMIC: &str = "elfen-dynamic";
-/// "Very little impact": the bound that Sidelane promises everywhere.
+/// Bound for the paper's "very little impact", which Sidelane promises everywhere.
 const SAME: f64 = 1.05;
-/// A request finds batch running for as long as nanonap takes to sleep, so both lanes are busy for
-/// a moment.
+/// Bound on the utilisation of both lanes if only one is busy at a time. A request finds batch running while nanonap
+/// goes to sleep, so both lanes are briefly busy.
 const ONE_AT_A_TIME: f64 = 1.01;
-/// A job that never waits.
+/// Batch job that never waits.
 const BUSY: &str = "busy";
-/// A job that often waits.
+/// Batch job that often waits.
 const WAITING: &str = "fop";
 
 pub(super) const ONE_CORE: [Statement; 7] = [
@@ -144,7 +143,7 @@ pub(super) const SEVEN_CORES: [Statement; 10] = [
     },
 ];
 
-/// The utilisation gained over the service alone, where 1 is one lane.
+/// Returns the utilisation gained over the service alone, where 1 is one lane.
 fn gains(seen: &Evidence, cells: &RunSet) -> Option<Vec<f64>> {
     seen.differences(cells, "alone", utilisation)
 }
@@ -153,18 +152,18 @@ fn at_60_ms(seen: &Evidence) -> Option<f64> {
     seen.of("alone").load_at(p99_ms, 60.0)
 }
 
-/// The load and the utilisation at which dynamic refresh uses both lanes most.
+/// Returns the load and the utilisation at which dynamic refresh uses both lanes most.
 fn peak(seen: &Evidence) -> Option<(f64, f64)> {
     seen.of(DYNAMIC).line(utilisation).into_iter().reduce(|one, other| if other.1 > one.1 { other } else { one })
 }
 
-/// The runs at loads below the peak.
+/// Returns the runs at loads below the peak.
 fn before_peak<'e>(seen: &'e Evidence) -> Option<RunSet<'e>> {
     Some(seen.of(DYNAMIC).within(0.0..=peak(seen)?.0.next_down()))
 }
 
-/// The runs in which the objective is kept: the paper sees degradations beyond it, from causes that
-/// are not modelled.
+/// Returns the runs in which the objective is kept. Beyond it the paper sees degradations from causes that are not
+/// modelled.
 fn within_slo<'e>(seen: &'e Evidence, setting: &str) -> RunSet<'e> {
     seen.of(setting).up_to(p99_ms, SLO_MS)
 }
@@ -177,7 +176,7 @@ mod tests {
     use super::super::statement::failing;
     use super::*;
 
-    /// One core: p99 and mean beside batch divided by those alone, and the utilisation of both
+    /// Returns runs on one core, by p99 and mean beside batch divided by those alone, and by the utilisation of both
     /// lanes beside each job.
     fn one_core(over_alone: f64, busy: f64, waiting: f64) -> Vec<Outcome> {
         let of_load = |rate: f64| {
@@ -203,7 +202,7 @@ mod tests {
         assert_eq!(says(0.99, 0.999, 0.98), [waits]);
     }
 
-    /// Seven cores: p99 reaches 60 ms at the load `at_60_ms`, and dynamic refresh has its peak at
+    /// Returns runs on seven cores: p99 reaches 60 ms at the load `at_60_ms`, and dynamic refresh has its peak at
     /// `peak`.
     fn seven_cores(at_60_ms: f64, peak: (f64, f64), costs_ms: f64, high: f64) -> Vec<Outcome> {
         let mut runs = Vec::new();

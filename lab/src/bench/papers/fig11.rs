@@ -1,5 +1,4 @@
-//! Elfen's Fig. 11: four policies on one core; the more aggressive the policy, the more
-//! utilisation.
+//! Elfen's Fig. 11: four policies on one core; the more aggressive the policy, the more utilisation.
 
 use super::evidence::{Evidence, Number, RunSet, least, most, p99_ms, utilisation};
 use super::statement::PaperBound::{AtLeast, AtMost};
@@ -9,9 +8,9 @@ use sidelane_report::Unit;
 /// The paper's policies, as printed in its Fig. 9; least borrowing first.
 const POLICIES: [&str; 4] = ["borrow-idle", "elfen-fixed", "elfen-refresh", "elfen-dynamic"];
 const SLO_MS: f64 = 100.0;
-/// Around half load, which is 80 RPS (§5, Fig. 12).
+/// Loads that count as moderate, around half load, which is 80 RPS (§5, Fig. 12).
 const MODERATE: std::ops::RangeInclusive<f64> = 60.0..=100.0;
-/// Two policies that do the same differ by less than this over the same requests.
+/// Smallest ratio of two policies that do the same over the same requests.
 const SAME: f64 = 0.98;
 
 pub(super) const STATEMENTS: [Statement; 8] = [
@@ -73,14 +72,14 @@ pub(super) const STATEMENTS: [Statement; 8] = [
     },
 ];
 
-/// The highest p99 of any policy and load at which the service alone keeps the objective.
+/// Returns the highest p99 of any policy, at loads at which the service alone keeps the objective.
 fn worst_p99_ms(seen: &Evidence) -> Option<f64> {
     let highest = highest_within(seen)?;
     let worst = |policy: &&str| most(seen.of(policy).within(0.0..=highest).numbers(p99_ms));
     most(POLICIES.iter().map(worst).collect::<Option<Vec<f64>>>()?)
 }
 
-/// The highest load at which the service alone keeps the objective.
+/// Returns the highest load at which the service alone keeps the objective.
 fn highest_within(seen: &Evidence) -> Option<f64> {
     Some(seen.of("alone").up_to(p99_ms, SLO_MS).line(p99_ms).last()?.0)
 }
@@ -89,8 +88,7 @@ fn moderate<'e>(seen: &'e Evidence, policy: &str) -> RunSet<'e> {
     seen.of(policy).within(MODERATE)
 }
 
-/// A number under each policy divided by that under the policy before, at moderate load; the
-/// smallest of these.
+/// Returns the smallest ratio of a number under one policy to that under the previous policy, at moderate load.
 fn steps(seen: &Evidence, number: Number) -> Option<f64> {
     let step = |pair: &[&str]| least(seen.ratios(&moderate(seen, pair[1]), pair[0], number)?);
     least(POLICIES.windows(2).map(step).collect::<Option<Vec<f64>>>()?)
@@ -102,15 +100,15 @@ fn budgets_over_idle(seen: &Evidence) -> Option<f64> {
     least(POLICIES[1..].iter().map(over).collect::<Option<Vec<f64>>>()?)
 }
 
-/// The utilisation of both lanes at moderate load, with the batch for which it is lowest.
+/// Returns the utilisation of both lanes at moderate load, with the batch for which it is lowest.
 fn best(seen: &Evidence, policy: &str) -> Option<f64> {
     let cells = moderate(seen, policy);
     let of_batch = |batch: &&str| most(cells.beside(batch).numbers(utilisation));
     least(cells.batches().iter().map(of_batch).collect::<Option<Vec<f64>>>()?)
 }
 
-/// The utilisation at the highest load, divided by the highest at any load, with the batch for
-/// which it drops least.
+/// Returns the utilisation at the highest load, divided by the highest at any load, with the batch for which it drops
+/// least.
 fn least_drop(seen: &Evidence) -> Option<f64> {
     let cells = seen.of(POLICIES[3]);
     let of_batch = |batch: &&str| {
@@ -137,8 +135,8 @@ mod tests {
     const GOOD_MS: [f64; 4] = [50.0, 60.0, 61.0, 70.0];
     const GOOD: [f64; 4] = [1.0, 1.41, 1.42, 1.6];
 
-    /// p99 and utilisation of the policies at moderate load; at high load there is half as much to
-    /// borrow.
+    /// Returns runs with this p99 and utilisation of the policies at moderate load; at high load batch can borrow half
+    /// as much.
     fn runs(p99_ms: [f64; 4], both: [f64; 4]) -> Vec<Outcome> {
         let mut runs = Vec::new();
         for (rate, left, later) in [(20.0, 0.5, 0.5), (80.0, 1.0, 1.0), (120.0, 0.5, 1.3)] {

@@ -7,7 +7,7 @@ use super::statement::PaperBound::{AtLeast, AtMost};
 use super::statement::{READ, Statement};
 use sidelane_report::Unit;
 
-/// Names from the scenario: a job that never waits, and the two jobs that the paper names.
+/// Names of batch jobs in the scenario: one that never waits, and the two jobs that the paper names.
 const BUSY: &str = "busy";
 const SLOWEST: &str = "pmd";
 const FASTEST: &str = "fop";
@@ -66,13 +66,12 @@ fn all(seen: &Evidence, number: fn(&Figures) -> f64) -> Option<Vec<f64>> {
     [BUSY, SLOWEST, AVERAGE, FASTEST].into_iter().map(|batch| of(seen, batch, number)).collect()
 }
 
-/// How many times as long a program takes. NaN if batch did not run, since then there is no
-/// measurement.
+/// Returns by which factor a program takes longer. NaN if batch did not run, since then there is no measurement.
 fn time_over_alone(run: &Figures) -> f64 {
     1.0 / run.batch_work_ratio.unwrap_or(f64::NAN)
 }
 
-/// The program's CPU time per unit of time, divided by that without the service.
+/// Returns the program's CPU time per unit of time, divided by that without the service.
 fn utilisation_over_alone(run: &Figures) -> f64 {
     let work_alone_ns = run.batch_work_ns / run.batch_work_ratio.unwrap_or(f64::NAN);
     run.batch_utilisation * run.elapsed_ns as f64 / work_alone_ns
@@ -92,8 +91,8 @@ mod tests {
 
     const ELAPSED_NS: u64 = 1_000_000_000;
 
-    /// A job that needs its lane for the share `alone` of its time, and takes `time` times as long
-    /// beside a service that is busy half of the time.
+    /// Returns a job that needs its lane for the share `alone` of its time. It takes `time` times as long beside a
+    /// service that is busy half of the time.
     fn job(batch: &str, alone: f64, time: f64, efficiency: f64) -> Outcome {
         let mut run = run("borrow-idle", batch, 80.0, 60.0, (0.5, alone / time / efficiency));
         run.figures.elapsed_ns = ELAPSED_NS;

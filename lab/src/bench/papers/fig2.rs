@@ -25,7 +25,7 @@ pub(super) const STATEMENTS: [Statement; 6] = [
     Statement {
         source: "Elfen §2, Fig. 2",
         says: "p99 climbs slowly at first, then quickly: its last rise ÷ its first (a straight line has 1)",
-        // "Non-linear"; the paper's text has no number.
+        // The bound stands for the paper's "non-linear"; its text has no number.
         wanted: AtLeast(2.0),
         unit: Unit::Ratio,
         measured: bend,
@@ -57,7 +57,7 @@ fn wall(seen: &Evidence) -> Option<f64> {
     seen.of("alone").load_at(p99_ms, SLO_MS)
 }
 
-/// The slope of p99 over the load, at the end of the line divided by that at its beginning.
+/// Returns the slope of p99 over the load, at the end of the line divided by that at its beginning.
 fn bend(seen: &Evidence) -> Option<f64> {
     let line = seen.of("alone").line(p99_ms);
     let slopes: Vec<f64> = line.windows(2).map(|pair| (pair[1].1 - pair[0].1) / (pair[1].0 - pair[0].0)).collect();

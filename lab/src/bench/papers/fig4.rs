@@ -5,9 +5,9 @@ use super::statement::PaperBound::{AtLeast, AtMost};
 use super::statement::{ABOUT, READ, Statement};
 use sidelane_report::Unit;
 
-/// The co-runner's slowdown: swept, since the paper does not give it.
+/// Scenario key of the co-runner's slowdown, which is swept, since the paper does not give it.
 const SLOWDOWN: &str = "slowdown.lucene.co-runner";
-/// §6: "30 to 50 %".
+/// Least and most slowdown of the paper's §6: "30 to 50 %".
 const LEAST: f64 = 1.3;
 const MOST: f64 = 1.5;
 
@@ -60,7 +60,7 @@ fn alone_ms(seen: &Evidence) -> Option<f64> {
     least(seen.of("alone").with(RATE, 100.0).numbers(p99_ms))
 }
 
-/// The load beside a co-runner at which p99 equals that of the service alone at 100 RPS.
+/// Returns the load beside a co-runner at which p99 equals that of the service alone at 100 RPS.
 fn same_p99(seen: &Evidence, slowdown: f64) -> Option<f64> {
     seen.of("unmanaged").with(SLOWDOWN, slowdown).load_at(p99_ms, alone_ms(seen)?)
 }
@@ -74,7 +74,8 @@ mod tests {
     use super::super::statement::failing;
     use super::*;
 
-    /// Runs in which p99 beside co-runners of both costs reaches that of 100 RPS at these loads.
+    /// Returns runs beside co-runners of both costs, whose p99 equals that of the service alone at 100 RPS at the loads
+    /// `same_at`.
     fn runs(alone_ms: f64, same_at: [f64; 2], batch: f64) -> Vec<Outcome> {
         let mut runs = Vec::new();
         for (slowdown, same_at) in [LEAST, MOST].into_iter().zip(same_at) {

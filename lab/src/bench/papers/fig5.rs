@@ -44,20 +44,20 @@ fn busy(seen: &Evidence) -> Option<f64> {
     seen.of("alone").one(lc_utilisation)
 }
 
-/// The share of idle time that is in periods no longer than `limit_ns`, in percent.
+/// Returns the share of idle time that is in periods no longer than `limit_ns`, in percent.
 fn time_within(idle_ns: &[Nanos], limit_ns: Nanos) -> Option<f64> {
     let sum = |idle_ns: &mut dyn Iterator<Item = &Nanos>| idle_ns.sum::<Nanos>() as f64;
     let all = sum(&mut idle_ns.iter());
     (all > 0.0).then(|| 100.0 * sum(&mut idle_ns.iter().filter(|ns| **ns <= limit_ns)) / all)
 }
 
-/// The share of idle periods that are longer than `limit_ns`, in percent.
+/// Returns the share of idle periods that are longer than `limit_ns`, in percent.
 fn periods_over(idle_ns: &[Nanos], limit_ns: Nanos) -> Option<f64> {
     let longer = idle_ns.iter().filter(|ns| **ns > limit_ns).count();
     (!idle_ns.is_empty()).then(|| 100.0 * longer as f64 / idle_ns.len() as f64)
 }
 
-/// Records how long request lanes are idle.
+/// Recorder of the idle periods of request lanes.
 #[derive(Default)]
 struct IdlePeriods(Vec<Nanos>);
 
@@ -67,7 +67,7 @@ impl Watch for IdlePeriods {
     }
 }
 
-/// The length of each idle period of the request lane.
+/// Simulates the model, and returns the length of each idle period of the request lane.
 pub(super) fn idle_periods(model: &Model) -> Vec<Nanos> {
     let mut engine = Engine::new(model.clone(), IdlePeriods::default());
     engine.run();
@@ -83,8 +83,8 @@ pub(super) fn row(idle_ns: &[Nanos]) -> Row {
     row
 }
 
-/// The paper has 2.3 %, but does not give the width of its bins; these are of 1 ms, as in its Fig.
-/// 1.
+/// Returns the share of idle time in periods of 15 ms, in percent. The paper has 2.3 %, but does not give the width of
+/// its bins; here they are of 1 ms, as in its Fig. 1.
 fn time_at_15_ms(idle_ns: &[Nanos]) -> Option<f64> {
     Some(time_within(idle_ns, 31 * MS / 2)? - time_within(idle_ns, 29 * MS / 2)?)
 }

@@ -1,31 +1,30 @@
-//! The figures: for each an experiment, and the paper's statements about it.
+//! The simulated figures: for each an experiment, and the paper's statements about it.
 
 use super::statement::Statement;
 use super::{fig2, fig4, fig5, fig10, fig11, fig12, policies};
 use sidelane_report::Unit;
 
-/// A figure of a paper.
+/// Figure of a paper: its scenario and the paper's statements about it.
 pub(super) struct Figure {
-    /// Prefix of its rows.
+    /// Prefix of the figure's rows.
     pub(super) name: &'static str,
-    /// The scenario's file name, for messages, and its text, so that the benchmark reads no files
-    /// at run time.
+    /// File name of the scenario, for messages, and its text, so that the benchmark reads no files at run time.
     pub(super) file: &'static str,
     pub(super) text: &'static str,
     pub(super) statements: &'static [Statement],
-    /// Numbers of the paper's text, for the picture.
+    /// Numbers from the paper's text, drawn as points in the picture.
     pub(super) paper: &'static [Read],
-    /// Whether it is about idle periods, which need a run of their own.
+    /// Whether the figure is about idle periods, which need a separate simulation.
     pub(super) of_idle_periods: bool,
 }
 
-/// A number that the paper's text reads off a figure.
+/// Number that the paper's text reads off a figure.
 pub(super) struct Read {
-    /// The line.
+    /// Name of the line in the paper's figure.
     pub(super) setting: &'static str,
-    /// The unit of its panels.
+    /// Unit of the panels to which the number belongs.
     pub(super) unit: Unit,
-    /// Requests per second, and the number.
+    /// Load in requests per second, and the number.
     pub(super) point: (f64, f64),
 }
 
@@ -50,7 +49,7 @@ macro_rules! figure {
     };
 }
 
-/// All simulated figures.
+/// All simulated figures of Elfen, and the comparison of policies.
 pub(super) const FIGURES: [Figure; 8] = [
     figure!(
         "Fig. 2",

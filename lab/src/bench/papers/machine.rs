@@ -1,4 +1,4 @@
-//! A figure of a paper on a whole machine: its scenario, and what is said about it.
+//! A figure of a paper on a whole machine: its scenario, and the paper's statements about it.
 
 use sidelane_report::ResultFile;
 use sidelane_sim::machine::figures::MachineFigures;
@@ -7,11 +7,12 @@ use sidelane_sim::{Choices, Outcome, Problems, Scenario};
 use super::statement::Statement;
 use sidelane_sim::run::whole;
 
-/// One scenario of whole machines. `E` is what its statements take their numbers from.
+/// Scenario of whole machines, with the paper's statements. `E` is the evidence from which statements take their
+/// numbers.
 pub(super) struct MachineFigure<E: 'static> {
-    /// Prefix of its rows.
+    /// Prefix of the figure's rows.
     pub(super) name: &'static str,
-    /// The scenario's name.
+    /// File name of the scenario.
     pub(super) file: &'static str,
     pub(super) text: &'static str,
     pub(super) statements: &'static [&'static [Statement<E>]],
@@ -24,7 +25,7 @@ impl<E> MachineFigure<E> {
 }
 
 impl<E: From<Vec<Outcome<MachineFigures>>>> MachineFigure<E> {
-    /// Runs it, and adds its rows and checks.
+    /// Simulates the scenario, and adds its rows and checks to the result.
     pub(super) fn add(&self, result: &mut ResultFile, quick: bool) -> Result<(), Problems> {
         let choices = Choices { seed: None, quick };
         let Scenario::Machine(experiment) = Scenario::parse(self.file, self.text, choices, &names_no_file)? else {
@@ -41,12 +42,12 @@ impl<E: From<Vec<Outcome<MachineFigures>>>> MachineFigure<E> {
     }
 }
 
-/// For scenarios that name a file, as none of these does.
+/// Refuses to read a file that a scenario names; none of these scenarios names one.
 pub(super) fn names_no_file(file: &str) -> Result<String, String> {
     Err(format!("{file}: the bench reads no files"))
 }
 
-/// Checks that no statement holds of nothing, and that all are told apart.
+/// Checks that no statement holds without evidence, and that all have different names.
 #[cfg(test)]
 pub(super) fn must_be_sound<E: Default>(figures: &[MachineFigure<E>]) {
     let statements = figures.iter().flat_map(MachineFigure::statements);

@@ -1,12 +1,11 @@
-//! `sidelane-lab bench papers`: simulates figures of papers, and checks whether the paper's statements
-//! about them hold here too.
+//! `sidelane-lab bench papers`: simulates figures of papers, and checks whether the paper's statements about them hold
+//! here too.
 //!
-//! A figure is a scenario of `lab/scenarios/` and a table of statements. Each statement cites its place
-//! in the paper and names the number that supports it. The bound of that number is the paper's,
-//! never fitted to a result. The statements are about the paper's own rules
-//! (`sidelane_policy::borrow::elfen`); our policies run beside them. `policies` is not a figure of
-//! a paper: it compares all policies with one objective. `docs/explanation/papers.md` has the assumptions where
-//! the paper gives no details, and the reasons where a number differs.
+//! A figure is a scenario of `lab/scenarios/` and a table of statements. Each statement cites its place in the paper
+//! and names the number that supports it. The bound of that number is the paper's, never fitted to a result. The
+//! statements are about the paper's own rules (`sidelane_policy::borrow::elfen`); Sidelane's policies run beside them.
+//! `policies` is not a figure of a paper: it compares all policies with one objective. `docs/explanation/papers.md`
+//! lists the assumptions about missing details, and the reasons why numbers differ.
 
 mod evidence;
 mod fig10;
@@ -32,7 +31,7 @@ use sidelane_report::chart::{Line, Multiples};
 use sidelane_report::{Machine, Pair, ResultFile, Row};
 use sidelane_sim::run::{SIMULATED, outcomes, pictures, rows};
 
-/// The columns of the tables on a terminal; the page shows all.
+/// Columns of the tables on a terminal; the page shows all.
 pub const COLUMNS: [&str; 12] = [
     "rate_per_s",
     "co-runner_count",
@@ -48,11 +47,11 @@ pub const COLUMNS: [&str; 12] = [
     "idle_periods_over_1_ms_percent",
 ];
 
-/// Runs all figures; `quick` uses the short runs of their scenarios.
+/// Simulates all figures; `quick` uses the short runs of their scenarios.
 ///
 /// # Errors
 ///
-/// Only if one of Sidelane's own scenarios is wrong.
+/// Fails only if one of Sidelane's own scenarios is wrong.
 pub fn run(quick: bool) -> Result<ResultFile, Problems> {
     let mut result = ResultFile::new(machine(), settings(quick));
     for figure in &FIGURES {
@@ -80,7 +79,7 @@ fn of_figure(figure: &Figure, row: Row) -> Row {
     row.named(name)
 }
 
-/// Adds the numbers of the paper's text as points beside our lines.
+/// Adds the numbers of the paper's text as points beside the simulated lines.
 fn with_paper(figure: &Figure, mut picture: Multiples) -> Multiples {
     for seen in figure.paper {
         for panel in picture.panels.iter_mut().filter(|panel| panel.unit == seen.unit) {

@@ -1,5 +1,5 @@
-//! All policies with one objective; each may spend what that objective leaves it. This is not a
-//! figure of a paper: the statements are Sidelane's own, about its policy `deadline`.
+//! All policies with one objective; each may use the budget that the objective leaves it. This is not a figure of a
+//! paper: the statements are Sidelane's own, about its policy `deadline`.
 
 use super::evidence::{Evidence, least, most, p99_ms, utilisation};
 use super::statement::PaperBound::{AtLeast, AtMost};
@@ -9,7 +9,7 @@ use sidelane_report::Unit;
 const SLO_MS: f64 = 100.0;
 const DEADLINE: &str = "deadline";
 const LEARNED: &str = "deadline, learned";
-/// Elfen's policies, in our version and as printed.
+/// Elfen's policies, in Sidelane's version and as printed.
 const ELFEN: [&str; 7] = [
     "borrow-idle",
     "fixed-budget",
@@ -19,7 +19,7 @@ const ELFEN: [&str; 7] = [
     "elfen-refresh",
     "elfen-dynamic",
 ];
-/// Two policies that do the same differ by less than this, where 2 is both lanes.
+/// Tolerated difference in utilisation of two policies that do the same; 2 is both lanes.
 const SAME: f64 = 0.01;
 
 pub(super) const STATEMENTS: [Statement; 5] = [
@@ -75,7 +75,7 @@ mod tests {
     use super::super::statement::failing;
     use super::*;
 
-    /// Runs with p99 of all tuned policies, and the utilisation under Elfen's policies, under
+    /// Returns runs with this p99 of all tuned policies, and with the utilisation under Elfen's policies, under
     /// deadline and under the oracle.
     fn runs(p99_ms: f64, elfen: f64, deadline: f64, oracle: f64) -> Vec<Outcome> {
         let of = |setting: &str, p99_ms, both: f64| run(setting, "", 50.0, p99_ms, (0.3, both - 0.3));

@@ -1,30 +1,30 @@
-//! A statement of a paper, and the number in our run that supports or contradicts it.
+//! A statement of a paper, and the simulated number that supports or contradicts it.
 
 use super::evidence::Evidence;
 use sidelane_report::{Check, Unit};
 
-/// Tolerance of a number that the text reads off a curve: it has two digits, and the paper's own
-/// repetitions differ by 2 % (§4).
+/// Tolerance of a number that the text reads off a curve: it has two digits, and the paper's own repetitions differ by
+/// 2 % (§4).
 pub(super) const READ: f64 = 0.05;
 /// Tolerance of a number that the text calls "about" or "around".
 pub(super) const ABOUT: f64 = 0.1;
 
-/// The bound that the paper gives for the number.
+/// Bound that the paper gives for the number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum PaperBound {
     AtMost(f64),
     AtLeast(f64),
 }
 
-/// One conclusion that the paper draws from a figure, whose runs are `E`.
+/// Conclusion that the paper draws from a figure. `E` is the type of the figure's runs.
 pub(super) struct Statement<E = Evidence> {
-    /// Its place in the paper.
+    /// Place of the statement in the paper.
     pub(super) source: &'static str,
-    /// The statement, with its number if it has one.
+    /// Text of the statement, with its number if it has one.
     pub(super) says: &'static str,
     pub(super) wanted: PaperBound,
     pub(super) unit: Unit,
-    /// `None` if a run that this needs is missing.
+    /// Function that computes the number; it returns `None` if a run is missing.
     pub(super) measured: fn(&E) -> Option<f64>,
 }
 
@@ -39,12 +39,12 @@ impl<E> Statement<E> {
     }
 }
 
-/// Rounded, to print 50.35 instead of 50.349999999999994.
+/// Rounds a bound, to print 50.35 instead of 50.349999999999994.
 fn readable(limit: f64) -> f64 {
     (limit * 1e4).round() / 1e4
 }
 
-/// The statements that do not hold.
+/// Returns the statements that do not hold.
 #[cfg(test)]
 pub(super) fn failing<E>(statements: &[Statement<E>], evidence: &E) -> Vec<&'static str> {
     statements.iter().filter(|statement| !statement.check(evidence).ok).map(|statement| statement.says).collect()

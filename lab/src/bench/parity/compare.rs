@@ -1,35 +1,36 @@
-//! Compares measured with simulated values.
+//! The comparison of measured with simulated values.
 
 use sidelane_report::{Check, Interval, Row, Unit};
 use sidelane_stats::interval::of_median;
 
-/// Single pairs of runs of the *same* setting differ by a factor of up to 1.23 on a virtual machine
-/// (`docs/measured.md`), so a model cannot be more exact than this. Medians over rounds differ by
-/// less.
+/// Largest accepted ratio of measured and simulated latency. On a virtual machine, single pairs of runs of the *same*
+/// setting differ by a factor of up to 1.23 (`docs/measured.md`). A model cannot be more exact than this. Medians over
+/// rounds differ by less.
 const LATENCY_FACTOR: f64 = 1.25;
-/// Share of a lane's time. The kernel's own threads, wake-ups and the agent are not in the model.
+/// Largest accepted difference in utilisation, as a share of a lane's time. The model lacks the kernel's own threads,
+/// wakeups and the agent.
 const UTILISATION: f64 = 0.1;
 
-/// The figures that are compared.
+/// Latencies and utilisations of a run that are compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ComparedFigures {
     pub(super) p50_us: f64,
     pub(super) p99_us: f64,
     pub(super) lc_utilisation: f64,
-    /// `None` if batch did not run.
+    /// CPU time of batch divided by the run's length; `None` if batch did not run.
     pub(super) batch_utilisation: Option<f64>,
 }
 
-/// One setting at one load.
+/// One setting at one load, measured and simulated.
 #[derive(Clone, Debug)]
 pub(super) struct Compared {
-    /// The name, as in `60 %, borrow-idle`.
+    /// Name of the comparison, such as `60 %, borrow-idle`.
     pub(super) name: String,
     pub(super) load_percent: f64,
-    /// The measurements, by round.
+    /// Measured figures, one per round.
     pub(super) measured: Vec<ComparedFigures>,
     pub(super) simulated: ComparedFigures,
-    /// The client's share of the batch lane, which batch cannot have used; the model has no client.
+    /// Client's share of the batch lane, which batch cannot have used; the model has no client.
     pub(super) client: f64,
 }
 
@@ -52,7 +53,7 @@ impl Compared {
             latency("p99", |seen| seen.p99_us, simulated.p99_us),
             lane("request", |seen| Some(seen.lc_utilisation), simulated.lc_utilisation, UTILISATION),
         ];
-        // Batch has to run on the machine if it runs in the model.
+        // Checks the batch lane only if batch runs in the model.
         let limit = round(UTILISATION + self.client);
         checks.extend(
             simulated.batch_utilisation.map(|batch| lane("batch", |seen| seen.batch_utilisation, batch, limit)),
@@ -64,7 +65,7 @@ impl Compared {
         of_median(self.measured.iter().filter_map(figure).filter(|figure| figure.is_finite()))
     }
 
-    /// The measured and the simulated row.
+    /// Returns the measured and the simulated row.
     pub(super) fn rows(&self) -> [Row; 2] {
         [("measured", &self.medians()), ("simulated", &self.simulated)].map(|(from, seen)| {
             let mut row = Row::new(format!("{}, {from}", self.name));
@@ -86,12 +87,12 @@ impl Compared {
     }
 }
 
-/// The larger number divided by the smaller one.
+/// Returns the larger number divided by the smaller one.
 fn factor(one: f64, other: f64) -> f64 {
     (one / other).max(other / one)
 }
 
-/// A bound rounded to few digits.
+/// Rounds a bound to few digits.
 fn round(limit: f64) -> f64 {
     (limit * 1e3).round() / 1e3
 }

@@ -1,10 +1,8 @@
-//! `sidelane-lab bench parity SCENARIO`: runs one scenario on the machine and in simulation, and
-//! compares the two.
+//! `sidelane-lab bench parity SCENARIO`: runs one scenario on the machine and in simulation, and compares the two.
 //!
-//! The service is the lab's search service, batch the lab's kernel that the scenario names. First
-//! the service's requests are recorded; a scenario with `file = "requests.jsonl"` gets them as its
-//! demand. Then each setting runs on the machine at the model's rate, round by round, until it is
-//! decided whether the medians agree with the model.
+//! The service is the lab's search service, batch the lab's kernel that the scenario names. First the service's
+//! requests are recorded; a scenario with `file = "requests.jsonl"` gets them as its demand. Then each setting runs on
+//! the machine at the model's rate. Rounds repeat until it is decided whether the medians agree with the model.
 
 mod compare;
 mod model;
@@ -38,33 +36,32 @@ use sidelane_requests::watch;
 use sidelane_requests::watch::WatchOptions;
 use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
 
-/// The options of `sidelane-lab bench parity`.
+/// Options of `sidelane-lab bench parity`.
 #[derive(Clone, Debug)]
 pub struct ParityOptions {
-    /// The scenario.
+    /// File of the scenario.
     pub scenario: PathBuf,
-    /// Whether to use short runs, as the scenario's `[quick]` says, and the limit of rounds.
+    /// Limit of rounds, and whether to use the short runs of the scenario's `[quick]`.
     pub patience: RoundOptions,
-    /// `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
+    /// Lane pair from `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
-    /// `--sibling`, if given.
+    /// Emulation of the sibling from `--sibling`, if given.
     pub sibling: Option<Carrier>,
-    /// Where index and queries are kept between runs.
+    /// Folder that keeps index and queries between runs.
     pub cache: PathBuf,
 }
 
-/// The file name of the recorded requests in a scenario.
+/// File name of the recorded requests in a scenario.
 const RECORDED: &str = "requests.jsonl";
-/// For some thousand requests: the model's p99 depends on 1 % of them.
+/// Length of the recording, for some thousand requests: the model's p99 depends on 1 % of them.
 const RECORD: Duration = Duration::from_secs(22);
-/// Time until the recording starts.
+/// Time that the recording runs before the load and after it.
 const RECORD_MARGIN: Duration = Duration::from_secs(1);
-/// Service times do not depend on this load; it is high enough that caches are as warm as in the
-/// runs.
+/// Load of the recording. Service times do not depend on it; it is high enough that caches are as warm as in the runs.
 const RECORD_LOAD: f64 = 0.4;
 const ROUNDS: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(1_200) };
 const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 9, time: Duration::from_secs(120) };
-/// Time for which batch is measured with the lane to itself.
+/// Time for which batch is measured alone on its lane.
 const BATCH_ALONE: Duration = Duration::from_millis(300);
 
 /// Runs the scenario on the machine and in simulation.
@@ -94,7 +91,7 @@ pub fn run(options: &ParityOptions) -> Result<ResultFile> {
     Ok(result)
 }
 
-/// The log of the service's requests under load.
+/// Records the service's requests under load, and returns the log.
 fn record(fixture: &Fixture) -> Result<String> {
     let log = fixture.scratch.path().join(RECORDED);
     let watched = WatchOptions { target: Target::Pid(fixture.pid), length: RECORD, log: Some(log.clone()) };
@@ -125,7 +122,7 @@ fn load(scenario: &Path, quick: bool, recorded: &str) -> Result<Experiment> {
     Ok(Experiment::parse(&scenario.display().to_string(), &text, Choices { seed: None, quick }, &files)?)
 }
 
-/// One setting at one load, without measurements yet.
+/// Returns one setting at one load, without measurements yet.
 fn compared(model: &Model) -> Compared {
     Compared {
         name: name(model),
@@ -136,7 +133,7 @@ fn compared(model: &Model) -> Compared {
     }
 }
 
-/// The name, as in `60 %, borrow-idle`.
+/// Returns the name of a comparison, such as `60 %, borrow-idle`.
 fn name(model: &Model) -> String {
     format!("{:.0} %, {}", 100.0 * model.service.load(), model.setting.name)
 }
@@ -146,7 +143,7 @@ fn left_out_note(model: &Model, busy: f64) -> LabNote {
     LabNote::ParityLeftOut { run: name(model), busy: percent(busy), most: percent(model::BUSY_MOST) }
 }
 
-/// The comparisons of all settings.
+/// Comparisons of all settings, and the notes.
 struct Both {
     compared: Vec<Compared>,
     notes: BTreeSet<Note>,

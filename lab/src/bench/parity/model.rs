@@ -1,4 +1,4 @@
-//! Converts a model to a real run, and both results to comparable figures.
+//! The conversion of a model to a real run, and of both results to comparable figures.
 
 use std::time::Duration;
 
@@ -16,27 +16,26 @@ use crate::experiment::setting::Setting;
 use crate::experiment::sibling::Slowdown;
 use sidelane_host::topology::Lanes;
 
-/// A simulated run is this many times as long as a measured one, so that its random error adds
-/// little to a comparison.
+/// Factor by which a simulated run is longer than a measured one, so that its random error adds little to a comparison.
 const TIMES: u64 = 50;
 
-/// A queue at a lane that is busier than this takes longer to settle than a run lasts: its mean
-/// length is proportional to 1 ÷ (1 − busy)², and so is the effect of a few percent of the
-/// machine's speed.
+/// Largest utilisation of a request lane that is compared. A queue at a busier lane takes longer to settle than a run
+/// lasts: its mean length is proportional to 1 ÷ (1 − busy)². The effect of a few percent in the machine's speed grows
+/// by the same factor.
 pub(super) const BUSY_MOST: f64 = 0.85;
 
-/// A model's settings for a run on the machine.
+/// Settings of a model for a run on the machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Real<'m> {
     pub(super) setting: Setting,
-    /// The lab's kernel.
+    /// Name of the lab's batch kernel.
     pub(super) batch: &'m str,
     pub(super) rhythm: Rhythm,
 }
 
 /// # Errors
 ///
-/// If the model has parts that the lab cannot run.
+/// Fails if the model has parts that the lab cannot run.
 pub(super) fn real(model: &Model) -> Result<Real<'_>> {
     let (Arrivals::Poisson { gap_ns }, RunEnd::Time(run_ns)) = (&model.service.arrivals, model.until) else {
         bail!("for real there is only a load with arrivals.kind = \"poisson\", for run_s");
@@ -58,7 +57,7 @@ pub(super) fn real(model: &Model) -> Result<Real<'_>> {
     Ok(Real { setting: setting(model)?, batch, rhythm })
 }
 
-/// The lanes' slowdown in the model, for an emulated sibling with the same slowdown.
+/// Returns the lanes' slowdown in the model, for an emulated sibling with the same slowdown.
 pub(super) fn slowdown(model: &Model) -> Result<Slowdown> {
     let (service, smt) = (model.service.class, &model.smt);
     let batch = model.batch.first().and_then(Job::class).context("for real there is one batch job")?;
@@ -84,7 +83,7 @@ fn setting(model: &Model) -> Result<Setting> {
     })
 }
 
-/// The measured figures.
+/// Returns the measured figures in comparable form.
 pub(super) fn figures(figures: &run::Figures, lanes: &Lanes) -> ComparedFigures {
     let books = figures.beside.as_ref().map(|beside| &beside.books);
     ComparedFigures {
@@ -95,8 +94,8 @@ pub(super) fn figures(figures: &run::Figures, lanes: &Lanes) -> ComparedFigures 
     }
 }
 
-/// The request lane's utilisation in the model, if it is so high that there is no steady state to
-/// compare. It assumes batch beside every request, each of which takes that many times as long.
+/// Returns the request lane's utilisation in the model if it is too high for a steady state to compare. It assumes
+/// batch beside every request, which lengthens each by the slowdown.
 pub(super) fn saturated(model: &Model) -> Option<f64> {
     let unmanaged = matches!(model.setting.beside, BatchMode::Unmanaged);
     let batch = model.batch.first().and_then(Job::class).filter(|_| unmanaged)?;
@@ -104,7 +103,7 @@ pub(super) fn saturated(model: &Model) -> Option<f64> {
     (busy >= BUSY_MOST).then_some(busy)
 }
 
-/// The simulated figures.
+/// Simulates the model and returns the figures in comparable form.
 pub(super) fn simulated(model: &Model) -> ComparedFigures {
     let until = match model.until {
         RunEnd::Time(ns) => RunEnd::Time(ns * TIMES),
@@ -127,7 +126,7 @@ mod tests {
 
     const SCENARIO: &str = include_str!("../../../scenarios/parity.toml");
 
-    /// Requests of a millisecond, in the format of the recording.
+    /// Returns a recording of one request that takes a millisecond.
     fn recorded(_: &str) -> Result<String, String> {
         Ok("{\"arrived_ns\":1,\"started_ns\":1000000,\"finished_ns\":2000000}\n".to_owned())
     }

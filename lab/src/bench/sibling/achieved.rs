@@ -1,14 +1,13 @@
-//! The time that a worker loses beside a lane that works, and beside one that does not.
+//! The time that a worker loses beside a lane that works, and beside an idle lane.
 //!
-//! Each lane has a worker, and the sibling is switched on and off in turns. A worker's share of
-//! work in a stretch with the sibling is compared with the mean share in the stretches before and
-//! after it. So the cost of the worker's own clock, and other programs on the lane, affect both
-//! sides alike. The worker's total loss, divided by the share of its time in which the other lane
-//! worked, is its loss for each moment of overlap.
+//! Each lane has a worker, and the sibling is switched on and off in turns. A worker's share of work in a stretch with
+//! the sibling is compared with the mean share in the stretches before and after it. The cost of the worker's own
+//! clock, and other programs on the lane, therefore affect both sides alike. The worker's total loss, divided by the
+//! share of its time in which the other lane worked, is its loss for each moment of overlap.
 //!
-//! The cost of the sibling is the loss beside a lane without a worker, and the kernel program's
-//! time in context switches. Other programs run on such a lane too, at least this one; the loss
-//! that they should cause does not count as cost.
+//! The cost of the sibling is the loss beside a lane without a worker, and the kernel program's time in context
+//! switches. Other programs run on such a lane too, at least this one; the loss that they should cause does not count
+//! as cost.
 
 use std::thread;
 use std::time::Duration;
@@ -24,27 +23,28 @@ use sidelane_report::{Check, Interval, Row, Unit};
 use sidelane_stats::interval::of_median;
 use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
 
-/// The loss of each lane beside the other, as requested.
+/// Requested loss of each lane beside the other, in percent.
 pub(super) const ASKED_PERCENT: f64 = 40.0;
 const ASKED: Slowdown = Slowdown { service: 5.0 / 3.0, batch: 5.0 / 3.0, nap: 1.0 };
-/// Utilisation of the request lane during the measurements of the achieved loss.
+/// Utilisation of the request lane during the measurements of the achieved loss, in percent.
 const LOADS_PERCENT: [u64; 3] = [30, 60, 90];
-/// Utilisation during the measurement of the cost: a service that is never idle pays for all of it.
+/// Utilisation during the measurement of the cost, in percent: a service that is never idle pays for all of it.
 const COST_LOAD_PERCENT: u64 = 90;
-/// The length of a worker's burst: some requests.
+/// Length of a worker's burst: some requests.
 const BURST_NS: f64 = 1_000_000.0;
-/// Long enough that the first slices are taken, and that wake-ups have become rare without overlap.
+/// Wait after a switch of the sibling, in which the first slices are taken and the thief's wakeups become rare without
+/// overlap.
 const SETTLE: Duration = Duration::from_millis(30);
 
-/// A carrier, and its bounds.
+/// Emulation mechanism, and the bounds on its accuracy and cost.
 #[derive(Clone, Copy)]
 struct CarrierBounds {
     carrier: Carrier,
     name: &'static str,
     loss: Loss,
-    /// How close the achieved loss has to come to the requested one.
+    /// Largest accepted distance of the achieved loss from the requested one, in percent.
     within_percent: f64,
-    /// The highest cost for a lane beside an idle one.
+    /// Highest accepted cost for a lane beside an idle one, in percent.
     cost_percent: f64,
 }
 
@@ -59,21 +59,21 @@ const CARRIERS: [CarrierBounds; 2] = [
     CarrierBounds { carrier: Carrier::Thief, name: "thief", loss: Loss::Taken, within_percent: 5.0, cost_percent: 3.0 },
 ];
 
-/// One carrier at one load.
+/// Measurements of one emulation mechanism at one load.
 pub(super) struct Achieved {
     wanted: CarrierBounds,
     load_percent: u64,
     /// Whether the batch lane had a worker too.
     beside: bool,
-    /// The loss of service and batch in each pair of stretches, for each moment of overlap. Without
-    /// a worker on the batch lane, the carrier's cost.
+    /// Loss of service and batch for each moment of overlap, in each pair of stretches. Without a worker on the batch
+    /// lane it is the cost of the mechanism.
     lost_percent: [Vec<f64>; 2],
-    /// The emulator's own report of the last stretch.
+    /// Emulator's own report of the last stretch.
     report: Option<[LaneReport; 2]>,
 }
 
 const STRETCH: Duration = Duration::from_millis(150);
-/// Pairs of stretches, and the limit of further pairs.
+/// Number of pairs of stretches, and the limit of further pairs.
 pub(super) const PAIRS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(60) };
 const PAIRS_QUICK: Limit = Limit { first: 9, rounds: 36, time: Duration::from_secs(15) };
 
@@ -103,7 +103,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// The time of a unit of work.
+    /// Measures the time of one unit of work in nanoseconds.
     fn unit_ns(&self) -> Result<f64> {
         let worker = self.worker(self.place.request, None, None)?;
         let before = worker.done();
@@ -115,7 +115,7 @@ impl Bench {
         Worker::start(&self.lab, cpu, self.scratch.path().join(format!("worker-{cpu}")), rest, sibling)
     }
 
-    /// Measures one carrier at one load, with a worker on the batch lane or without.
+    /// Measures one mechanism at one load, with or without a worker on the batch lane.
     fn measure(&self, wanted: CarrierBounds, load_percent: u64, beside: bool, unit_ns: f64) -> Result<Achieved> {
         let mut sibling = Sibling::start(self.place, &self.lab, wanted.carrier)?;
         let mut workers = vec![self.worker(self.place.request, Some(rest(load_percent, unit_ns)), Some(&sibling))?];
@@ -141,7 +141,7 @@ impl Bench {
         Ok(achieved)
     }
 
-    /// The share of a stretch in which each worker worked.
+    /// Returns the share of a stretch in which each worker worked.
     fn work_shares(&self, loss: Loss, workers: &[Worker]) -> Vec<Option<f64>> {
         let before: Vec<_> = workers.iter().map(Worker::done).collect();
         thread::sleep(STRETCH);
@@ -149,24 +149,24 @@ impl Bench {
     }
 }
 
-/// Bursts of a millisecond, with enough sleep between them that the lane is busy for `load_percent`
-/// of its time.
+/// Returns bursts of a millisecond, with enough sleep between them that the lane is busy for `load_percent` of its
+/// time.
 fn rest(load_percent: u64, unit_ns: f64) -> Rest {
     let idle_ns = BURST_NS * (100.0 / load_percent as f64 - 1.0);
     Rest { after_units: (BURST_NS / unit_ns).max(1.0) as u64, length: Duration::from_nanos(idle_ns as u64) }
 }
 
-/// How much of the work share without the sibling is missing.
+/// Returns the missing part of the work share, in percent of the share without the sibling.
 fn loss_percent(before: Option<f64>, with: Option<f64>, after: Option<f64>) -> Option<f64> {
     let without = (before? + after?) / 2.0;
     Some(100.0 * (1.0 - with? / without))
 }
 
-/// A lane between two reports.
+/// Figures of a lane between two reports.
 struct Between {
-    /// The share of its work in which the other lane worked too.
+    /// Share of the lane's work in which the other lane worked too.
     beside: f64,
-    /// The kernel program's share of time in context switches.
+    /// Share of time that the kernel program spent in context switches.
     switching: f64,
 }
 
@@ -180,12 +180,12 @@ impl Between {
         }
     }
 
-    /// The loss for each moment of overlap.
+    /// Returns the loss for each moment of overlap, in percent.
     fn lost_beside(&self, percent: f64) -> f64 {
         percent / self.beside
     }
 
-    /// The loss that was not requested.
+    /// Returns the loss that was not requested, in percent.
     fn cost(&self, percent: f64) -> f64 {
         percent - ASKED_PERCENT * self.beside + 100.0 * self.switching
     }
@@ -242,7 +242,7 @@ impl Achieved {
     }
 }
 
-/// The distance of a loss from the requested one, in either direction.
+/// Returns the distance of a loss from the requested one, in either direction.
 fn off_asked(lost_percent: Interval) -> Interval {
     let above = lost_percent.map(|percent| percent - ASKED_PERCENT);
     above.max(lost_percent.map_falling(|percent| ASKED_PERCENT - percent))

@@ -1,15 +1,12 @@
-//! `sidelane-lab bench sibling`: whether two CPUs that are emulated as one core slow each other as much
-//! as requested.
+//! `sidelane-lab bench sibling`: whether two CPUs that are emulated as one core slow each other as much as requested.
 //!
-//! - `worker`: a program on each lane that counts its work, in stretches with and without the
-//!   sibling in turns
+//! - `worker`: a program on each lane that counts its work, in stretches with and without the sibling in turns
 //! - `achieved`: the loss in a stretch beside a busy lane, and beside an idle lane
 //! - `search`: the effect on a real service's p99
 //!
-//! The loss is computed from the workers' clocks; only the time in which both lanes worked is taken
-//! from the emulator's own report. The measure is the share of a worker's time in which it did not
-//! work, not its amount of work per time: on a virtual machine a CPU is 10 to 20 % slower or faster
-//! from one stretch to the next, whatever the sibling does.
+//! The loss is computed from the workers' clocks; only the time in which both lanes worked is taken from the emulator's
+//! own report. The measure is the share of a worker's time in which it did not work, not its amount of work per time.
+//! On a virtual machine a CPU is 10 to 20 % slower or faster from one stretch to the next, whatever the sibling does.
 
 mod achieved;
 mod search;
@@ -28,18 +25,18 @@ use sidelane_host::topology::PairKind;
 use sidelane_report::ResultFile;
 use sidelane_stats::rounds::RoundOptions;
 
-/// The options of `sidelane-lab bench sibling`.
+/// Options of `sidelane-lab bench sibling`.
 #[derive(Clone, Debug)]
 pub struct SiblingOptions {
-    /// The limit of stretches and rounds.
+    /// Limit on the number of measured stretches and rounds.
     pub patience: RoundOptions,
-    /// `--lanes`; by default CPUs 0 and 1.
+    /// Lane pair from `--lanes`; by default CPUs 0 and 1.
     pub lanes: Option<String>,
-    /// Where index and queries are kept between runs.
+    /// Folder that keeps index and queries between runs.
     pub cache: PathBuf,
 }
 
-/// Measures everything.
+/// Measures the achieved loss, the cost and the effect on a search service.
 pub fn run(options: &SiblingOptions) -> Result<ResultFile> {
     let place = ExperimentCpus::choose(options.lanes.as_deref())?;
     if place.kind == PairKind::Smt {

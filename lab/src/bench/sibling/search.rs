@@ -1,5 +1,5 @@
-//! The effect of the emulated sibling on the search service's p99: batch has to harm it, and
-//! Sidelane has to prevent the harm.
+//! The effect of the emulated sibling on the search service's p99: batch has to harm it, and Sidelane has to prevent
+//! the harm.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,11 +26,11 @@ const BATCH: &str = "matrix";
 const BATCH_ALONE: Duration = Duration::from_millis(300);
 const ROUNDS: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(600) };
 const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(80) };
-/// The ratio that unmanaged batch must reach.
+/// Ratio of p99 over alone that unmanaged batch must reach.
 const UNMANAGED_OVER_ALONE: f64 = 1.4;
 const BORROW_IDLE_OVER_ALONE: f64 = 1.05;
 
-/// Settings in turns, each with the same requests within a round.
+/// Figures of the three settings in each round. All settings of a round get the same requests.
 pub(super) struct SearchRuns {
     rounds: Vec<[Figures; 3]>,
     note: Option<LabNote>,

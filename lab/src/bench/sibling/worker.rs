@@ -13,48 +13,48 @@ use crate::experiment::sibling::Sibling;
 use crate::programs::Lab;
 use sidelane_host::priority::with_this_thread_on;
 
-/// The worker's kernel: only arithmetic, so only the lane's own time limits it.
+/// Batch kernel of the worker: only arithmetic, so only the lane's own time limits it.
 const KERNEL: &str = "matrix";
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The utilisation of a worker.
+/// Rhythm of a worker, which determines the utilisation of its lane.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Rest {
     /// Units of work before each sleep.
     pub(super) after_units: u64,
-    /// Length of the sleep.
+    /// Length of each sleep.
     pub(super) length: Duration,
 }
 
-/// A worker. Ended when dropped.
+/// Worker process. It is killed when this is dropped.
 pub(super) struct Worker {
     child: Child,
     counter: PathBuf,
 }
 
-/// The worker's counters.
+/// Counters of a worker at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Done {
     units: u64,
-    /// Total length of its bursts.
+    /// Total length of the worker's bursts.
     busy_ns: u64,
-    /// The part of it in which it checked its overlap and made up for it.
+    /// Part of `busy_ns` in which the worker checked its overlap and spun for it.
     made_up_ns: u64,
-    /// CPU time on its lane.
+    /// CPU time of the worker on its lane.
     cpu_ns: u64,
 }
 
-/// How a worker loses the time in a burst in which it does not work.
+/// Mechanism by which a worker loses time in a burst.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Loss {
-    /// The worker spins.
+    /// The worker itself spins to emulate its loss.
     MadeUp,
-    /// Another program has its lane.
+    /// Another program runs on the worker's lane.
     Taken,
 }
 
 impl Worker {
-    /// Starts a worker on `cpu`. It makes up for its own overlap if it is given the sibling.
+    /// Starts a worker on `cpu`. It emulates its own loss if `sibling` is given and built in.
     pub(super) fn start(
         lab: &Lab,
         cpu: u32,
@@ -87,7 +87,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The worker's counters now.
+    /// Reads the worker's counters.
     pub(super) fn done(&self) -> Done {
         let (units, busy_ns, made_up_ns) = read(&self.counter).unwrap_or_default();
         Done { units, busy_ns, cpu_ns: cpu_ns(self.child.id()).unwrap_or_default(), made_up_ns }
@@ -108,13 +108,13 @@ fn read(counter: &Path) -> Option<(u64, u64, u64)> {
 }
 
 impl Done {
-    /// CPU time on its lane for each unit of work since `before`.
+    /// Returns the CPU time on the lane for each unit of work since `before`.
     pub(super) fn unit_ns_since(self, before: Self) -> Option<f64> {
         let units = self.units - before.units;
         (units > 0).then(|| (self.cpu_ns - before.cpu_ns) as f64 / units as f64)
     }
 
-    /// The share of its bursts since `before` in which it worked.
+    /// Returns the share of the worker's bursts since `before` in which it worked.
     pub(super) fn work_share_since(self, before: Self, loss: Loss) -> Option<f64> {
         let busy_ns = self.busy_ns.checked_sub(before.busy_ns).filter(|busy_ns| *busy_ns > 0)?;
         let worked_ns = match loss {

@@ -1,4 +1,4 @@
-//! Context of every part.
+//! The context that all parts of the tail bench share.
 
 use anyhow::Result;
 
@@ -10,16 +10,16 @@ use crate::note::LabNote;
 use crate::programs::Lab;
 use sidelane_report::ResultFile;
 
-/// The CPUs and options of a part's measurement.
+/// CPUs and options of a part's measurement.
 pub(super) struct TailFixture<'a> {
     pub(super) lab: Lab,
-    /// CPUs: services run on the request lane, clients and what disturbs a service on its sibling.
+    /// CPUs of the lane pair: services run on the request lane, clients and disturbances on its sibling.
     pub(super) place: ExperimentCpus,
     pub(super) options: &'a TailOptions,
 }
 
 impl TailFixture<'_> {
-    /// A Redis on the request lane, and its place; nothing, and a note, where none is installed.
+    /// Starts Redis on the request lane; returns `None` and adds a note if Redis is not installed.
     pub(super) fn redis(&self, result: &mut ResultFile) -> Result<Option<(RealServer, subject::ServiceCpus)>> {
         if !Real::Redis.is_installed() {
             result.notes.push(LabNote::NotInstalled { program: Real::Redis.program() }.to_string());

@@ -1,6 +1,6 @@
 //! `sidelane-lab bench tail`: Tailor's evaluation (thesis "SHIM and Its Applications", chapter 4), on this machine.
 //!
-//! One file a part; `--part` chooses some:
+//! Each part has a file; `--part` selects parts:
 //!
 //! - `planted`: slow requests of a known cause, and the causes that a trace names for them
 //! - `redis`: whether all requests of a busy service are rebuilt
@@ -36,7 +36,7 @@ use sidelane_diagnostics::machine;
 use sidelane_host::topology::PairKind;
 use sidelane_report::ResultFile;
 
-/// Measures the parts that were asked for.
+/// Measures the selected parts.
 pub fn run(options: &TailOptions) -> Result<ResultFile> {
     let fixture = TailFixture { lab: Lab::find()?, place: ExperimentCpus::choose(options.lanes.as_deref())?, options };
     let mut result = ResultFile::new(machine::describe(fixture.place.kind), settings(&fixture));
@@ -50,14 +50,14 @@ pub fn run(options: &TailOptions) -> Result<ResultFile> {
     Ok(result)
 }
 
-/// Plants a cause once, by the lab's name of it. Returns the expected statement of a trace on its slow requests, and
-/// the number of each statement; `None` if no cause explains most of a request.
+/// Plants a cause once, by its name in the lab. Returns the expected statement of a trace on its slow requests, and the
+/// number of each statement. The key is `None` if no cause explains most of a request.
 pub fn claims(lab: Lab, options: &TailOptions, planted: &str) -> Result<(Claim, BTreeMap<Option<Claim>, u64>)> {
     let fixture = TailFixture { lab, place: ExperimentCpus::choose(options.lanes.as_deref())?, options };
     planted::claims(&fixture, planted)
 }
 
-/// Each adds its rows, checks, notes and pictures.
+/// Measures one part, which adds its rows, checks, notes and pictures.
 fn measure(part: Part, fixture: &TailFixture<'_>, result: &mut ResultFile) -> Result<()> {
     match part {
         Part::Planted => planted::measure(fixture, result),

@@ -6,28 +6,28 @@ use clap::ValueEnum;
 
 use sidelane_stats::rounds::RoundOptions;
 
-/// The options of a run of `sidelane-lab bench tail`.
+/// Options of `sidelane-lab bench tail`.
 #[derive(Clone, Debug)]
 pub struct TailOptions {
-    /// Whether to measure less, and the limit of rounds.
+    /// Limit of rounds, and whether to measure less.
     pub patience: RoundOptions,
-    /// `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
+    /// Lane pair from `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
-    /// `--part`; all by default.
+    /// Parts from `--part`; all by default.
     pub parts: Option<Vec<Part>>,
-    /// Where indexes and built servers are kept between runs.
+    /// Folder that keeps indexes and built servers between runs.
     pub cache: PathBuf,
 }
 
 impl TailOptions {
-    /// The parts to measure, in their order.
+    /// Returns the parts to measure, in their order.
     pub(super) fn parts(&self) -> Vec<Part> {
         let is_wanted = |part: &Part| self.parts.as_ref().is_none_or(|wanted| wanted.contains(part));
         Part::value_variants().iter().copied().filter(is_wanted).collect()
     }
 }
 
-/// What can be measured by itself.
+/// Part of the bench that can be measured separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
     /// Causes that are planted, and what a trace names
@@ -45,7 +45,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// Its name on the command line.
+    /// Returns the name of the part on the command line.
     pub(super) fn name(self) -> &'static str {
         match self {
             Part::Planted => "planted",

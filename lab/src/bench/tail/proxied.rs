@@ -21,30 +21,30 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Options of a proxy.
 #[derive(Clone, Copy)]
 pub(super) struct ProxySettings<'a> {
-    /// `--hazard`
+    /// Hazards to watch: the value of the proxy's option `--hazard`.
     pub(super) hazards: &'a str,
-    /// `--hedge`
+    /// Rule for hedges: the value of the proxy's option `--hedge`.
     pub(super) hedge: &'a str,
-    /// `--clients`
+    /// Largest number of clients: the value of the proxy's option `--clients`.
     pub(super) clients: &'a str,
-    /// In SCHED_FIFO, if at all: then it stands in for another machine, which no server delays.
+    /// Priority in SCHED_FIFO, if any. The proxy then stands in for another machine, which no server delays.
     pub(super) priority: Option<i32>,
 }
 
-/// Ended when dropped.
+/// Running proxy. It is killed when this is dropped.
 pub(super) struct RunningProxy {
     child: Child,
     port: u32,
     scratch: TempDir,
 }
 
-/// Work of a proxy, from its report at the end.
+/// Counts of a proxy, from its report at the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct Done {
     pub(super) requests: u64,
-    /// Requests that were sent to the other server, too.
+    /// Number of requests that were also sent to the other server.
     pub(super) hedges: u64,
-    /// Hedges that answered first.
+    /// Number of hedges that answered first.
     pub(super) wins: u64,
 }
 
@@ -54,7 +54,7 @@ struct Summary {
 }
 
 impl RunningProxy {
-    /// Starts it beside the client, in front of the servers at these ports: the active one, then the backup.
+    /// Starts a proxy on the client's CPU, in front of the servers at these ports: the active one, then the backup.
     pub(super) fn start(
         fixture: &TailFixture<'_>,
         (active, backup): (u32, u32),
@@ -89,7 +89,7 @@ impl RunningProxy {
         self.port
     }
 
-    /// Ends it, and returns what it did.
+    /// Ends the proxy, and returns its counts.
     pub(super) fn end(mut self) -> Result<Done> {
         let process = Pid::from_raw(self.child.id() as i32).context("a process has a number")?;
         kill_process(process, Signal::TERM).context("cannot end the proxy")?;

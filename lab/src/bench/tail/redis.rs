@@ -1,4 +1,4 @@
-//! Redis at 20 000 requests a second: is every request rebuilt, and nothing lost?
+//! The trace of Redis at 20 000 requests a second: whether every request is rebuilt, and no record is lost.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ const RATE_PER_S: f64 = 20_000.0;
 const REBUILT_PERCENT: f64 = 99.9;
 
 const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(120) };
-/// Too few to decide what is the median; a record that is lost is seen.
+/// Number of rounds with `--quick`, too few to decide the median, but enough to notice a lost record.
 const ROUNDS_QUICK: Limit = Limit { first: 2, rounds: 2, time: Duration::from_secs(3) };
 
-/// One trace.
+/// Counts of requests and records in one trace.
 struct Run {
     sent: f64,
     whole: f64,
@@ -27,7 +27,7 @@ struct Run {
     records: f64,
 }
 
-/// Traces it again and again.
+/// Traces Redis in rounds until the checks are decided.
 pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Result<()> {
     let Some((server, place)) = fixture.redis(result)? else { return Ok(()) };
     let limit = fixture.options.patience.limit(ROUNDS_QUICK, ROUNDS);
@@ -47,7 +47,7 @@ pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Res
 }
 
 impl Run {
-    /// Requests of the client's first connection prepared the data; they are not of the load.
+    /// Counts the requests of a trace, without those of the client's first connection, which prepared the data.
     fn of(traced: &TraceResult, sent: f64) -> Self {
         let earliest = traced.timelines.iter().min_by_key(|timeline| timeline.arrived_ns);
         let first = earliest.map(|timeline| timeline.socket);

@@ -1,4 +1,4 @@
-//! The trace of a service under load: recorded, built and named by the parts of `sidelane trace`.
+//! The trace of a service under load: the parts of `sidelane trace` record it, build its timelines and name causes.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -19,32 +19,32 @@ use sidelane_tracker::trace::{Recorder, TraceOptions};
 use sidelane_tracker::tracker::{Extension, LaneLending, Purpose, Tracker};
 use sidelane_tracker::tracking::{BatchTracking, LaneUse, ServiceTracking};
 
-/// A trace that has ended.
+/// Result of a trace that has ended.
 pub(super) struct TraceResult {
-    /// Requests, those with a whole timeline and those without.
+    /// Timelines of requests, whole and incomplete.
     pub(super) timelines: Vec<Timeline>,
-    /// Requests that their connection's end cut off.
+    /// Requests that were cut off by the end of their connection.
     pub(super) unanswered: Vec<UnansweredRequest>,
     pub(super) counts: Counts,
-    /// Records that were not read in time.
+    /// Number of records that were not read in time.
     pub(super) lost: u64,
-    /// The kinds of records that there are here.
+    /// Kinds of records that this machine supports.
     pub(super) recorded: Kinds,
 }
 
-/// The traced service.
+/// Service that is traced.
 pub(super) struct TracedService {
     pub(super) service: Target,
     pub(super) place: ExperimentCpus,
-    /// Batch beside it, if its lanes are tracked.
+    /// Batch beside the service, if its lanes are tracked.
     pub(super) batch: Option<Batch>,
 }
 
-/// Batch, by the name of its processes.
+/// Batch job, by the name of its processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Batch(pub(super) &'static str);
 
-/// Traces it while `load` runs, in a thread of its own. Both stay on the client's CPU, so that neither disturbs the
+/// Traces the service while `load` runs on a new thread. Both stay on the client's CPU, so that neither disturbs the
 /// service.
 pub(super) fn while_running<T: Send>(
     subject: &TracedService,
@@ -54,7 +54,7 @@ pub(super) fn while_running<T: Send>(
 }
 
 impl TracedService {
-    /// Batch is known as such for as long as what is returned with the recorder lives.
+    /// Starts the recorder. The kernel knows batch as such as long as the returned batch tracking lives.
     fn record(&self, service: Service) -> Result<(Recorder, Option<BatchTracking>)> {
         let Some(Batch(name)) = self.batch else {
             return Ok((Recorder::start(&TraceOptions::default(), &[service])?, None));

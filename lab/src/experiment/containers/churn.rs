@@ -1,4 +1,4 @@
-//! When which container is there: data, so that every setting of a round gets the same.
+//! The schedule by which containers come and go. It is data, so that every setting of a round gets the same containers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,43 +7,43 @@ use anyhow::Result;
 
 use super::{Containers, Work, WorkFiles};
 
-/// A container, and when it is there.
+/// Presence of one container during a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stay {
-    /// Its name.
+    /// Name of the container's group.
     pub name: &'static str,
-    /// Its work.
+    /// Work that the container repeats.
     pub work: Work,
-    /// When it comes, as a share of the run.
+    /// Time at which the container starts, as a fraction of the run's length.
     pub from: f64,
-    /// When it goes, as a share of the run; above 1, at its end.
+    /// Time at which the container stops, as a fraction of the run's length; above 1, it stays until the run ends.
     pub to: f64,
 }
 
-/// Containers that come and go in one run.
+/// Containers of one run, started and stopped by schedule.
 pub struct Churn<'a> {
     stays: &'a [Stay],
     length: Duration,
     containers: Containers,
     workshop: &'a WorkFiles,
-    /// Work done by containers that are gone.
+    /// Units of work done by containers that have already stopped, by the name of the work.
     done: BTreeMap<&'static str, u64>,
 }
 
 impl<'a> Churn<'a> {
-    /// Those that are there from the beginning come.
+    /// Starts the containers that are present from the beginning of the run.
     pub fn start(stays: &'a [Stay], length: Duration, containers: Containers, workshop: &'a WorkFiles) -> Result<Self> {
         let mut churn = Self { stays, length, containers, workshop, done: BTreeMap::new() };
         churn.tick(Duration::ZERO, Duration::ZERO)?;
         Ok(churn)
     }
 
-    /// The groups.
+    /// Returns the groups and their running containers.
     pub fn containers(&self) -> &Containers {
         &self.containers
     }
 
-    /// Those come and go whose time has come between `before`, which was told last time, and `now`.
+    /// Starts and stops the containers whose time lies between `before`, the `now` of the previous call, and `now`.
     pub fn tick(&mut self, before: Duration, now: Duration) -> Result<()> {
         for (stay, comes) in due(self.stays, self.length, before, now) {
             if comes {
@@ -56,7 +56,7 @@ impl<'a> Churn<'a> {
         Ok(())
     }
 
-    /// The work done so far, by kind.
+    /// Returns the work done so far, in units, by the name of the work.
     pub fn work_done(&self) -> BTreeMap<&'static str, u64> {
         let mut done = self.done.clone();
         for (name, units) in self.containers.work_done() {
@@ -66,20 +66,20 @@ impl<'a> Churn<'a> {
         done
     }
 
-    /// All go, and the groups with them.
+    /// Stops all containers and removes their groups.
     pub fn finish(self) -> Result<()> {
         self.containers.finish()
     }
 }
 
-/// Returns the containers that come or go in that time, in order.
+/// Returns the containers that start (`true`) or stop (`false`) between `before` and `now`, ordered by time.
 fn due(stays: &[Stay], length: Duration, before: Duration, now: Duration) -> Vec<(&Stay, bool)> {
     let is_due = |at: f64| {
         let at = length.mul_f64(at);
         (at > before || (at.is_zero() && before.is_zero() && now.is_zero())) && at <= now
     };
     let events = stays.iter().flat_map(|stay| [(stay, stay.from, true), (stay, stay.to, false)]);
-    // A run may take longer than planned: a container that stays is there in the next run.
+    // Keeps a container that stays past the end, because a run may take longer than planned.
     let mut events: Vec<_> = events.filter(|(_, at, _)| *at <= 1.0).filter(|(_, at, _)| is_due(*at)).collect();
     events.sort_by(|one, other| one.1.total_cmp(&other.1));
     events.into_iter().map(|(stay, _, comes)| (stay, comes)).collect()

@@ -1,4 +1,4 @@
-//! One container: its groups, and a command that is started again in them whenever it ends.
+//! One container: its cgroups, and a command that a thread starts again in them whenever it ends.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -18,13 +18,13 @@ use crate::experiment::batch;
 use sidelane_host::cgroup::Leaf;
 use sidelane_rollback::groups::kill_all;
 
-/// A process of the container may just have been born outside the groups, on its way into them.
+/// Interval between attempts to kill a container: a new process may still be outside the groups, on its way into them.
 const KILL_AGAIN: Duration = Duration::from_millis(1);
 
 pub(super) struct Container {
     name: String,
     leaves: Vec<Leaf>,
-    /// The lab's kernels count their units there.
+    /// File in which the lab's kernels count their units; `None` for other programs.
     counter: Option<PathBuf>,
     shared: Arc<Shared>,
     thread: JoinHandle<Result<()>>,
@@ -33,7 +33,7 @@ pub(super) struct Container {
 #[derive(Default)]
 struct Shared {
     ends: AtomicBool,
-    /// Commands that ended by themselves.
+    /// Number of commands that ended by themselves.
     runs: AtomicU64,
 }
 
@@ -57,12 +57,12 @@ impl Container {
         self.thread.is_finished()
     }
 
-    /// Units of the lab's kernels; else, how often its command has ended.
+    /// Returns the units counted by a lab kernel; for other programs, the number of completed commands.
     pub(super) fn work_done(&self) -> u64 {
         self.counter.as_deref().map_or_else(|| self.shared.runs.load(Ordering::Relaxed), batch::work_done)
     }
 
-    /// The last time that it stored.
+    /// Returns the last timestamp that the container's kernel stored; `None` without stamps.
     pub(super) fn last_at_work_ns(&self) -> Option<u64> {
         const STAMP: std::ops::Range<usize> = 24..32;
         let bytes = fs::read(self.counter.as_deref()?).ok()?;
@@ -70,7 +70,7 @@ impl Container {
         (stamp_ns > 0).then_some(stamp_ns)
     }
 
-    /// Ends all that is in it, and returns how much work it has done.
+    /// Kills all processes of the container, removes its groups, and returns the work that it has done.
     pub(super) fn stop(self) -> Result<u64> {
         self.shared.ends.store(true, Ordering::Relaxed);
         while !self.thread.is_finished() {
@@ -80,7 +80,7 @@ impl Container {
         let done = self.work_done();
         let Ok(ended) = self.thread.join() else { bail!("the thread of container {} has panicked", self.name) };
         for leaf in &self.leaves {
-            // Ends processes that it has left behind.
+            // Kills processes that the command left behind.
             kill_all(&leaf.dir);
             leaf.remove().with_context(|| format!("cannot remove {}", leaf.dir.display()))?;
         }
@@ -88,7 +88,7 @@ impl Container {
     }
 }
 
-/// The files through which a process goes into the groups.
+/// Opens the `cgroup.procs` files through which a process enters the groups.
 fn doors(leaves: &[Leaf]) -> Result<Arc<[File]>> {
     let open = |leaf: &Leaf| {
         let file = leaf.dir.join("cgroup.procs");
@@ -101,7 +101,7 @@ fn run_again_and_again(prepared: &Prepared, doors: &Arc<[File]>, shared: &Shared
     loop {
         let mut command = prepared.command();
         let doors = Arc::clone(doors);
-        // SAFETY: between fork and exec, async-signal-safe system calls only.
+        // SAFETY: between fork and exec, `enter` makes async-signal-safe system calls only.
         unsafe { command.pre_exec(move || enter(&doors)) };
         let mut child = command
             .stdin(Stdio::null())
@@ -118,7 +118,7 @@ fn run_again_and_again(prepared: &Prepared, doors: &Arc<[File]>, shared: &Shared
     }
 }
 
-/// Puts the calling process into the groups; it dies with its parent.
+/// Puts the calling process into the groups, and lets it die with its parent.
 fn enter(doors: &[File]) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     doors.iter().try_for_each(|mut door| door.write_all(b"0"))

@@ -1,8 +1,8 @@
-//! Batch in containers that come and go: groups of their own below one group, as an agent finds them.
+//! Batch in containers that come and go: each has its own cgroups below one common group, as an agent finds them.
 //!
 //! - `work`: the programs in a container, and the count of their work
 //! - `container`: one container, whose command is started again whenever it ends
-//! - `churn`: the times at which each container is there
+//! - `churn`: the times at which each container starts and stops
 
 mod churn;
 mod container;
@@ -19,18 +19,18 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_rollback::change::own_groups;
 use sidelane_rollback::guardian::Guardian;
 
-/// The group of all containers, in each hierarchy that this user may manage.
+/// The parent group of all containers, in each cgroup hierarchy that this user may manage.
 pub struct Containers {
     name: String,
     hierarchies: Vec<Hierarchy>,
     leaves: Vec<Leaf>,
-    /// Removes all groups, whatever ends this process.
+    /// Guardian process that removes all groups even if this process is killed.
     guardian: Option<Guardian>,
     there: Vec<Container>,
 }
 
 impl Containers {
-    /// Makes the group `name` below the one that this process is in. Its processes may use `cpus`. Without a guardian,
+    /// Makes the group `name` below the group of this process. Processes in it may use `cpus`. Without a guardian,
     /// groups stay behind if this process is killed.
     pub fn make(name: &str, cpus: &CpuSet, mut guardian: Option<Guardian>) -> Result<Self> {
         let hierarchies: Vec<Hierarchy> = Hierarchy::all().into_iter().filter(is_managed).collect();
@@ -44,7 +44,8 @@ impl Containers {
         Ok(Self { name: name.to_owned(), hierarchies, leaves, guardian, there: Vec::new() })
     }
 
-    /// The kernel's path of the group, in the hierarchy that has its CPUs.
+    /// Returns the kernel's path of the parent group, in the hierarchy that assigns CPUs; `None` if no group assigns
+    /// any.
     pub fn path(&self) -> Option<String> {
         let confines = self.leaves.iter().position(|leaf| leaf.has("cpuset.cpus"))?;
         let (hierarchy, leaf) = (&self.hierarchies[confines], &self.leaves[confines]);
@@ -52,7 +53,7 @@ impl Containers {
         Some(hierarchy.root.join(below).display().to_string())
     }
 
-    /// Starts a container in which `work` is done again and again.
+    /// Starts a container that repeats `work` until it is stopped.
     pub fn start(&mut self, name: &str, work: &Work, workshop: &WorkFiles) -> Result<()> {
         let group = format!("{}/{name}", self.name);
         brief(&mut self.guardian, &group)?;
@@ -61,36 +62,36 @@ impl Containers {
         Ok(())
     }
 
-    /// When a container with [`Work::Stamps`] was last at work, by the clock of `sidelane_host::clock`.
+    /// Returns when a container with [`Work::Stamps`] was last at work, by the clock of `sidelane_host::clock`.
     pub fn last_at_work_ns(&self, name: &str) -> Option<u64> {
         self.there.iter().find(|container| container.name() == name)?.last_at_work_ns()
     }
 
-    /// CPU time of all that has ever run in the containers, where the kernel tells.
+    /// Returns the CPU time of all processes that ever ran in the containers; `None` if the kernel does not report it.
     pub fn cpu_ns(&self) -> Option<u64> {
         let text = self.leaves.iter().find_map(|leaf| leaf.read("cpu.stat").ok().filter(|text| text.contains(USED)))?;
         let used_us: u64 = text.lines().find_map(|line| line.strip_prefix(USED))?.trim().parse().ok()?;
         Some(used_us * 1_000)
     }
 
-    /// Whether a container has ended by itself, since its command failed. [`Containers::stop`] says why.
+    /// Returns whether the command of a container has failed. [`Containers::stop`] returns the error.
     pub fn has_failed(&self, name: &str) -> bool {
         self.there.iter().any(|container| container.name() == name && container.has_failed())
     }
 
-    /// Ends a container, and returns how much work it has done.
+    /// Stops a container, and returns the work that it has done, in its own units.
     pub fn stop(&mut self, name: &str) -> Result<u64> {
         let place = self.there.iter().position(|container| container.name() == name);
         let place = place.with_context(|| format!("there is no container {name}"))?;
         self.there.remove(place).stop()
     }
 
-    /// How much work each of those that are there has done, in its own units.
+    /// Returns the name of each running container and the work that it has done, in its own units.
     pub fn work_done(&self) -> Vec<(String, u64)> {
         self.there.iter().map(|container| (container.name().to_owned(), container.work_done())).collect()
     }
 
-    /// Ends all, and removes the groups.
+    /// Stops all containers and removes the groups.
     pub fn finish(mut self) -> Result<()> {
         for container in std::mem::take(&mut self.there) {
             container.stop()?;
@@ -103,7 +104,7 @@ impl Containers {
 }
 
 impl Drop for Containers {
-    /// Ends the containers of an experiment that failed.
+    /// Stops the containers of an experiment that failed.
     fn drop(&mut self) {
         for container in std::mem::take(&mut self.there) {
             let _ = container.stop();
@@ -114,15 +115,15 @@ impl Drop for Containers {
     }
 }
 
-/// A group is about to be made.
+/// Tells the guardian about a group before the group is made.
 fn brief(guardian: &mut Option<Guardian>, group: &str) -> Result<()> {
     guardian.as_mut().map_or(Ok(()), |guardian| guardian.add(own_groups(group)).map(drop))
 }
 
-/// In `cpu.stat` of cgroup v2, in microseconds.
+/// Key of the consumed CPU time in `cpu.stat` of cgroup v2, in microseconds.
 const USED: &str = "usage_usec";
 
-/// Returns whether CPUs are assigned, and processes are paused, in this hierarchy.
+/// Returns whether this hierarchy assigns CPUs or freezes processes.
 fn is_managed(hierarchy: &Hierarchy) -> bool {
     hierarchy.is_v2() || hierarchy.controls("cpuset") || hierarchy.controls("freezer")
 }
@@ -135,8 +136,8 @@ fn make_leaves(hierarchies: &[Hierarchy], name: &str) -> Result<Vec<Leaf>> {
     hierarchies.iter().map(make).collect()
 }
 
-/// Lets the groups below use the group's controllers. A group of version 2 passes them on if it is told to. If it has
-/// none, the hierarchies of version 1 have them.
+/// Lets child groups use this group's controllers. In cgroup v2 a group must enable them for its children. A group
+/// without controllers is left alone: the v1 hierarchies have them.
 fn hand_down(leaf: &Leaf) {
     let offered = leaf.read("cgroup.controllers").unwrap_or_default();
     for controller in offered.split_whitespace().filter(|controller| ["cpu", "cpuset"].contains(controller)) {

@@ -1,4 +1,4 @@
-//! Programs in a container.
+//! The programs that run in containers, and the files that they work on.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,32 +10,32 @@ use anyhow::{Context, Result, ensure};
 use crate::experiment::sibling::Sibling;
 use crate::programs::Lab;
 
-/// Functions of the source file: a compilation of about a tenth of a second.
+/// Functions of the generated C file: compiling it takes about 0.1 s.
 const FUNCTIONS: usize = 20;
-/// Bytes of the file that is compressed: about a tenth of a second, too.
+/// Size of the file to compress: compressing it takes about 0.1 s.
 const TEXT_BYTES: usize = 6 << 20;
-/// The Spark job.
+/// Python source of the Spark job.
 const SPARK: &str = include_str!("spark.py");
 
-/// A kind of batch work.
+/// Kind of batch work in a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// A kernel of the lab's, which counts its units of work.
+    /// A kernel of the lab, by name, which counts its units of work.
     Kernel(&'static str),
-    /// GCC compiles a file.
+    /// GCC compiles one C file.
     Compile,
-    /// Zstd compresses a file.
+    /// Zstd compresses one file.
     Compress,
     /// A job of Apache Spark on one thread.
     Spark,
-    /// A kernel that also stores the time after each unit.
+    /// The lab's kernel `loop`, which also stores the time after each unit.
     Stamps,
-    /// Nothing: a process that waits.
+    /// No work: a process that sleeps.
     Wait,
 }
 
 impl Work {
-    /// Its name in results.
+    /// Returns the name of the work in results.
     pub fn name(&self) -> &'static str {
         match self {
             Work::Kernel(name) => name,
@@ -47,7 +47,7 @@ impl Work {
         }
     }
 
-    /// Why it cannot be done here, and what to do.
+    /// Returns which program is missing on this machine and how to install it; `None` if the work can run.
     pub fn missing(&self) -> Option<&'static str> {
         match self {
             Work::Kernel(_) | Work::Stamps | Work::Wait => None,
@@ -79,7 +79,7 @@ impl Work {
     }
 }
 
-/// A command that can be started again and again.
+/// Command line that can be started repeatedly.
 pub(super) struct Prepared {
     words: Vec<OsString>,
     pub(super) counter: Option<PathBuf>,
@@ -93,7 +93,7 @@ impl Prepared {
     }
 }
 
-/// Needs of the work: the lab, and files to work on.
+/// Resources of the work: the lab's binary, and a folder with the files to work on.
 pub struct WorkFiles {
     lab: Lab,
     sibling_options: Vec<String>,
@@ -101,7 +101,8 @@ pub struct WorkFiles {
 }
 
 impl WorkFiles {
-    /// Makes the files in `folder`. The lab's kernels make up themselves for what `sibling` takes, if that is so.
+    /// Writes the input files into `folder`. The lab's kernels emulate the loss of `sibling` themselves if its carrier
+    /// is built in.
     pub fn make(lab: &Lab, sibling: Option<&Sibling>, folder: &Path) -> Result<Self> {
         let sibling_options = sibling.map(Sibling::options).unwrap_or_default();
         let workshop = Self { lab: lab.clone(), sibling_options, folder: folder.to_owned() };
@@ -112,7 +113,7 @@ impl WorkFiles {
     }
 }
 
-/// A source file with something to optimise.
+/// Returns a C source file whose functions give the optimiser some work.
 fn source() -> Vec<u8> {
     let function = |number: usize| {
         format!(
@@ -125,7 +126,7 @@ fn source() -> Vec<u8> {
     (0..FUNCTIONS).map(function).collect::<String>().into_bytes()
 }
 
-/// Something real to compress: this program's own file.
+/// Returns realistic data to compress: the executable of this program, repeated up to [`TEXT_BYTES`].
 fn text() -> Result<Vec<u8>> {
     let own = fs::read("/proc/self/exe").context("cannot read this program's own file")?;
     ensure!(!own.is_empty(), "this program's own file is empty");
@@ -138,7 +139,7 @@ fn has_spark() -> bool {
     on_path("java").is_some() && python.status().is_ok_and(|status| status.success())
 }
 
-/// Returns the path of a program on the PATH.
+/// Returns the file of a program found through `PATH`.
 fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())

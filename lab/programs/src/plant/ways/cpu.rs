@@ -1,4 +1,4 @@
-//! Causes that take the CPU away: others on it, a quota, moves to another CPU.
+//! Causes that take the CPU away: other processes on it, a quota, moves to another CPU.
 
 use std::fs;
 
@@ -14,21 +14,21 @@ use crate::plant::way::{PlantArgs, PlantedCause, spin};
 const NICEST: i32 = -20;
 const REAL_TIME_PRIORITY: i32 = 50;
 
-/// The name of batch beside the service.
+/// Process name of batch beside the service.
 const BATCH: &str = "plant-batch";
 
-/// A process of a far higher priority.
+/// Plants a process of far higher priority on the service's CPU.
 pub fn hog(args: &PlantArgs) -> Result<Intruder> {
     intruder(args.cpu, args.delay_ns(), || Ok(setpriority_process(None, NICEST)?))
 }
 
-/// A real-time thread.
+/// Plants a real-time thread on the service's CPU.
 pub fn real_time_thread(args: &PlantArgs) -> Result<Intruder> {
     intruder(args.cpu, args.delay_ns(), || place::run_as_fifo(REAL_TIME_PRIORITY))
 }
 
-/// Plants batch on the sibling lane. An emulated core: while batch works there, the request makes no progress. No other
-/// program takes a lane from either of them, which would be another cause.
+/// Plants batch on an emulated sibling lane: while batch works there, the request makes no progress. Both run in
+/// real-time class, so that no other program takes their lanes, which would be another cause.
 pub fn sibling(args: &PlantArgs) -> Result<Intruder> {
     let rise = || place::run_as_fifo(REAL_TIME_PRIORITY);
     let batch = || fs::write("/proc/self/comm", BATCH).context("cannot name batch").and_then(|()| rise());
@@ -49,7 +49,7 @@ fn intruder(cpu: usize, length_ns: Nanos, rise: impl FnOnce() -> Result<()>) -> 
     Ok(Intruder(Accomplice::start(prepare, || ())?))
 }
 
-/// A process that runs on the service's CPU, or beside it, while a request does.
+/// Process that runs on the service's CPU, or beside it, while a planted request is served.
 pub struct Intruder(Accomplice);
 
 impl PlantedCause for Intruder {
@@ -58,9 +58,9 @@ impl PlantedCause for Intruder {
     }
 }
 
-/// A CPU quota that is enough for plain requests.
+/// CPU quota that suffices for plain requests but not for planted ones.
 pub struct Quota {
-    /// Removes the group at the end.
+    /// Helper process that removes the group at the end.
     _janitor: Accomplice,
     group: Group,
     delay_ns: Nanos,
@@ -78,7 +78,8 @@ impl Quota {
 }
 
 impl PlantedCause for Quota {
-    /// Works until the quota is used up. That shows as a gap; other gaps are those in which another program has the CPU.
+    /// Works until the quota is used up, which shows as a gap between two clock readings. Gaps without throttling are
+    /// ignored: another program had the CPU.
     fn strike(&mut self) -> Result<()> {
         let times = self.group.times_throttled()?;
         let began_ns = now_ns();
@@ -94,7 +95,7 @@ impl PlantedCause for Quota {
     }
 }
 
-/// Moves of the thread to another CPU and back.
+/// Moves of the service's thread to another CPU and back.
 pub struct Moves {
     cpus: [usize; 2],
     length_ns: Nanos,

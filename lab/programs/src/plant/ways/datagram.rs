@@ -1,4 +1,4 @@
-//! A second service, asked by UDP as a resolver is.
+//! A second service that is asked by UDP, as a DNS resolver is.
 
 use std::net::{Ipv4Addr, UdpSocket};
 
@@ -12,7 +12,7 @@ use crate::plant::way::{PlantArgs, PlantedCause};
 
 const QUESTION: &[u8] = b"name?";
 
-/// A socket that asks, and one that is asked.
+/// Returns a socket that sends questions, and the socket that receives them.
 fn sockets() -> Result<(UdpSocket, UdpSocket)> {
     let open = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot open a UDP socket on 127.0.0.1");
     let (asking, asked) = (open()?, open()?);
@@ -20,11 +20,11 @@ fn sockets() -> Result<(UdpSocket, UdpSocket)> {
     Ok((asking, asked))
 }
 
-/// A service that does not answer.
+/// Planted cause: a UDP service that does not answer.
 pub struct Silent {
     socket: UdpSocket,
     timeout_ns: Nanos,
-    /// Questions stay in it, and those that have no room are dropped.
+    /// Receiving socket, which is never read: questions stay in it or are dropped.
     _asked: UdpSocket,
 }
 
@@ -45,7 +45,7 @@ impl PlantedCause for Silent {
     }
 }
 
-/// A service that takes its time.
+/// Planted cause: a UDP service that answers late.
 pub struct Late {
     socket: UdpSocket,
     process: Accomplice,

@@ -1,4 +1,4 @@
-//! Reads from a disk, past the page cache.
+//! A planted cause: reads from a disk, past the page cache.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -11,15 +11,15 @@ use crate::clock::{Nanos, now_ns};
 use crate::plant::way::{PlantArgs, PlantedCause};
 use crate::rng::Rng;
 
-/// Large, so that the disk takes longer than to ask it.
+/// Size of one read, large enough that the disk takes longer than the system call.
 const BLOCK: usize = 1 << 20;
 const BLOCKS: usize = 32;
 
-/// Alignment that every disk is content with.
+/// Buffer of one read, aligned as every disk accepts it.
 #[repr(align(4096))]
 struct Block([u8; BLOCK]);
 
-/// A file that is read block by block.
+/// Random reads from a file without the page cache.
 pub struct Reads {
     file: File,
     rng: Rng,
@@ -27,7 +27,7 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// The file has no name any more when this returns, so it need not be removed.
+    /// Writes the file and opens it. The file is already unlinked when this returns, so it need not be removed.
     pub fn prepare(args: &PlantArgs) -> Result<Self> {
         let path = args.dir.join(format!("sidelane-plant-{}", std::process::id()));
         let file = fill(&path).with_context(|| format!("cannot make a file in {} (--dir)", args.dir.display()));

@@ -1,4 +1,4 @@
-//! A second service, which takes its time, asked in three ways; and one to which a connection takes long.
+//! A second service that answers late, asked in three ways; and one that is slow to accept a connection.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -26,7 +26,7 @@ fn connect(address: SocketAddr) -> Result<TcpStream> {
     Ok(connection)
 }
 
-/// On one connection, a byte for a byte.
+/// Plants questions of one byte on one lasting connection, each answered by one byte.
 pub fn plain(args: &PlantArgs) -> Result<Lasting> {
     let serve = |mut client: TcpStream, length_ns| {
         let mut question = [0];
@@ -43,8 +43,8 @@ pub fn plain(args: &PlantArgs) -> Result<Lasting> {
     Lasting::start(args, serve, ask)
 }
 
-/// Plants a question by HTTP/2 on one connection, as gRPC asks it. The second service asks at once whether the first
-/// one is there, and acknowledges the question; the answer comes later, in two parts.
+/// Plants a question by HTTP/2 on one connection, as in gRPC. The second service sends a ping at once and acknowledges
+/// the question. The answer comes later, in two parts.
 pub fn grpc(args: &PlantArgs) -> Result<Lasting> {
     let serve = |mut client: TcpStream, length_ns| {
         http2::greet(&mut client)?;
@@ -76,16 +76,16 @@ pub fn grpc(args: &PlantArgs) -> Result<Lasting> {
 
 type Ask = Box<dyn FnMut(&mut TcpStream) -> Result<()>>;
 
-/// A connection that lasts.
+/// Lasting connection to the second service, and the function that asks one question.
 pub struct Lasting {
     connection: TcpStream,
     ask: Ask,
-    /// The second service's process.
+    /// Helper process that runs the second service.
     _process: Accomplice,
 }
 
 impl Lasting {
-    /// `serve` goes on until the first service is gone.
+    /// Starts the second service, which runs `serve` until the first service is gone, and connects to it.
     fn start(
         args: &PlantArgs,
         serve: impl FnOnce(TcpStream, Nanos) -> Result<()>,
@@ -110,7 +110,7 @@ impl PlantedCause for Lasting {
     }
 }
 
-/// By HTTP, on a connection of its own for each question.
+/// Second service that is asked by HTTP, with a new connection for each question.
 pub struct Http {
     address: SocketAddr,
     process: Accomplice,
@@ -144,8 +144,8 @@ impl PlantedCause for Http {
     }
 }
 
-/// A second service that accepts no connection for a while. Its queue has room for one. The segment that asks for the
-/// next one is dropped, and the kernel sends it again after a second.
+/// Second service that accepts no connection for some time. Its accept queue has room for one. The SYN of the next
+/// connection is dropped, and the kernel sends it again after a second.
 pub struct FullQueue {
     address: SocketAddr,
     process: Accomplice,

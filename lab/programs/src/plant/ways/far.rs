@@ -1,7 +1,8 @@
-//! A far client: packets between it and the service are on their way for some time.
+//! A distant client: packets between it and the service are delayed.
 //!
-//! The accomplice has a network device. It takes each packet, waits, exchanges its two addresses, and gives it back. So
-//! a client that connects to [`CLIENT`] reaches the service at [`SERVICE`], which sees a connection from `CLIENT`.
+//! The accomplice has a network device. It takes each packet, waits, exchanges the two addresses of the packet, and
+//! returns it. A client that connects to [`CLIENT`] thus reaches the service at [`SERVICE`], which sees a connection
+//! from `CLIENT`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -18,20 +19,20 @@ use crate::place;
 use crate::plant::accomplice::Accomplice;
 use crate::plant::way::{PlantArgs, PlantedCause};
 
-/// The service's address; both are of a range for benchmarks (RFC 2544).
+/// Address of the service; it and the client's are in the range for benchmarks (RFC 2544).
 pub const SERVICE: Ipv4Addr = Ipv4Addr::new(198, 18, 77, 1);
-/// The client's.
+/// IP address of the distant client.
 const CLIENT: Ipv4Addr = Ipv4Addr::new(198, 18, 77, 2);
-/// The name of the network device.
+/// Name of the network device.
 const DEVICE: &str = "sidelane-far";
-/// More than the first congestion window, and less than the client's first receive window.
+/// Size of a planted response: more than the first congestion window, and less than the client's first receive window.
 const RESPONSE_BYTES: usize = 48 << 10;
-/// Length of an IPv4 header.
+/// Length of an IPv4 header without options.
 const HEADER_BYTES: usize = 20;
 
-/// A response that takes several round trips, each as long as the delay.
+/// Response that takes several round trips, each as long as the delay.
 pub struct Far {
-    /// Carries the packets.
+    /// Process that delays the packets.
     _network: Accomplice,
 }
 
@@ -59,10 +60,10 @@ impl PlantedCause for Far {
     }
 }
 
-/// A network device that lasts as long as the file.
+/// Opens a TUN network device, which exists as long as the file is open.
 fn open() -> Result<File> {
     let file = OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
-    // SAFETY: an ifreq is numbers, for which zero is a value.
+    // SAFETY: an ifreq consists of numbers, for which zero is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_name.iter_mut().zip(DEVICE.bytes()).for_each(|(to, from)| *to = from as libc::c_char);
     request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
@@ -80,7 +81,7 @@ fn ip(words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Carries packets from now on.
+/// Starts two threads that return each packet after `way_ns`.
 fn carry(device: File, way_ns: Nanos) -> Result<()> {
     let (mut reads, mut writes) = (device.try_clone()?, device);
     let (on_the_way, arrives) = channel();
@@ -103,7 +104,7 @@ fn carry(device: File, way_ns: Nanos) -> Result<()> {
     Ok(())
 }
 
-/// Exchanges the addresses of an IPv4 packet, which keeps its checksums right. Whether it is one.
+/// Exchanges the addresses of an IPv4 packet, which keeps its checksums right. Returns whether the packet is IPv4.
 fn turn(packet: &mut [u8]) -> bool {
     let is_v4 = packet.len() >= HEADER_BYTES && packet[0] >> 4 == 4;
     if is_v4 {

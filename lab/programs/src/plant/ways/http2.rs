@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 
 use anyhow::{Context, Result};
 
-/// The first bytes of a client, with its empty settings.
+/// First bytes that a client sends: the connection preface and empty settings.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 pub const DATA: u8 = 0;
@@ -18,13 +18,14 @@ const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 const HEAD_BYTES: usize = 9;
 
-/// Indices in the static table (RFC 7541): POST, http and the path `/`; the status 200.
+/// Header fields as indices in the static table (RFC 7541): the method POST, the scheme http and the path `/`; then the
+/// status 200.
 const POST: [u8; 3] = [0x83, 0x86, 0x84];
 const STATUS_200: [u8; 1] = [0x88];
-/// A message of gRPC without content: not compressed, no bytes.
+/// gRPC message without content: the flag for uncompressed, and the length 0.
 const MESSAGE: [u8; 5] = [0; 5];
 
-/// One frame.
+/// Frame of HTTP/2: type, flags, stream and payload.
 pub struct Frame {
     kind: u8,
     flags: u8,
@@ -37,37 +38,37 @@ impl Frame {
         Self { kind, flags, stream, payload: payload.to_vec() }
     }
 
-    /// A question's head.
+    /// Returns the frame with the header fields of a question.
     pub fn post(stream: u32) -> Self {
         Self::new(HEADERS, END_HEADERS, stream, &POST)
     }
 
-    /// An answer's head.
+    /// Returns the frame with the header fields of an answer.
     pub fn status(stream: u32) -> Self {
         Self::new(HEADERS, END_HEADERS, stream, &STATUS_200)
     }
 
-    /// The body of either.
+    /// Returns the frame with the body of a question or an answer.
     pub fn data(stream: u32) -> Self {
         Self::new(DATA, END_STREAM, stream, &MESSAGE)
     }
 
-    /// Number of bytes that were read.
+    /// Returns a frame that acknowledges `bytes` read bytes.
     pub fn window(bytes: usize) -> Self {
         Self::new(WINDOW_UPDATE, 0, 0, &(bytes as u32).to_be_bytes())
     }
 
-    /// Whether the other side is there, or that this one is.
+    /// Returns a ping, or the answer to a ping.
     pub fn ping(is_answer: bool) -> Self {
         Self::new(PING, if is_answer { ACK } else { 0 }, 0, &[0; 8])
     }
 
-    /// Bytes of its payload.
+    /// Returns the size of the payload in bytes.
     pub fn length(&self) -> usize {
         self.payload.len()
     }
 
-    /// Returns the bytes to send.
+    /// Returns the encoded frame, ready to send.
     pub fn bytes(self) -> Vec<u8> {
         let length = (self.length() as u32).to_be_bytes();
         let head = [&length[1..], &[self.kind, self.flags], &self.stream.to_be_bytes()].concat();
@@ -75,13 +76,13 @@ impl Frame {
     }
 }
 
-/// The server's begin: it reads the client's, and sends its own settings.
+/// Starts the server's side of a connection: reads the client's preface, and sends the server's own settings.
 pub fn greet(stream: &mut (impl Read + Write)) -> Result<()> {
     stream.read_exact(&mut [0; PREFACE.len()])?;
     Ok(stream.write_all(&Frame::new(SETTINGS, 0, 0, &[]).bytes())?)
 }
 
-/// Reads to the next frame of this kind.
+/// Reads frames up to the next one of this kind, and returns it.
 pub fn read_until(stream: &mut impl Read, kind: u8) -> Result<Frame> {
     loop {
         let frame = read(stream).context("the other side is gone")?;

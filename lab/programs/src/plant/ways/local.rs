@@ -1,4 +1,4 @@
-//! Causes in another process of this machine, which is asked, is to read, or holds a lock.
+//! Causes in another process of this machine: it answers late, reads late or holds a lock.
 
 use std::fs::File;
 use std::io::{PipeWriter, Read, Write, pipe};
@@ -14,7 +14,7 @@ use crate::place;
 use crate::plant::accomplice::Accomplice;
 use crate::plant::way::{PlantArgs, PlantedCause};
 
-/// A process that is asked at a Unix socket, on a connection of its own for each question.
+/// Process that is asked at a Unix socket, with a new connection for each question.
 pub struct Socket {
     address: SocketAddr,
     process: Accomplice,
@@ -26,7 +26,7 @@ impl Socket {
         let (its_address, cpu, length_ns) = (address.clone(), args.other_cpu, args.delay_ns());
         let prepare = move || {
             place::pin_to(cpu)?;
-            // Here, since the kernel names the process that listened.
+            // Listens in the new process, since the kernel attributes a Unix socket to the process that listened.
             let door = UnixListener::bind_addr(&its_address).context("cannot listen at a Unix socket")?;
             let mut is_known = false;
             Ok(move || {
@@ -54,10 +54,10 @@ impl PlantedCause for Socket {
     }
 }
 
-/// More than any pipe takes that was not made larger.
+/// Size of a write that fills any pipe of default size.
 const FULL_BYTES: usize = 68 << 10;
 
-/// A pipe that a process reads late.
+/// Pipe that another process reads late.
 pub struct Pipe {
     end: PipeWriter,
     process: Accomplice,
@@ -85,17 +85,17 @@ impl PlantedCause for Pipe {
     }
 }
 
-/// A file that a process has locked.
+/// File that another process has locked.
 pub struct FileLock {
     file: File,
     process: Accomplice,
 }
 
 impl FileLock {
-    /// The file has no name any more when this returns.
+    /// Makes the file and starts the process that locks it. The file is already unlinked when this returns.
     pub fn prepare(args: &PlantArgs) -> Result<Self> {
         let path = args.dir.join(format!("sidelane-plant-{}", std::process::id()));
-        // A lock is of the opened file, which a forked process would share.
+        // Opens the file twice: a lock belongs to an open file, and a forked process would share it.
         let files = File::create(&path).and_then(|file| Ok((file, File::open(&path)?)));
         let _ = std::fs::remove_file(&path);
         let (file, its_file) =

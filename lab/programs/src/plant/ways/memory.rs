@@ -1,4 +1,4 @@
-//! Memory that is used for the first time.
+//! A planted cause: memory that is used for the first time.
 
 use std::ptr;
 
@@ -8,10 +8,10 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use crate::clock::{Nanos, now_ns};
 use crate::plant::way::{PlantArgs, PlantedCause};
 
-/// Some huge pages, as of a heap that grows.
+/// Size of the memory: several huge pages, like a growing heap.
 const BYTES: usize = 16 << 20;
 
-/// A heap that is given back before each use.
+/// Memory that is given back to the kernel before each use.
 pub struct Faults {
     start: *mut u8,
     length_ns: Nanos,
@@ -23,7 +23,7 @@ impl Faults {
         // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), BYTES, protection, MapFlags::PRIVATE) };
         let start: *mut u8 = start.context("no memory")?.cast();
-        // SAFETY: the mapping of a moment ago. A kernel without huge pages refuses, and fills in small ones.
+        // SAFETY: the mapping was made just above. A kernel without huge pages refuses, and fills in small ones.
         let _ = unsafe { madvise(start.cast(), BYTES, Advice::LinuxHugepage) };
         Ok(Self { start, length_ns: args.delay_ns() })
     }
@@ -37,7 +37,7 @@ impl PlantedCause for Faults {
             unsafe { madvise(self.start.cast(), BYTES, Advice::LinuxDontNeed) }
                 .context("pages cannot be given back")?;
             for at in (0..BYTES).step_by(rustix::param::page_size()) {
-                // SAFETY: inside the mapping, which lives as long as the process.
+                // SAFETY: the address is inside the mapping, which lives as long as the process.
                 unsafe { self.start.add(at).write_volatile(1) };
             }
         }

@@ -1,4 +1,4 @@
-//! How each cause is produced.
+//! Implementations of the planted causes.
 
 mod cpu;
 mod datagram;
@@ -18,7 +18,7 @@ use anyhow::Result;
 use super::way::{PlantArgs, Planted, PlantedCause};
 use crate::clock::{Nanos, now_ns, sleep_until};
 
-/// The address at which the service listens.
+/// Returns the address at which the service listens for this cause.
 pub fn address(cause: Planted) -> Ipv4Addr {
     if cause == Planted::CongestionWindow { far::SERVICE } else { Ipv4Addr::LOCALHOST }
 }
@@ -57,7 +57,7 @@ pub fn prepare(args: &PlantArgs) -> Result<Box<dyn PlantedCause>> {
     })
 }
 
-/// The cause is in how the response goes out.
+/// Cause in the sending of the response: two writes with Nagle's algorithm.
 struct Nagle;
 
 impl PlantedCause for Nagle {
@@ -70,7 +70,7 @@ impl PlantedCause for Nagle {
     }
 }
 
-/// The cause is at the client, which does not take what is longer than its receive window.
+/// Cause at the client: the response of this number of bytes does not fit its receive window.
 struct Long(usize);
 
 impl PlantedCause for Long {
@@ -83,7 +83,7 @@ impl PlantedCause for Long {
     }
 }
 
-/// A sleep of the thread.
+/// Sleep of the service's thread, in nanoseconds.
 struct Sleep(Nanos);
 
 impl PlantedCause for Sleep {
@@ -92,7 +92,7 @@ impl PlantedCause for Sleep {
     }
 }
 
-/// The cause is at the client, or in the event loop.
+/// Cause that needs no action here: it is at the client, or in the event loop.
 struct Nothing;
 
 impl PlantedCause for Nothing {

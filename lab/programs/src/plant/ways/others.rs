@@ -1,4 +1,4 @@
-//! Causes outside the service: it is stopped or frozen.
+//! Causes outside the service: another process stops or freezes it.
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
@@ -9,7 +9,7 @@ use crate::plant::accomplice::Accomplice;
 use crate::plant::group::Group;
 use crate::plant::way::{PlantArgs, PlantedCause};
 
-/// Another process stops the service, and lets it go on.
+/// Plants a process that stops the service with a POSIX signal, and continues it.
 pub fn stop(args: &PlantArgs) -> Result<Meddler> {
     let service = Pid::from_raw(std::process::id() as i32).context("this process has a number")?;
     let set = move |stopped: bool| {
@@ -19,7 +19,7 @@ pub fn stop(args: &PlantArgs) -> Result<Meddler> {
     meddler(args, set, || ())
 }
 
-/// Another process freezes the group, and thaws it.
+/// Plants a process that freezes the service's cgroup, and thaws it.
 pub fn freeze(args: &PlantArgs) -> Result<Meddler> {
     let group = Group::to_freeze()?;
     let (of_meddler, of_janitor) = (group.clone(), group.clone());
@@ -41,7 +41,7 @@ fn meddler(args: &PlantArgs, set: impl Fn(bool) -> Result<()>, put_right: impl F
     Ok(Meddler(Accomplice::start(prepare, put_right)?))
 }
 
-/// A process elsewhere that holds the service up while a request runs.
+/// Process on another CPU that suspends the service while a planted request is served.
 pub struct Meddler(Accomplice);
 
 impl PlantedCause for Meddler {

@@ -1,4 +1,4 @@
-//! Causes inside the service: a lock that is held, a thread that is busy, waited for by a pipe or a condition variable.
+//! Causes inside the service: a held lock, and a busy thread that is waited for through a pipe or a condition variable.
 
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,11 @@ use anyhow::{Context, Result};
 use crate::clock::{Nanos, now_ns, sleep_until};
 use crate::plant::way::{PlantArgs, PlantedCause, spin};
 
-/// How often a thread looks whether it is to begin. It is not woken: then it would work for the request.
+/// Polling interval of a thread that waits for its cue. A wakeup by the request would make the thread work for that
+/// request.
 const LOOK_EVERY_NS: Nanos = 500_000;
 
-/// Tells a thread to begin something, without a system call.
+/// Start signal between two threads that needs no system call.
 #[derive(Default)]
 struct Cue {
     wanted: AtomicU64,
@@ -21,7 +22,7 @@ struct Cue {
 }
 
 impl Cue {
-    /// Returns when the thread has begun.
+    /// Gives the cue, and returns when the other thread has begun.
     fn give(&self) {
         let number = self.wanted.fetch_add(1, Ordering::AcqRel) + 1;
         while self.begun.load(Ordering::Acquire) < number {
@@ -29,7 +30,7 @@ impl Cue {
         }
     }
 
-    /// Waits until it is given.
+    /// Waits until the cue is given.
     fn wait(&self) -> Result<()> {
         while self.wanted.load(Ordering::Acquire) == self.begun.load(Ordering::Relaxed) {
             sleep_until(now_ns() + LOOK_EVERY_NS)?;
@@ -42,7 +43,7 @@ impl Cue {
     }
 }
 
-/// A lock that another thread has taken, which works while it holds it.
+/// Lock that another thread holds while it works.
 pub struct HeldLock {
     lock: Arc<Mutex<()>>,
     cue: Arc<Cue>,
@@ -74,7 +75,7 @@ impl PlantedCause for HeldLock {
     }
 }
 
-/// A thread that answers for the request, and is in the midst of other work.
+/// Worker thread that answers for the request through pipes, and is busy with other work first.
 pub struct Pool {
     cue: Arc<Cue>,
     jobs: PipeWriter,
@@ -109,7 +110,7 @@ impl PlantedCause for Pool {
     }
 }
 
-/// Questions to a pool, and how many of them are answered.
+/// Counts of questions to a pool and of its answers.
 #[derive(Default)]
 struct Questions {
     asked: u64,
@@ -122,7 +123,7 @@ impl Questions {
     }
 }
 
-/// A pool of one thread, which is in the midst of other work, and a condition variable.
+/// Pool of one busy thread that reports its answer by a condition variable.
 pub struct Condition {
     cue: Arc<Cue>,
     shared: Arc<(Mutex<Questions>, Condvar)>,

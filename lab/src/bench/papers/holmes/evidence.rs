@@ -1,18 +1,18 @@
-//! The runs of Holmes' figures, and the numbers that statements take from them.
+//! The simulated runs of Holmes' figures, and the numbers that statements take from them.
 
 use sidelane_sim::Outcome;
 use sidelane_sim::machine::figures::{MachineFigures, ServiceFigures};
 
-/// The key under which a run has the name of its workload.
+/// Scenario key of a run's workload name.
 const WORKLOAD: &str = "case";
 
-/// The stores, each with YCSB's workloads.
+/// Stores of the evaluation, each with YCSB's workloads.
 pub(super) const STORES: [&str; 4] = ["redis", "rocksdb", "wiredtiger", "memcached"];
 
-/// Its queries do not suffer from siblings (§6.2).
+/// Workload whose queries do not suffer from siblings (§6.2).
 pub(super) const INSENSITIVE: &str = "wiredtiger-e";
 
-/// A number of one service.
+/// Function that takes a number from the figures of one service.
 pub(super) type Number = fn(&ServiceFigures) -> f64;
 
 pub(super) fn mean_ns(service: &ServiceFigures) -> f64 {
@@ -23,7 +23,7 @@ pub(super) fn p99_ns(service: &ServiceFigures) -> f64 {
     service.whole.p99_ns as f64
 }
 
-/// All results of a scenario.
+/// Results of all simulated runs of a scenario.
 #[derive(Default)]
 pub struct HolmesEvidence {
     pub(super) outcomes: Vec<Outcome<MachineFigures>>,
@@ -36,24 +36,24 @@ impl From<Vec<Outcome<MachineFigures>>> for HolmesEvidence {
 }
 
 impl HolmesEvidence {
-    /// The runs of one setting, by workload.
+    /// Returns the runs of one setting, by workload.
     pub(super) fn of<'s>(&self, setting: &'s str) -> impl Iterator<Item = (&str, &MachineFigures)> + use<'_, 's> {
         let own = self.outcomes.iter().filter(move |outcome| outcome.setting == setting);
         own.filter_map(|outcome| Some((outcome.text(WORKLOAD)?, &outcome.figures)))
     }
 
-    /// One run.
+    /// Returns the run of one workload under one setting.
     pub(super) fn one(&self, workload: &str, setting: &str) -> Option<&MachineFigures> {
         self.of(setting).find(|(of, _)| *of == workload).map(|(_, figures)| figures)
     }
 
-    /// A number of the service under one setting, divided by that under another.
+    /// Returns a number of the service under one setting, divided by that under another.
     pub(super) fn ratio(&self, workload: &str, (own, other): (&str, &str), number: Number) -> Option<f64> {
         let of = |setting| Some(number(self.one(workload, setting)?.services.first()?));
         Some(of(own)? / of(other)?)
     }
 
-    /// The same of all workloads. `None` without any.
+    /// Returns the ratio of a number under two settings for all workloads; `None` without any.
     pub(super) fn ratios(&self, settings: (&str, &str), number: Number) -> Option<Vec<(&str, f64)>> {
         let ratio = |(workload, _)| Some((workload, self.ratio(workload, settings, number)?));
         let ratios: Vec<(&str, f64)> = self.of(settings.0).map(ratio).collect::<Option<_>>()?;
@@ -61,7 +61,7 @@ impl HolmesEvidence {
     }
 }
 
-/// The number in the middle; of an even count the lower of the two.
+/// Returns the median number; of an even count the lower of the middle two.
 pub(super) fn median(mut numbers: Vec<f64>) -> Option<f64> {
     numbers.sort_by(f64::total_cmp);
     numbers.get(numbers.len().checked_sub(1)? / 2).copied()
@@ -74,7 +74,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A run of a workload, whose latencies all are `times` what they are alone.
+    /// Returns a run of a workload whose latencies are `times` those of the service alone.
     pub(in crate::bench::papers::holmes) fn run(workload: &str, setting: &str, times: f64) -> Outcome<MachineFigures> {
         let ns = |us: f64| (us * times * 1e3) as u64;
         let whole = LatencyFigures {

@@ -8,7 +8,7 @@ use crate::bench::papers::evidence::{least, most};
 use crate::bench::papers::statement::PaperBound::{AtLeast, AtMost};
 use crate::bench::papers::statement::{ABOUT, Statement};
 
-/// By definition of the objective.
+/// Share of requests of the service alone that miss the objective, by its definition.
 const ALONE: f64 = 0.1;
 
 pub(super) const STATEMENTS: [Statement<HolmesEvidence>; 4] = [
@@ -45,7 +45,7 @@ pub(super) const STATEMENTS: [Statement<HolmesEvidence>; 4] = [
     },
 ];
 
-/// NaN without an objective, since then nothing was measured.
+/// Returns the share of requests that miss the objective; NaN without an objective, since then nothing was measured.
 fn violations(service: &ServiceFigures) -> f64 {
     service.violations.unwrap_or(f64::NAN)
 }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
     use crate::bench::papers::statement::failing;
 
-    /// Judges three workloads; each number says how many times as often as alone their requests miss the objective.
+    /// Judges three workloads by how many times as many requests miss the objective as alone, under Holmes and PerfIso.
     fn says(holmes: [f64; 3], perfiso: [f64; 3]) -> Vec<&'static str> {
         let mut outcomes = Vec::new();
         for (at, workload) in ["redis-a", "redis-b", "rocksdb-a"].into_iter().enumerate() {

@@ -8,9 +8,9 @@ use crate::bench::papers::evidence::{least, most};
 use crate::bench::papers::statement::PaperBound::{AtLeast, AtMost};
 use crate::bench::papers::statement::{READ, Statement};
 
-/// The workload of Table 3.
+/// Workload of the paper's Table 3.
 const COUNTED: &str = "redis-a";
-/// Values of the scenario: the mean work of a job, and the time that stands for an hour.
+/// Mean work of a job, and the simulated time that stands for an hour, both from the scenario.
 const JOB_NS: f64 = 21e9;
 const HOUR_NS: f64 = 60e9;
 
@@ -125,7 +125,7 @@ fn perfiso_over_holmes(seen: &HolmesEvidence) -> Option<f64> {
     least(seen.of("holmes").map(ratio).collect::<Option<Vec<f64>>>()?)
 }
 
-/// The highest utilisation under Holmes of the workloads of a store, divided by the lowest.
+/// Returns the highest utilisation under Holmes of the workloads of a store, divided by the lowest.
 fn spread(seen: &HolmesEvidence, store: &str) -> Option<f64> {
     let of_store = || seen.of("holmes").filter(|(workload, _)| workload.starts_with(store));
     Some(
@@ -134,12 +134,12 @@ fn spread(seen: &HolmesEvidence, store: &str) -> Option<f64> {
     )
 }
 
-/// NaN without accesses, since then nothing was measured.
+/// Returns the VPI of the service; NaN without accesses, since then nothing was measured.
 fn vpi(service: &ServiceFigures) -> f64 {
     service.vpi.unwrap_or(f64::NAN)
 }
 
-/// Returns the rate by the work that was done, since a run is too short to count whole jobs.
+/// Returns the jobs per hour by the amount of work, since a run is too short to count whole jobs.
 fn jobs_an_hour(figures: &MachineFigures) -> f64 {
     figures.batch_work_ns / JOB_NS * HOUR_NS / figures.elapsed_ns as f64
 }
@@ -152,7 +152,8 @@ mod tests {
     use super::*;
     use crate::bench::papers::statement::failing;
 
-    /// Utilisation of the setting, and jobs of an hour in which nothing else limits them.
+    /// Judges runs with this utilisation and number of jobs per hour under Holmes and PerfIso, and this delay from
+    /// onset until batch has left.
     fn says(holmes: (f64, f64), perfiso: (f64, f64), onset_us: u64) -> Vec<&'static str> {
         let mut outcomes = Vec::new();
         for workload in ["redis-a", "rocksdb-a", "wiredtiger-a", "memcached-a"] {

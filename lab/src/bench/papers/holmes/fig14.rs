@@ -1,4 +1,4 @@
-//! Holmes' Fig. 14: latency at thresholds E from 40 to 80, against that of alone.
+//! Holmes' Fig. 14: latency at thresholds E from 40 to 80, against that of the service alone.
 
 use sidelane_report::Unit;
 use sidelane_sim::Outcome;
@@ -9,10 +9,10 @@ use crate::bench::papers::evidence::{least, most};
 use crate::bench::papers::statement::PaperBound::{AtLeast, AtMost};
 use crate::bench::papers::statement::{READ, Statement};
 
-/// The key in the scenario.
+/// Scenario key of the threshold E.
 const THRESHOLD: &str = "setting.1.interference_threshold";
 const THRESHOLDS: [f64; 5] = [40.0, 50.0, 60.0, 70.0, 80.0];
-/// Two runs differ by less though nothing differs but which container was where.
+/// Tolerated difference of two runs that differ only in the placement of containers.
 const SAME: f64 = 0.01;
 
 const MEASURES: [Number; 4] =
@@ -47,7 +47,7 @@ pub(super) const STATEMENTS: [Statement<HolmesEvidence>; 3] = [
     },
 ];
 
-/// A number of each store at this threshold, divided by that of alone. `None` without any.
+/// Returns a number of each store at this threshold, divided by that alone; `None` without any.
 fn at(seen: &HolmesEvidence, threshold: f64, number: Number) -> Option<Vec<f64>> {
     let of = |setting: &'static str| {
         let own =
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
     use crate::bench::papers::statement::failing;
 
-    /// Latency over that of alone, at each threshold.
+    /// Judges runs with this ratio of latency to that alone, at each threshold.
     fn says(times: [f64; 5]) -> Vec<&'static str> {
         let mut outcomes = Vec::new();
         for (threshold, times) in THRESHOLDS.into_iter().zip(times) {

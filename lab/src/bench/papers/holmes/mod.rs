@@ -1,6 +1,6 @@
 //! Holmes (HPDC'22): statements of its evaluation, checked on a simulated server.
 //!
-//! Figs. 7 to 13 and Tables 3 and 4 are runs of the same workloads, which are one scenario; Fig. 14 is another one.
+//! Figs. 7 to 13 and Tables 3 and 4 are runs of the same workloads and use one scenario; Fig. 14 uses another one.
 
 mod evidence;
 mod fig11;

@@ -1,18 +1,18 @@
-//! The runs of Hurry-up's figures, and the numbers that statements take from them.
+//! The simulated runs of Hurry-up's figures, and the numbers that statements take from them.
 
 use sidelane_sim::Outcome;
 use sidelane_sim::machine::figures::MachineFigures;
 
 use crate::bench::papers::evidence::most;
 
-/// The keys of the load and of what a move costs.
+/// Scenario keys of the load and of the cost of a move.
 const RATE: &str = "service.0.arrivals.rate_per_s";
 const MOVE_US: &str = "machine.migration_us";
 
-/// A number of one run.
+/// Function that takes a number from the figures of one run.
 pub(super) type Number = fn(&MachineFigures) -> f64;
 
-/// NaN without a service, since then nothing was measured.
+/// Returns the service's p90 in milliseconds; NaN without a service, since then nothing was measured.
 pub(super) fn p90_ms(figures: &MachineFigures) -> f64 {
     figures.services.first().map_or(f64::NAN, |service| service.whole.p90_ns as f64 / 1e6)
 }
@@ -21,12 +21,12 @@ pub(super) fn worst_ms(figures: &MachineFigures) -> f64 {
     figures.services.first().map_or(f64::NAN, |service| service.whole.max_ns as f64 / 1e6)
 }
 
-/// NaN of a run that took no time.
+/// Returns the mean power; NaN for a run that took no time.
 pub(super) fn watts(figures: &MachineFigures) -> f64 {
     figures.energy_j / (figures.elapsed_ns as f64 / 1e9)
 }
 
-/// All results of a scenario.
+/// Results of all simulated runs of a scenario.
 #[derive(Default)]
 pub struct HurryEvidence {
     pub(super) outcomes: Vec<Outcome<MachineFigures>>,
@@ -39,26 +39,26 @@ impl From<Vec<Outcome<MachineFigures>>> for HurryEvidence {
 }
 
 impl HurryEvidence {
-    /// The runs of a setting at what a move costs, if that was swept: the load, and a number.
+    /// Returns load and number of each run of a setting. `move_us` selects the cost of a move, if that was swept.
     pub(super) fn line(&self, setting: &str, move_us: Option<f64>, number: Number) -> Vec<(f64, f64)> {
         let own = self.outcomes.iter().filter(|outcome| outcome.setting == setting);
         let own = own.filter(|outcome| outcome.number(MOVE_US) == move_us);
         own.filter_map(|outcome| Some((outcome.number(RATE)?, number(&outcome.figures)))).collect()
     }
 
-    /// The number at one load.
+    /// Returns the number of a setting at one load.
     pub(super) fn at(&self, setting: &str, load: f64, number: Number) -> Option<f64> {
         self.line(setting, None, number).into_iter().find(|(at, _)| *at == load).map(|(_, number)| number)
     }
 
-    /// By load, the number under one setting divided by that under another. `None` if one is missing.
+    /// Returns the number under one setting divided by that under another, by load. `None` if one is missing.
     pub(super) fn ratios(&self, own: &str, other: &str, number: Number) -> Option<Vec<f64>> {
         let own = self.line(own, None, number);
         let ratio = |(load, own): &(f64, f64)| Some(own / self.at(other, *load, number)?);
         own.iter().map(ratio).collect::<Option<Vec<f64>>>().filter(|ratios| !ratios.is_empty())
     }
 
-    /// Returns the costs of a move that were swept.
+    /// Returns the swept costs of moving a thread, in microseconds; only `None` if the scenario sweeps none.
     pub(super) fn moves_us(&self) -> Vec<Option<f64>> {
         let mut all: Vec<_> = self.outcomes.iter().map(|outcome| outcome.number(MOVE_US)).collect();
         all.sort_by(|one, other| one.partial_cmp(other).unwrap_or(std::cmp::Ordering::Equal));
@@ -66,7 +66,7 @@ impl HurryEvidence {
         all
     }
 
-    /// The settings whose names begin so, in the order of the scenario.
+    /// Returns the settings whose names begin with `prefix`, in the order of the scenario.
     pub(super) fn settings(&self, prefix: &str) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for outcome in self.outcomes.iter().filter(|outcome| outcome.setting.starts_with(prefix)) {
@@ -78,12 +78,12 @@ impl HurryEvidence {
     }
 }
 
-/// By how many percent the mean of these ratios is below 1.
+/// Returns by how many percent the mean of these ratios is below 1.
 pub(super) fn mean_gain_percent(ratios: &[f64]) -> f64 {
     100.0 * (1.0 - ratios.iter().sum::<f64>() / ratios.len() as f64)
 }
 
-/// The most of many that may be missing.
+/// Returns the largest of several numbers; `None` if one is missing.
 pub(super) fn most_of(numbers: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     most(numbers.collect::<Option<Vec<f64>>>()?)
 }
@@ -95,7 +95,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A run with this p90 in milliseconds and this power; the worst case is four times as late.
+    /// Returns a run with this p90 in milliseconds and this power; the slowest request takes four times the p90.
     pub(in crate::bench::papers::hurry) fn run(
         setting: &str,
         (rate_per_s, move_us): (f64, Option<f64>),

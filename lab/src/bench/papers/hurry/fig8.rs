@@ -7,14 +7,14 @@ use crate::bench::papers::evidence::{least, most};
 use crate::bench::papers::statement::PaperBound::{AtLeast, AtMost};
 use crate::bench::papers::statement::{ABOUT, READ, Statement};
 
-/// The paper's rule as printed; ours; what both are compared with.
+/// Settings in the scenario: the paper's rule as printed, Sidelane's rules, and the static mapping as their baseline.
 const PRINTED: &str = "paper";
 const OURS: &str = "hurry-up";
 const OURS_AT_50: &str = "hurry-up, 50 ms";
 const STATIC: &str = "static";
-/// The load of Fig. 6.
+/// Load of the paper's Fig. 6.
 const FIG6: f64 = 30.0;
-/// How much the mean increase in energy may differ from the paper's: its points are in a picture.
+/// Tolerated difference of the mean increase in energy from the paper's, whose points are read off a picture.
 const ENERGY_TOLERANCE: f64 = 3.0;
 
 pub(super) const STATEMENTS: [Statement<HurryEvidence>; 12] = [
@@ -114,7 +114,8 @@ mod tests {
     use super::*;
     use crate::bench::papers::statement::failing;
 
-    /// By load, p90 in milliseconds of static, printed and ours, and how many times as much power the last two take.
+    /// Judges runs by load: p90 in milliseconds of the static mapping, the printed rule and Sidelane's. `power` is the
+    /// ratio of both rules' power to the static one.
     fn says(loads: [(f64, [f64; 3]); 5], power: f64) -> Vec<&'static str> {
         let of_load = |(load, p90): (f64, [f64; 3])| {
             let runs =

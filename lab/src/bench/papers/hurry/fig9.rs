@@ -7,11 +7,11 @@ use crate::bench::papers::evidence::{least, most};
 use crate::bench::papers::statement::PaperBound::{AtLeast, AtMost};
 use crate::bench::papers::statement::{READ, Statement};
 
-/// The loads of which the text says that a higher threshold makes requests later and takes less energy.
+/// Loads at which, by the text, a higher threshold makes requests later and takes less energy.
 const LOADS: [f64; 4] = [10.0, 15.0, 20.0, 30.0];
 /// Cost of a move on the paper's machine.
 const MOVE_US: Option<f64> = Some(50.0);
-/// How much worse than the best threshold of a sweep the learnt one may be.
+/// Tolerated excess of the p90 with the learnt threshold over that with the best threshold of a sweep.
 const LEARNT: f64 = 0.05;
 
 pub(super) const STATEMENTS: [Statement<HurryEvidence>; 4] = [
@@ -45,7 +45,7 @@ pub(super) const STATEMENTS: [Statement<HurryEvidence>; 4] = [
     },
 ];
 
-/// At each load, a number at each threshold divided by that at the next lower one.
+/// Returns a number at each threshold divided by that at the next lower one, for each load.
 fn steps(seen: &HurryEvidence, number: Number) -> Option<Vec<f64>> {
     let lines: Vec<_> = seen.settings("printed").iter().map(|name| seen.line(name, MOVE_US, number)).collect();
     let at = |line: &[(f64, f64)], load: f64| line.iter().find(|(at, _)| *at == load).map(|(_, number)| *number);
@@ -53,7 +53,7 @@ fn steps(seen: &HurryEvidence, number: Number) -> Option<Vec<f64>> {
     pairs.collect::<Option<Vec<f64>>>().filter(|steps| !steps.is_empty())
 }
 
-/// At each threshold, p90 at 40 requests/s divided by that at 30.
+/// Returns p90 at 40 requests/s divided by that at 30, for each threshold.
 fn queuing(seen: &HurryEvidence) -> Option<Vec<f64>> {
     let ratio = |name: &&str| {
         let line = seen.line(name, MOVE_US, p90_ms);
@@ -63,7 +63,7 @@ fn queuing(seen: &HurryEvidence) -> Option<Vec<f64>> {
     seen.settings("printed").iter().map(ratio).collect()
 }
 
-/// At each load, p90 with the learnt threshold divided by the lowest with a given one.
+/// Returns p90 with the learnt threshold divided by the lowest with a given one, for each load.
 fn over_best(seen: &HurryEvidence, move_us: Option<f64>) -> Option<Vec<f64>> {
     let given: Vec<_> = seen.settings("given").iter().map(|name| seen.line(name, move_us, p90_ms)).collect();
     let best = |load: f64| least(given.iter().flatten().filter(|(at, _)| *at == load).map(|(_, p90)| *p90));

@@ -1,7 +1,7 @@
-//! Cost of a trace to the traced service, compared with empty programs at the same tracepoints and with peers that
-//! record the same events.
+//! Cost of a trace to the traced service, compared with empty programs at the same tracepoints and with other tools
+//! that record the same events.
 //!
-//! - `request`: CPU time of one request, with the client on the service's own CPU, so that nothing is left out
+//! - `request`: CPU time of one request, with the client on the service's own CPU, so that no cost is omitted
 //! - `saturation`: requests a second when the service has no idle time, and p99 at 20 000 requests/s
 //!
 //! In each round every setting has its turn.
@@ -19,10 +19,10 @@ use super::fixture::TailFixture;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_report::ResultFile;
 
-/// Measures both.
+/// Measures the cost of a request and the cost at saturation.
 pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Result<()> {
     let Some((server, place)) = fixture.redis(result)? else { return Ok(()) };
-    // The thread that reads records stays off the service's CPU. It is a thread of its own, since it stays pinned.
+    // Keeps the thread that reads records off the service's CPU. It is a new thread, since it stays pinned.
     thread::scope(|scope| {
         let measured = scope.spawn(|| {
             pin_this_thread(&[place.client_cpu]).context("cannot stay off the service's CPU")?;

@@ -1,22 +1,22 @@
-//! Other tools that record the same events.
+//! Other tools that record the same events as a trace.
 
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Another tool.
+/// Tool other than Sidelane that records the events of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
-    /// `perf record` of the same tracepoints.
+    /// `perf record` of the same tracepoints as a trace.
     PerfRecord,
-    /// `perf sched record`: switches and wake-ups alone.
+    /// `perf sched record`: switches and wakeups alone.
     PerfSched,
     /// A script of bpftrace that prints a line for each event.
     Bpftrace,
 }
 
-/// Its events, where the kernel shows them to tools: those of a trace that are frequent.
+/// Frequent events of a trace that the kernel also exposes to other tools.
 const EVENTS: [&str; 12] = [
     "sched:sched_switch",
     "sched:sched_waking",
@@ -35,7 +35,7 @@ const EVENTS: [&str; 12] = [
 impl Peer {
     pub(super) const ALL: [Peer; 3] = [Peer::PerfRecord, Peer::PerfSched, Peer::Bpftrace];
 
-    /// Its name in a row.
+    /// Returns the name of the tool in a row.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::PerfRecord => "perf_record",
@@ -44,7 +44,7 @@ impl Peer {
         }
     }
 
-    /// The program it is.
+    /// Returns the program of the tool.
     pub(super) fn program(self) -> &'static str {
         match self {
             Self::PerfRecord | Self::PerfSched => "perf",
@@ -69,7 +69,7 @@ fn script() -> String {
     format!("{} {{ printf(\"%llu %s %d\\n\", nsecs, probe, tid); }}", probes.join(", "))
 }
 
-/// A peer at work. Ended when dropped.
+/// Running tool. It is interrupted when this is dropped.
 pub(super) struct RunningPeer {
     child: Child,
     _output: tempfile::TempDir,
@@ -86,7 +86,7 @@ impl RunningPeer {
         Ok(Self { child, _output: directory })
     }
 
-    /// Whether it has not ended: one that cannot work here ends at once.
+    /// Returns whether the tool still runs: a tool that cannot work here ends at once.
     pub(super) fn works(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
@@ -95,7 +95,7 @@ impl RunningPeer {
 impl Drop for RunningPeer {
     fn drop(&mut self) {
         let pid = Pid::from_child(&self.child);
-        // Ended as by a user, so that it undoes its changes.
+        // Sends SIGINT, as a user does, so that the tool undoes its changes.
         let _ = kill_process(pid, Signal::INT);
         let _ = self.child.wait();
     }

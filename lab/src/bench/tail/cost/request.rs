@@ -1,4 +1,4 @@
-//! CPU time of one request.
+//! The CPU time of one request, with and without a trace.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_all;
 use sidelane_stats::rounds::{Limit, Turn, until_decided};
 
-/// Limit: twice the cost of empty programs.
+/// Limit of a trace's cost, as a multiple of the cost of empty programs.
 const OVER_EMPTY_LIMIT: f64 = 2.0;
 const SETTINGS: [Setting; 5] =
     [Setting::Untraced, Setting::Empty, Setting::Traced, Setting::EmptyLight, Setting::Light];
@@ -22,10 +22,10 @@ const SETTINGS: [Setting; 5] =
 const ROUNDS: Limit = Limit { first: 12, rounds: 96, time: Duration::from_secs(60) };
 const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(6) };
 
-/// By setting, CPU time of a request, µs: client and service together.
+/// CPU time of a request by setting, in µs: client and service together.
 type Round = [f64; SETTINGS.len()];
 
-/// Rows of what each setting adds, and the check of a trace.
+/// Adds a row of the CPU time that each setting adds, and the check of a trace.
 pub(super) fn measure(
     fixture: &TailFixture<'_>,
     server: &RealServer,

@@ -1,4 +1,4 @@
-//! Requests a second of a service that has no idle time, and its p99 at a rate that it can serve.
+//! The throughput of a service that has no idle time, and its p99 at a rate that it can serve.
 
 use std::process::Command;
 use std::time::Duration;
@@ -22,13 +22,13 @@ const REQUESTS_QUICK: &str = "10000";
 const RATE_PER_S: f64 = 20_000.0;
 const OF_UNTRACED_MIN: f64 = 0.85;
 const LIGHT_OF_UNTRACED_MIN: f64 = 0.93;
-/// A trace does not slow the service more than a peer.
+/// Least throughput under a trace, as a share of that under another tool.
 const OF_PEER_MIN: f64 = 1.0;
 
 const ROUNDS: Limit = Limit { first: 12, rounds: 48, time: Duration::from_secs(300) };
 const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 6, time: Duration::from_secs(9) };
 
-/// One turn of one setting.
+/// Figures of one turn of one setting.
 #[derive(Clone, Copy)]
 struct Measured {
     setting: Setting,
@@ -36,10 +36,10 @@ struct Measured {
     p99_us: Option<f64>,
 }
 
-/// All settings, each once.
+/// Figures of all settings in one round.
 type Round = Vec<Measured>;
 
-/// A row for each setting, and the checks of a trace.
+/// Adds a row for each setting, and the checks of a trace.
 pub(super) fn measure(
     fixture: &TailFixture<'_>,
     server: &RealServer,
@@ -55,7 +55,7 @@ pub(super) fn measure(
     let round = |rounds: &mut Vec<Round>, turn: Turn<'_>| {
         let mut round = Round::new();
         for index in 0..settings.len() {
-            // The first setting finds another machine than the last one.
+            // Rotates the settings, since the machine changes during a round.
             let setting = settings[(index + turn.round as usize) % settings.len()];
             round.push(one(fixture, server, place, &mut watchers, setting)?);
         }
@@ -69,7 +69,7 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// Those that can be compared here, in the time that there is. The result says which cannot.
+/// Returns the tools that can be compared on this machine in the available time. The result notes the missing ones.
 fn peers(patience: RoundOptions, result: &mut ResultFile) -> Vec<Peer> {
     if patience.quick {
         result.notes.push(LabNote::TracedWithoutPeers.to_string());
@@ -81,7 +81,7 @@ fn peers(patience: RoundOptions, result: &mut ResultFile) -> Vec<Peer> {
     peers
 }
 
-/// Whether a peer can record anything here.
+/// Returns whether a tool can record anything on this machine.
 fn works(peer: Peer) -> bool {
     let began = RunningPeer::start(peer).ok();
     began.is_some_and(|mut peer| {
@@ -100,7 +100,7 @@ fn one(
     let quick = fixture.options.patience.quick;
     let (requests, seconds) = if quick { (REQUESTS_QUICK, 0.2) } else { (REQUESTS, 1.0) };
     watchers.under(setting, || {
-        // By then all that was just started, or moved, is at work.
+        // Saturates the service once without measurement, until all threads that were started or moved are at work.
         saturate(server, place, REQUESTS_QUICK)?;
         let requests_per_s = saturate(server, place, requests)?;
         let load = server.load(&fixture.lab, place, RATE_PER_S, seconds)?;
@@ -108,7 +108,7 @@ fn one(
     })
 }
 
-/// Requests a second of a client that waits for every answer, on a number of connections.
+/// Returns the requests per second of a client that waits for every answer, on [`CONNECTIONS`] connections.
 fn saturate(server: &RealServer, place: ServiceCpus, requests: &str) -> Result<f64> {
     let (cpu, port) = (place.client_cpu.to_string(), server.address().port().to_string());
     let mut command = Command::new("taskset");
@@ -118,7 +118,7 @@ fn saturate(server: &RealServer, place: ServiceCpus, requests: &str) -> Result<f
     per_s(&String::from_utf8_lossy(&output.stdout)).with_context(|| format!("{CLIENT} has not said how many it sent"))
 }
 
-/// From lines such as `"GET","71942.45","0.150",…`.
+/// Parses the rate from output such as `"GET","71942.45","0.150",…`.
 fn per_s(csv: &str) -> Option<f64> {
     let line = csv.lines().find(|line| line.starts_with("\"GET\""))?;
     line.split(',').nth(1)?.trim_matches('"').parse().ok()
@@ -128,7 +128,7 @@ fn figure(round: &Round, setting: Setting) -> Option<Measured> {
     round.iter().find(|measured| measured.setting == setting).copied()
 }
 
-/// A trace's requests a second as a share of those of another setting in the same round.
+/// Returns the throughput of one setting as a share of that of another setting in the same round.
 fn share(rounds: &[Round], of: Setting, to: Setting) -> impl Iterator<Item = f64> {
     let one = move |round: &Round| Some(figure(round, of)?.requests_per_s / figure(round, to)?.requests_per_s);
     rounds.iter().filter_map(one)

@@ -1,4 +1,4 @@
-//! Observers of the service while it works.
+//! The observers of the service during a measurement of their cost.
 
 use std::thread;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use crate::floor::Floor;
 use sidelane_host::service::Target;
 use sidelane_tracker::trace::{Recorder, TraceOptions};
 
-/// An observer of the service while it works.
+/// Observer of the service while it works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
-    /// No observer.
+    /// No tool observes the service.
     Untraced,
-    /// Programs that do nothing, where those of a trace are.
+    /// Programs that do nothing, at the tracepoints of a trace.
     Empty,
-    /// A trace.
+    /// A trace of Sidelane observes the service.
     Traced,
-    /// The same two of `--light`.
+    /// Empty programs at the tracepoints of `--light`, and a trace with `--light`.
     EmptyLight,
     Light,
     /// Another tool that records the same events.
@@ -28,7 +28,7 @@ pub(super) enum Setting {
 }
 
 impl Setting {
-    /// Its name in a row.
+    /// Returns the name of the observer in a row.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Untraced => "untraced",
@@ -41,7 +41,7 @@ impl Setting {
     }
 }
 
-/// Everything that can be attached, loaded once.
+/// Kernel programs of all observers, loaded once.
 pub(super) struct Watchers {
     traces: [Recorder; 2],
     floors: [Floor; 2],
@@ -49,7 +49,7 @@ pub(super) struct Watchers {
 }
 
 impl Watchers {
-    /// Loads them; nothing is attached.
+    /// Loads the kernel programs without attaching them.
     pub(super) fn load(server: &RealServer) -> Result<Self> {
         let service = Target::Pid(server.pid()).find()?;
         let trace = |options: TraceOptions| -> Result<Recorder> {
@@ -62,7 +62,7 @@ impl Watchers {
         Ok(Self { traces: [trace(full)?, trace(light)?], floors, lost: 0 })
     }
 
-    /// Does `work` in a thread of its own while `setting` looks.
+    /// Runs `work` on a new thread while `setting` observes.
     pub(super) fn under<T: Send>(&mut self, setting: Setting, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         match setting {
             Setting::Untraced => alone(work),
@@ -97,13 +97,13 @@ impl Watchers {
         done
     }
 
-    /// Records that were lost in all turns.
+    /// Returns the number of records that were lost in all turns.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }
 }
 
-/// In a thread of its own, as the others.
+/// Runs `work` on a new thread without an observer, as `traced` does with one.
 fn alone<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     thread::scope(|scope| scope.spawn(work).join().expect("the work does not panic"))
 }

@@ -1,8 +1,8 @@
-//! A search server that collects garbage often, with a backup beside it: requests hedged at hazards, and by a timer
-//! that makes as much extra load.
+//! A search server that collects garbage often, with a backup beside it. Requests are hedged at hazards, and by a timer
+//! that makes the same extra load.
 //!
-//! In each round all variants have a run, the timer the last one. Its wait follows from the other runs, so that as many
-//! requests are sent twice under it as at hazards.
+//! In each round all variants have a run, the timer the last one. Its wait follows from the other runs, so that it
+//! hedges as many requests as hazards do.
 
 mod timer;
 
@@ -19,36 +19,37 @@ use sidelane_stats::interval::{of_all, of_median};
 use sidelane_stats::rounds::Limit;
 use timer::Timer;
 
-/// Young collections take some ten milliseconds and come about twice a second; a full one takes thirty, every few
-/// seconds. Concurrent marking would slow requests without a visible hazard, for both alike.
+/// Heap of the servers. Young collections take tens of milliseconds and come about twice a second; a full one takes
+/// thirty, every few seconds. Concurrent marking is off: it would slow requests without a visible hazard under both
+/// variants.
 const MEMORY: Memory = Memory { heap_mib: 256, live_mib: 64, renewed: 2_000, marks: false };
 
 const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(600) };
-/// Too few to decide anything: a first look.
+/// Number of rounds with `--quick`, too few to decide anything.
 const ROUNDS_QUICK: Limit = Limit { first: 1, rounds: 1, time: Duration::from_secs(8) };
 const SECONDS: f64 = 15.0;
 const SECONDS_QUICK: f64 = 2.2;
-/// Priority of the proxy: below the client's, above everything else on their CPU.
+/// Real-time priority of the proxy: below the client's, above all other threads on their CPU.
 const PRIORITY: i32 = 70;
-/// A server has half of its CPU's time to spare.
+/// Request rate, which leaves a server half of its CPU's time idle.
 const RATE_PER_S: f64 = 400.0;
-/// A proxy makes its connections.
+/// Seconds of load before the measurement, in which a proxy makes its connections.
 const WARM_UP_S: f64 = 0.3;
-/// Limit, as a part of the timer's p99.9.
+/// Largest p99.9 with hedges at hazards, as a fraction of the timer's p99.9.
 const P999_RATIO: f64 = 0.5;
-/// A timer with fewer hedges would look worse than it is.
+/// Fewest hedges of the timer, as a fraction of those at hazards. A timer with fewer would look worse than it is.
 const HEDGES_RATIO: f64 = 0.9;
 
 type Samples = comparison::Samples<Hedging, Run>;
 
-/// When requests are sent to the backup, too.
+/// Rule that decides when a request is also sent to the backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hedging {
-    /// Never
+    /// Requests are never sent to the backup.
     Never,
-    /// When a collection begins
+    /// Requests are hedged when a collection begins.
     Hazard,
-    /// When a timer has expired
+    /// A request is hedged when its timer expires.
     Timer,
 }
 
@@ -64,14 +65,14 @@ impl Hedging {
     }
 }
 
-/// Figures of one run.
+/// Figures of one run under a rule for hedges.
 struct Run {
     timer: Option<Timer>,
     seen: ClientReport,
     done: Done,
 }
 
-/// Two warm servers.
+/// Two servers that are warmed up, and the load for them.
 struct Servers<'a> {
     fixture: &'a TailFixture<'a>,
     lucene: &'a Lucene,
@@ -79,7 +80,7 @@ struct Servers<'a> {
     seconds: f64,
 }
 
-/// Compares them until that is decided.
+/// Compares the rules until the checks are decided.
 pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Result<()> {
     let Some(lucene) = prepared(fixture, result) else { return Ok(()) };
     let start = |cpu| Server::start(&lucene, LuceneVariant::Pretouch, cpu, MEMORY, 0);
@@ -103,7 +104,7 @@ pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Res
     Ok(())
 }
 
-/// The first two take turns in being first.
+/// Returns the order of the runs in a round. The first two alternate.
 fn turns(round: u64) -> Vec<Hedging> {
     match round % 2 {
         0 => vec![Hedging::Never, Hedging::Hazard, Hedging::Timer],
@@ -112,7 +113,7 @@ fn turns(round: u64) -> Vec<Hedging> {
 }
 
 impl Servers<'_> {
-    /// The runs of a round have the same load.
+    /// Runs the load under one rule. All runs of a round have the same load.
     fn run(&self, hedging: Hedging, round: u64, samples: &Samples) -> Result<Run> {
         let timer = (hedging == Hedging::Timer).then(|| Timer::of(samples)).transpose()?;
         let hedge = timer.map_or_else(|| hedging.name().to_owned(), |timer| format!("timer:{}ms", timer.after_ms));
@@ -143,14 +144,14 @@ fn checks(samples: &Samples) -> Vec<Check> {
     ]
 }
 
-/// Hedges for each request of these runs together.
+/// Returns the hedges per request of all these runs together.
 fn share<'a>(runs: impl Iterator<Item = &'a Run>) -> Option<f64> {
     let (hedges, requests) =
         runs.fold((0, 0), |(hedges, requests), run| (hedges + run.done.hedges, requests + run.done.requests));
     (requests > 0).then(|| hedges as f64 / requests as f64)
 }
 
-/// Medians over the runs; hedges of all together.
+/// Returns the row of a rule: medians over the runs, and the hedges of all runs together.
 fn row(samples: &Samples, hedging: Hedging) -> Row {
     let each = |figure: fn(&Run) -> f64| samples.median(hedging, |run| Some(figure(run)));
     let hedges = share(samples.of(hedging).map(|sample| &sample.figures));
@@ -185,7 +186,7 @@ mod tests {
             samples.add(round, Hedging::Hazard, run(4, hazard_us * slower));
             samples.add(round, Hedging::Timer, run(timers_hedges, 10_000.0 * slower));
         }
-        // A round that is not over does not count.
+        // Adds a run of an incomplete round, which must not count.
         samples.add(6, Hedging::Hazard, run(1_000, 1e9));
         checks(&samples).iter().map(|check| check.verdict).collect()
     }

@@ -1,17 +1,17 @@
-//! The wait of a timer that sends as many requests twice as hazards did.
+//! The wait of a timer that hedges as many requests as hazards did.
 //!
-//! At first it is the latency that this share of requests exceeded in runs without hedges. The client's latencies are
-//! not the proxy's, and a timer is a little late, so the results of earlier runs correct it.
+//! The first wait is the latency that this share of requests exceeded in runs without hedges. The client's latencies
+//! differ from the proxy's, and a timer is a little late, so the results of earlier runs correct it.
 
 use anyhow::{Context, Result};
 
 use super::{Hedging, Run, Samples, share};
 use crate::bench::tail::lucene::Point;
 
-/// A correction is by this factor at most.
+/// Largest factor by which earlier runs correct the timer.
 const CORRECTION_MAX: f64 = 4.0;
 
-/// A timer, and which part of the requests was to take longer.
+/// Timer in milliseconds, and the share of the requests that was meant to take longer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Timer {
     pub(super) after_ms: u64,
@@ -19,7 +19,8 @@ pub(super) struct Timer {
 }
 
 impl Timer {
-    /// The next one. The timer counts whole milliseconds: the lower one, rather more hedges than at hazards.
+    /// Returns the timer of the next run. It has whole milliseconds, rounded down, which gives more hedges than at
+    /// hazards rather than fewer.
     pub(super) fn of(samples: &Samples) -> Result<Self> {
         let runs = samples.of(Hedging::Hazard).map(|sample| &sample.figures);
         let wanted = share(runs).context("no run with hedges at hazards")?;
@@ -30,7 +31,8 @@ impl Timer {
     }
 }
 
-/// Which part of the requests shall take longer, so that all timers together come to what is wanted.
+/// Returns the share of the requests that should take longer, so that all timers together reach the wanted share of
+/// hedges.
 fn aim(wanted: f64, samples: &Samples) -> f64 {
     let runs = samples.0.iter().map(|sample| &sample.figures);
     let of_timers = || runs.clone().filter_map(|run: &Run| Some((run, run.timer?)));
@@ -42,7 +44,7 @@ fn aim(wanted: f64, samples: &Samples) -> f64 {
     next * (aimed / came).clamp(1.0 / CORRECTION_MAX, CORRECTION_MAX)
 }
 
-/// The last point of the curve up to there.
+/// Returns the last point of the curve up to `percentile`.
 fn quantile_us(curve: &[Point], percentile: f64) -> Option<f64> {
     curve.iter().rfind(|point| point.percentile <= percentile).map(|point| point.us)
 }
@@ -57,7 +59,7 @@ mod tests {
         points.map(|(percentile, us)| Point { percentile, us }).to_vec()
     }
 
-    /// A round's first two runs.
+    /// Returns the first two runs of a round.
     fn begun(hedges: u64) -> Samples {
         let mut samples = Samples::default();
         let mut plain = run(0, 0.0);
@@ -85,7 +87,7 @@ mod tests {
     #[test]
     fn measured_hedges_correct_the_next_timer() {
         let mut runs = begun(5);
-        // Half of what was wanted: twice as many, and what is lacking.
+        // The first timer made half of the wanted hedges. The next one aims at twice as many, plus the missing ones.
         runs.add(0, Hedging::Timer, Run { timer: Some(Timer { after_ms: 14, aim: 0.005 }), ..run(2, 0.0) });
         let next = Timer::of(&runs).unwrap();
         assert!((next.aim - 0.02).abs() < 1e-9 && next.after_ms == 2, "{next:?}");

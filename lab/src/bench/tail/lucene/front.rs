@@ -1,7 +1,7 @@
-//! Target of the client: the server itself, or `sidelane proxy` in front of two.
+//! The address to which the client sends: the server itself, or `sidelane proxy` in front of two servers.
 //!
-//! With a backup, the active server is restarted while the proxy watches it. So a run begins in the same way for all
-//! variants: with a server that has just been started.
+//! With a backup, the active server is restarted while the proxy watches it. A run therefore begins in the same way for
+//! all variants: with a server that has just been started.
 
 use anyhow::Result;
 
@@ -19,7 +19,7 @@ const WANTED: ProxySettings<'static> = ProxySettings {
     priority: None,
 };
 
-/// A server that has just been started, and what is in front of it.
+/// Server that has just been started, with the proxy in front of it if there is one.
 pub(super) struct Front {
     port: u32,
     _servers: Vec<Server>,
@@ -27,7 +27,7 @@ pub(super) struct Front {
 }
 
 impl Front {
-    /// Puts it up.
+    /// Starts the server, and with a backup also the second server and the proxy.
     pub(super) fn start(fixture: &TailFixture<'_>, lucene: &Lucene, variant: LuceneVariant) -> Result<Self> {
         let start = |cpu, port| Server::start(lucene, variant, cpu, Memory::SMALL, port);
         let active = start(fixture.place.request, 0)?;

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// A file of `lab/lucene`.
+/// Returns path and text of a file of `lab/lucene`.
 macro_rules! source {
     ($path:literal) => {
         ($path, include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lucene/", $path)))
@@ -28,7 +28,7 @@ const SOURCES: [(&str, &str); 10] = [
 ];
 const QUERIES: &str = "1000";
 
-/// Files that a server needs.
+/// Files that a Lucene server needs: program, index and queries.
 pub struct Lucene {
     pub(super) jar: PathBuf,
     pub(super) index: PathBuf,
@@ -36,7 +36,7 @@ pub struct Lucene {
 }
 
 impl Lucene {
-    /// Builds what is not in `cache` yet.
+    /// Builds the files that are missing or outdated in `cache`.
     pub fn prepare(cache: &Path) -> Result<Self> {
         let home = cache.join("lucene");
         let whole = Lucene {
@@ -58,7 +58,7 @@ impl Lucene {
         Ok(whole)
     }
 
-    /// A command of the program.
+    /// Returns a command of the server's program.
     fn java(&self, words: &[&OsStr]) -> Command {
         let mut java = Command::new("java");
         java.arg("-jar").arg(&self.jar).args(words);
@@ -75,7 +75,7 @@ fn write_sources(home: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Its output.
+/// Runs a command, and returns its standard output.
 fn run(command: &mut Command) -> Result<Vec<u8>> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {command:?}"))?;
     let said = String::from_utf8_lossy(if output.stderr.is_empty() { &output.stdout } else { &output.stderr });

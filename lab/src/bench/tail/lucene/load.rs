@@ -1,4 +1,4 @@
-//! Load of a client, and the latencies that it measures.
+//! The load of a client, and the latencies that it measures.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,10 +9,10 @@ use serde::Deserialize;
 use super::jar::Lucene;
 use crate::bench::tail::fixture::TailFixture;
 
-/// Iterations, as in the thesis.
+/// Number of iterations of the load, as in the thesis.
 pub(super) const ITERATIONS: usize = 20;
-/// Enough that the client sends on time though every response is late by 40 ms, and no more. If client and backup share
-/// a CPU, the backup's first request waits until the proxy has accepted all connections.
+/// Number of connections: enough that the client sends on time though every response is late by 40 ms, and no more. If
+/// client and backup share a CPU, the backup's first request waits until the proxy has accepted all connections.
 pub const CONNECTIONS: &str = "64";
 
 /// Figures of the client in one iteration.
@@ -23,14 +23,14 @@ pub struct Iteration {
     pub(super) max_us: Option<f64>,
 }
 
-/// A point of the distribution of latency: this percentage of the requests took at most this time.
+/// Point of the latency distribution: `percentile` percent of the requests took at most `us` microseconds.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Point {
     pub percentile: f64,
     pub us: f64,
 }
 
-/// Figures of the client.
+/// Figures of the client over the whole load.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ClientReport {
     pub p50_us: f64,
@@ -41,7 +41,7 @@ pub struct ClientReport {
     pub iterations: Vec<Iteration>,
 }
 
-/// Load of a client.
+/// Load of a client: rate, number of requests and seed.
 #[derive(Clone, Copy)]
 pub struct LuceneLoad {
     pub per_s: f64,
@@ -52,10 +52,10 @@ pub struct LuceneLoad {
 }
 
 impl LuceneLoad {
-    /// So much of it warms a server up.
+    /// Load that warms up a server.
     pub const WARM_UP: LuceneLoad = LuceneLoad { per_s: 500.0, warm_up_s: 0.0, requests: 1_000.0, seed: 0 };
 
-    /// Sends it, and returns what the client saw.
+    /// Sends the load, and returns the client's measurements.
     pub fn send(self, fixture: &TailFixture<'_>, lucene: &Lucene, port: u32) -> Result<ClientReport> {
         let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
         let json = scratch.path().join("load.json");

@@ -1,5 +1,5 @@
-//! Figure 4.14: the client's slowest requests of a Lucene search server, plain, and then with one remedy after the
-//! other.
+//! The thesis' Figure 4.14: the client's slowest requests of a Lucene search server, plain, and then with one remedy
+//! after the other.
 //!
 //! A run is one start of the server and twenty iterations of its load: its first requests are part of it, as in the
 //! thesis. Runs of all variants take turns.
@@ -27,41 +27,41 @@ use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_median;
 use sidelane_stats::rounds::{Limit, RoundOptions};
 
-/// Request rate, as in the thesis.
+/// Request rate per second, as in the thesis.
 const RATE_PER_S: f64 = 1_000.0;
-/// The thesis' iterations have 1 000 requests.
+/// Requests of one iteration, as in the thesis.
 const REQUESTS: f64 = 1_000.0;
 const REQUESTS_QUICK: f64 = 50.0;
 
-/// Rounds: a run of each variant.
+/// Limit of rounds, each with a run of each variant.
 const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(900) };
-/// Too few to decide anything: a first look.
+/// Number of rounds with `--quick`, too few to decide anything.
 const ROUNDS_QUICK: Limit = Limit { first: 1, rounds: 1, time: Duration::from_secs(6) };
-/// The slowest request of a plain server, of that with all remedies. The thesis has nine.
+/// Least ratio of the slowest request of a plain server to that with all remedies. The thesis has nine.
 const TIMES: f64 = 5.0;
 
 type Samples = comparison::Samples<LuceneVariant, Vec<Iteration>>;
 
-/// A way to run the server: each has the remedies of those before it, and one more.
+/// Way to run the server: each variant has the remedies of the previous one, and one more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LuceneVariant {
-    /// As it comes: Nagle's algorithm, a heap that is touched when it is used
+    /// No remedies: Nagle's algorithm, and a heap that is touched when it is used.
     Plain,
-    /// With TCP_NODELAY
+    /// The server sets TCP_NODELAY.
     Nodelay,
-    /// With AlwaysPreTouch, too
+    /// The JVM has the option AlwaysPreTouch, too.
     Pretouch,
-    /// With a second server behind `sidelane proxy`, too
+    /// A second server behind `sidelane proxy` is added.
     Backup,
 }
 
 impl LuceneVariant {
     pub(super) const ALL: [LuceneVariant; 4] =
         [LuceneVariant::Plain, LuceneVariant::Nodelay, LuceneVariant::Pretouch, LuceneVariant::Backup];
-    /// With every remedy.
+    /// Variant of the server with every remedy.
     pub const TREATED: LuceneVariant = LuceneVariant::Backup;
 
-    /// The variants to measure: in a hurry the first and the last one.
+    /// Returns the variants to measure; with `--quick` the first and the last one.
     pub(super) fn of(patience: RoundOptions) -> impl Iterator<Item = LuceneVariant> {
         LuceneVariant::ALL
             .into_iter()
@@ -95,18 +95,18 @@ impl LuceneVariant {
     }
 }
 
-/// The limit of rounds.
+/// Returns the limit on rounds of the comparison.
 pub(super) fn rounds(patience: RoundOptions) -> Limit {
     patience.limit(ROUNDS_QUICK, ROUNDS)
 }
 
-/// The server's program; without it, the result says why.
+/// Builds the server's program; returns `None` and adds a note if that fails.
 pub(super) fn prepared(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Option<Lucene> {
     let prepared = Lucene::prepare(&fixture.options.cache);
     prepared.map_err(|why| result.notes.push(LabNote::LuceneMissing { why: format!("{why:#}") }.to_string())).ok()
 }
 
-/// Compares all variants.
+/// Measures all variants of the server, and compares them.
 pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Result<()> {
     let Some(lucene) = prepared(fixture, result) else { return Ok(()) };
     let turns = |_| LuceneVariant::of(fixture.options.patience).collect();
@@ -122,7 +122,7 @@ pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Res
     Ok(())
 }
 
-/// Starts the server, and asks it from its first moment on.
+/// Starts the server, and loads it from its first moment on.
 fn run(fixture: &TailFixture<'_>, lucene: &Lucene, variant: LuceneVariant, round: u64) -> Result<Vec<Iteration>> {
     let front = Front::start(fixture, lucene, variant)?;
     let requests = ITERATIONS as f64 * if fixture.options.patience.quick { REQUESTS_QUICK } else { REQUESTS };
@@ -142,12 +142,12 @@ fn checks(samples: &Samples) -> Vec<Check> {
     vec![Check::interval_at_least(name, of_median(times), TIMES, Unit::Ratio)]
 }
 
-/// The slowest request of all iterations.
+/// Returns the slowest request of all iterations, in microseconds.
 fn max_us(iterations: &[Iteration]) -> Option<f64> {
     iterations.iter().filter_map(|iteration| iteration.max_us).reduce(f64::max)
 }
 
-/// Medians over the runs.
+/// Returns the row of a variant: medians over the runs.
 fn row(samples: &Samples, variant: LuceneVariant) -> Row {
     let of = || samples.of(variant).map(|sample| &sample.figures);
     let each = |figure: fn(&Iteration) -> Option<f64>| median(of().flatten().filter_map(figure));
@@ -161,7 +161,7 @@ fn row(samples: &Samples, variant: LuceneVariant) -> Row {
     row
 }
 
-/// Figure 4.14: the slowest request, and the p99.9, of each iteration.
+/// Returns the picture of Figure 4.14: the slowest request, and the p99.9, of each iteration.
 fn picture(samples: &Samples) -> Option<Multiples> {
     let panel = |title: &str, figure: fn(&Iteration) -> Option<f64>| Panel {
         title: title.to_owned(),

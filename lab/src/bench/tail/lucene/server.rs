@@ -1,4 +1,4 @@
-//! A running server.
+//! A running search server over Lucene.
 
 use std::process::Command;
 
@@ -9,33 +9,33 @@ use super::jar::Lucene;
 use crate::programs::{Service, dying_with_us};
 use sidelane_host::priority::with_this_thread_on;
 
-/// Never to begin marking.
+/// Options of the JVM that prevent concurrent marking.
 const NO_MARKING: [&str; 2] = ["-XX:-G1UseAdaptiveIHOP", "-XX:InitiatingHeapOccupancyPercent=100"];
-/// The thesis has six, on six cores.
+/// Number of worker threads. The thesis has six, on six cores.
 const WORKERS: &str = "2";
 
-/// A server's heap.
+/// Heap of a server's JVM.
 #[derive(Clone, Copy)]
 pub struct Memory {
     pub heap_mib: u32,
-    /// Live objects beside those of the search.
+    /// Size of the live objects beside those of the search, in MiB.
     pub live_mib: u32,
-    /// How many of those each search renews.
+    /// Number of the live objects in `live_mib` that each search replaces.
     pub renewed: u32,
-    /// Whether it marks what is dead while requests are served. If not, it stops for all that it collects.
+    /// Whether the JVM marks dead objects concurrently with requests. If not, it stops for all collection work.
     pub marks: bool,
 }
 
 impl Memory {
-    /// Small enough that a run of some seconds collects garbage.
+    /// Heap so small that a run of some seconds collects garbage.
     pub const SMALL: Memory = Memory { heap_mib: 128, live_mib: 0, renewed: 0, marks: true };
 }
 
-/// Ended when dropped.
+/// Server process. It is killed when this is dropped.
 pub struct Server(Service);
 
 impl Server {
-    /// Starts it on `cpu`, and waits until it listens: on `port`, or on a free one if that is 0.
+    /// Starts the server on `cpu`, and waits until it listens: on `port`, or on a free one if that is 0.
     pub fn start(lucene: &Lucene, variant: LuceneVariant, cpu: u32, memory: Memory, port: u32) -> Result<Self> {
         let mut java = Command::new("java");
         let heap = memory.heap_mib;

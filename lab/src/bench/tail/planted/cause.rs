@@ -1,4 +1,4 @@
-//! Planted causes, and the name that a trace should give each.
+//! The planted causes, and the statement that a trace should make on each.
 
 use sidelane_timeline::cause::Cause;
 use sidelane_timeline::record::Kinds;
@@ -6,21 +6,21 @@ use sidelane_timeline::record::Kinds;
 use crate::bench::tail::traced::Batch;
 use sidelane_stats::rounds::RoundOptions;
 
-/// How long a planted request is disturbed, in milliseconds; twice as long as what counts as slow.
+/// Delay of a planted request in milliseconds, twice as long as the threshold for slow requests.
 pub(super) const DELAY_MS: &str = "20";
 pub(super) const SLOW_NS: u64 = 10_000_000;
 
 /// Statement of a trace on a slow request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
-    /// Most of its time above the normal went to this
+    /// Most of the request's time above the normal is due to this cause.
     Cause(Cause),
-    /// Its client left before there was a response
+    /// The client left before there was a response.
     Abandoned,
 }
 
 impl Claim {
-    /// Returns its name for people.
+    /// Returns the text of the statement for people.
     pub(super) fn text(self) -> &'static str {
         match self {
             Claim::Cause(cause) => cause.words(),
@@ -28,7 +28,7 @@ impl Claim {
         }
     }
 
-    /// Whether it can be told where only `recorded` can be recorded.
+    /// Returns whether a trace can make the statement if only `recorded` can be recorded.
     pub(super) fn can_be_told(self, recorded: Kinds) -> bool {
         match self {
             Claim::Cause(cause) => cause.can_be_told(recorded),
@@ -37,31 +37,31 @@ impl Claim {
     }
 }
 
-/// A cause that is planted.
+/// Cause that is planted, with the expected statement.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Planted {
-    /// The lab's name of it.
+    /// Name of the cause in the lab.
     pub(super) name: &'static str,
-    /// The expected statement of a trace.
+    /// Statement that a trace should make on planted requests.
     pub(super) claim: Claim,
-    /// The program in which it is planted.
+    /// Program in which the cause is planted.
     pub(super) place: PlantedProgram,
 }
 
-/// The program in which a cause is planted.
+/// Program in which a cause is planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PlantedProgram {
-    /// In the lab's service of that name
+    /// The cause is planted in the lab's service `plant`.
     Service,
-    /// There, and each takes a second
+    /// The cause is planted in the lab's service, in fewer requests, since each takes a second.
     Seldom,
-    /// There, beside batch of that name
+    /// The cause is planted in the lab's service, beside batch of this process name.
     Beside(Batch),
-    /// There, with these options of the client
+    /// The cause is planted in the lab's service, with these options of the client.
     Client(&'static [&'static str]),
-    /// There, for a client that is far and asks at that address
+    /// The cause is planted in the lab's service, for a distant client that sends to this address.
     Far(&'static str),
-    /// In the search server over Lucene, by requests of that path
+    /// The cause is planted in the search server over Lucene, by requests of this path.
     Lucene(&'static str),
 }
 
@@ -98,9 +98,9 @@ impl Planted {
         planted("no-answer", Cause::NoAnswer, PlantedProgram::Service),
         planted("connect", Cause::Connect, PlantedProgram::Seldom),
         planted("full-pipe", Cause::Full, PlantedProgram::Service),
-        // Segments of the first milliseconds are lost and sent again.
+        // The client loses the segments of the first 10 ms, which are sent again.
         planted("retransmit", Cause::Retransmission, PlantedProgram::Client(&["--lose-ms", "10"])),
-        // A buffer smaller than the response.
+        // The client's receive buffer is smaller than the response.
         planted(
             "slow-reader",
             Cause::SlowReader,
@@ -120,8 +120,8 @@ impl Planted {
         planted("jvm-gc", Cause::Collection, PlantedProgram::Lucene("/gc")),
     ];
 
-    /// Causes of a first look: of the network, of the CPU, of a quota, of the service itself, of other processes and
-    /// services, of the client.
+    /// Causes planted with `--quick`: of the network, of the CPU, of a quota, of the service itself, of other processes
+    /// and services, of the client.
     const QUICK: [&str; 14] = [
         "nagle",
         "hog",
@@ -139,7 +139,7 @@ impl Planted {
         "abandoned",
     ];
 
-    /// Those that are planted: in a hurry a few.
+    /// Returns the causes to plant; with `--quick` a few of them.
     pub(super) fn chosen(patience: RoundOptions) -> Vec<&'static Planted> {
         let is_chosen = |planted: &&Planted| !patience.quick || Self::QUICK.contains(&planted.name);
         Self::ALL.iter().filter(is_chosen).collect()

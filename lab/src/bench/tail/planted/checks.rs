@@ -1,4 +1,4 @@
-//! The checks on what a trace named.
+//! The checks on the causes that a trace named.
 
 use super::named::Named;
 use sidelane_report::{Check, Interval, Unit};
@@ -8,7 +8,7 @@ const NAMED_PERCENT: f64 = 95.0;
 const WRONGLY_PERCENT: f64 = 1.0;
 const NOT_EXPLAINED_PERCENT: f64 = 5.0;
 
-/// Over all runs together. Each run is independent of the others; the requests of a run are not.
+/// Returns the checks over all runs together. Each run is independent of the others; the requests of a run are not.
 pub(super) fn of(seen: &[Named]) -> Vec<Check> {
     let slow = percent(seen, |run| run.right().1, |run| run.right().0);
     let wrong = percent(seen, Named::wrong, |run| run.others);

@@ -1,7 +1,7 @@
 //! Planted causes: whether a trace explains each slow request by its planted cause.
 //!
 //! A service of the lab is slow for some of its requests, each for one known cause (`sidelane-lab plant`). Its client
-//! records which requests these are. The service is traced in the same time, and the causes in the trace are compared.
+//! records which requests these are. The service is traced at the same time, and the causes in the trace are compared.
 
 mod cause;
 mod checks;
@@ -28,15 +28,16 @@ use sidelane_report::ResultFile;
 use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
 use sidelane_timeline::cause::Cause;
 
-/// Live objects of a Java service: a collection of all of them takes some ten milliseconds.
+/// Heap of a Java service: a collection of all its live objects takes tens of milliseconds.
 const MEMORY: Memory = Memory { live_mib: 48, ..Memory::SMALL };
 const PLAIN_SEARCH: &str = "/search?q=and+w10+w20";
 
 const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: std::time::Duration::from_secs(600) };
-/// One round of a few causes is all there is time for; its requests are judged one by one.
+/// Number of rounds with `--quick`: there is time only for one round of a few causes. The requests of the round are
+/// judged one by one.
 const ROUNDS_QUICK: Limit = Limit { first: 1, rounds: 1, time: std::time::Duration::from_secs(12) };
 
-/// Requests of a run, and which of them are planted ones.
+/// Number of requests of a run, and the interval between planted ones.
 #[derive(Clone, Copy)]
 struct Size {
     requests: u64,
@@ -51,14 +52,14 @@ impl Size {
         let size = if patience.quick { SIZE_QUICK } else { SIZE };
         match planted.place {
             PlantedProgram::Seldom => Size { every: size.every * 5, ..size },
-            // Each of the others takes as long as a planted one does elsewhere.
+            // Sends fewer requests to a distant client: each plain one takes as long as a planted one does elsewhere.
             PlantedProgram::Far(_) => Size { requests: size.requests / 5, every: size.every / 5 },
             _ => size,
         }
     }
 }
 
-/// Plants the causes in turn.
+/// Plants the causes in turn, and compares them with the statements of traces.
 pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Result<()> {
     let mut seen: Vec<Named> = Vec::new();
     let mut notes = Vec::new();
@@ -87,7 +88,7 @@ pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Res
     Ok(())
 }
 
-/// Plants one cause once. Returns what should be claimed for its slow requests, and how often what was claimed.
+/// Plants one cause once. Returns the expected statement on its slow requests, and the number of each statement.
 pub(super) fn claims(fixture: &TailFixture<'_>, name: &str) -> Result<(Claim, BTreeMap<Option<Claim>, u64>)> {
     let planted = Planted::ALL.iter().find(|planted| planted.name == name).context("no such cause")?;
     Ok((planted.claim, run(fixture, planted)?.of_planted))
@@ -97,7 +98,7 @@ fn rounds(patience: RoundOptions) -> Limit {
     patience.limit(ROUNDS_QUICK, ROUNDS)
 }
 
-/// Plants one cause, and compares.
+/// Plants one cause, and compares it with the statements of a trace.
 fn run(fixture: &TailFixture<'_>, planted: &'static Planted) -> Result<Named> {
     let is_moved_to_the_client =
         planted.claim == Claim::Cause(Cause::Migration) && fixture.place.client_on_batch_lane();
@@ -119,7 +120,7 @@ fn run(fixture: &TailFixture<'_>, planted: &'static Planted) -> Result<Named> {
     Ok(Named::of(planted, &truth::read(&file)?, &traced))
 }
 
-/// The client's command.
+/// Returns the client's command line.
 fn question(
     fixture: &TailFixture<'_>,
     planted: &Planted,
@@ -144,7 +145,7 @@ fn question(
     Ok(words.chain(["--truth".into(), truth.into()]).collect())
 }
 
-/// The service in which a cause is planted.
+/// Service in which a cause is planted.
 enum Running {
     Lab(Service),
     Lucene(Server),

@@ -1,4 +1,4 @@
-//! Causes that a trace named for the requests of a run, and the planted ones.
+//! The causes that a trace named for the requests of a run, compared with the planted ones.
 
 use std::collections::BTreeMap;
 
@@ -12,23 +12,23 @@ use super::cause::{Claim, Planted, SLOW_NS};
 use super::truth::Asked;
 use crate::bench::tail::traced::TraceResult;
 
-/// A run of one planted cause.
+/// Result of a run with one planted cause.
 pub(super) struct Named {
     pub(super) planted: &'static Planted,
-    /// Number of planted requests by named cause; `None`: the trace does not have the request.
+    /// Number of slow planted requests by statement; the key is `None` if the trace lacks the request.
     pub(super) of_planted: BTreeMap<Option<Claim>, u64>,
-    /// The same for those of the others that were slow.
+    /// Number of slow requests that were not planted, by statement.
     pub(super) of_others: BTreeMap<Option<Claim>, u64>,
-    /// Requests that were not planted ones.
+    /// Number of requests that were not planted.
     pub(super) others: u64,
-    /// Requests whose spans do not sum to their latency within 1 %.
+    /// Number of requests whose spans do not sum to their latency within 1 %.
     pub(super) do_not_sum: u64,
-    /// Time of slow requests above the normal, and what of it is not explained.
+    /// Time of slow requests above the normal, and the part of it that is not explained.
     pub(super) tail_ns: u64,
     pub(super) not_explained_ns: u64,
-    /// The client's latencies of planted requests, without those that were not slow.
+    /// Client's latencies of all planted requests.
     pub(super) planted_ns: Vec<u64>,
-    /// Requests with a whole timeline, and all.
+    /// Number of requests with a whole timeline, and number of all requests.
     pub(super) whole: u64,
     pub(super) asked: u64,
 }
@@ -59,13 +59,13 @@ impl Named {
         }
     }
 
-    /// Planted requests that were slow, and those for which the cause was named.
+    /// Returns the number of slow planted requests, and the number of those for which the cause was named.
     pub(super) fn right(&self) -> (u64, u64) {
         let named = self.of_planted.get(&Some(self.planted.claim)).copied().unwrap_or(0);
         (self.of_planted.values().sum(), named)
     }
 
-    /// Other requests for which the planted cause was named.
+    /// Returns the number of other slow requests for which the planted cause was named.
     pub(super) fn wrong(&self) -> u64 {
         self.of_others.get(&Some(self.planted.claim)).copied().unwrap_or(0)
     }
@@ -76,7 +76,7 @@ impl Asked {
         self.answered_ns - self.sent_ns
     }
 
-    /// Returns the statement of the trace on it. A client that left comes first.
+    /// Returns the trace's statement on the request. A request that its client abandoned takes precedence.
     fn claim(&self, whole: &[&Timeline], unanswered: &[UnansweredRequest], diagnoser: &Diagnoser) -> Option<Claim> {
         let is_left = |request: &UnansweredRequest| request.ending == Ending::Abandoned && self.is(request.arrived_ns);
         if unanswered.iter().any(is_left) {
@@ -87,7 +87,8 @@ impl Asked {
         its.and_then(|timeline| diagnoser.claim(timeline)).map(Claim::Cause)
     }
 
-    /// The client asks one request at a time, or a twin later, so of those that may be it the first one is.
+    /// Returns whether a traced request with this arrival may be the asked one. The client asks one request at a time,
+    /// or a twin later, so the first match is the right one.
     fn is(&self, arrived_ns: u64) -> bool {
         (self.sent_ns..self.answered_ns).contains(&arrived_ns)
     }
@@ -105,7 +106,7 @@ fn diagnoser(whole: &[&Timeline], recorded: Kinds) -> Diagnoser {
     diagnoser
 }
 
-/// All tail time, and what of it is not explained.
+/// Returns the tail time of all requests, and the part of it that is not explained.
 fn tail(diagnoser: &Diagnoser) -> (u64, u64) {
     let diagnosis = diagnoser.diagnose(&|_: Task| None);
     let not_explained = diagnosis.findings.iter().filter(|finding| finding.cause == Cause::NotExplained);

@@ -1,4 +1,4 @@
-//! The rows and the picture: planted against named.
+//! The rows and the picture that compare planted with named causes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use sidelane_report::{Row, Unit};
 
 type Counts = BTreeMap<Option<Claim>, u64>;
 
-/// A row for each cause that was planted; after them, another one with what was named for it.
+/// Returns a row for each planted cause, and then a row with the causes that were named for it.
 pub(super) fn of(seen: &[Named]) -> Vec<Row> {
     let planted = || Planted::ALL.iter().map(|planted| (planted, of_cause(seen, planted)));
     let summaries = planted().filter_map(|(planted, runs)| row(planted, &runs));
@@ -19,7 +19,7 @@ pub(super) fn of(seen: &[Named]) -> Vec<Row> {
     summaries.chain(named).collect()
 }
 
-/// A line of the table of confusion, with a column for each of `causes`.
+/// Returns a line of the confusion matrix, with a column for each of `causes`.
 fn named(planted: &Planted, runs: &[&Named], causes: &BTreeSet<Option<Claim>>) -> Row {
     let mut row = Row::new(format!("named/{}", planted.name));
     let counts = counts(runs);
@@ -56,7 +56,7 @@ fn counts(runs: &[&Named]) -> Counts {
     all
 }
 
-/// `run_queue`, as in results.
+/// Returns the key of a statement in results, such as `run_queue`.
 fn key(named: Option<Claim>) -> String {
     let cause = match named {
         None => return "nothing".to_owned(),
@@ -67,7 +67,7 @@ fn key(named: Option<Claim>) -> String {
     text.unwrap_or_default().replace('-', "_")
 }
 
-/// Returns the causes that were named for a hundred slow requests with each planted cause.
+/// Returns the picture of the causes that were named for a hundred slow requests with each planted cause.
 pub(super) fn confusion(seen: &[Named]) -> Option<Bars> {
     let runs = |planted: &Planted| of_cause(seen, planted);
     let named: BTreeSet<Option<Claim>> =

@@ -1,11 +1,11 @@
-//! Records of the client.
+//! The client's records of its requests, written by `sidelane-lab ask`.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// A request, as its client saw it.
+/// Request as its client recorded it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) planted: bool,
@@ -13,7 +13,7 @@ pub(super) struct Asked {
     pub(super) answered_ns: u64,
 }
 
-/// All requests, in the order of time.
+/// Reads all requests, in the order of time.
 pub(super) fn read(file: &Path) -> Result<Vec<Asked>> {
     let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     text.lines().map(|line| asked(line).with_context(|| format!("`{line}` is not about a request"))).collect()

@@ -1,4 +1,4 @@
-//! Clients: one that asks as fast as it is answered, and one that asks on time.
+//! The clients of the proxy bench: one sends as fast as it is answered, and one sends on time.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use sidelane_host::priority::pin_this_thread;
 
-/// Connections of the fast one.
+/// Connections of the client that sends as fast as possible.
 const CONNECTIONS: &str = "32";
-/// Connections of the one that is on time, each with a thread.
+/// Connections of the client that sends on time, each with a thread.
 const ON_TIME: u32 = 8;
-/// Time without an answer after which a server is taken to hang.
+/// Time without an answer after which a server counts as hanging.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: bench\r\n\r\n";
 
-/// Requests that were answered, by wrk in a closed loop.
+/// Runs wrk in a closed loop, and returns the number of answered requests.
 pub(super) fn as_fast_as_possible(cpu: u32, at: SocketAddr, time: Duration) -> Result<f64> {
     let seconds = format!("{}s", time.as_secs().max(1));
     let mut command = Command::new("taskset");
@@ -29,7 +29,7 @@ pub(super) fn as_fast_as_possible(cpu: u32, at: SocketAddr, time: Duration) -> R
     line.split_whitespace().next().and_then(|count| count.parse().ok()).context("wrk tells no number of requests")
 }
 
-/// Latencies in nanoseconds, from when requests were to be sent.
+/// Returns latencies in nanoseconds, from the intended start of each request.
 pub(super) fn on_time(cpu: u32, at: SocketAddr, per_s: f64, time: Duration) -> Result<Vec<u64>> {
     let each = Duration::from_secs_f64(f64::from(ON_TIME) / per_s);
     let begin = Instant::now() + Duration::from_millis(5);
@@ -55,7 +55,7 @@ fn ask_once(stream: &mut TcpStream, due: Instant) -> Result<u64> {
     stream.write_all(REQUEST)?;
     let mut answer = [0; 1024];
     let mut length = 0;
-    // The body is one letter again and again, and no head ends so.
+    // Detects the end of a response by its body: it repeats one letter, and no head ends with it.
     while !(answer[..length].ends_with(b"xx") && answer[..length].starts_with(b"HTTP/1.1 200")) {
         let count = stream.read(&mut answer[length..]).context("no answer")?;
         ensure!(count > 0, "the connection ended");
@@ -64,7 +64,7 @@ fn ask_once(stream: &mut TcpStream, due: Instant) -> Result<u64> {
     Ok(due.elapsed().as_nanos() as u64)
 }
 
-/// A percentile of sorted values.
+/// Returns a percentile of sorted values.
 pub(super) fn percentile(sorted: &[u64], percent: f64) -> Option<f64> {
     let rank = (sorted.len() as f64 * percent / 100.0).ceil() as usize;
     Some(*sorted.get(rank.checked_sub(1)?)? as f64)

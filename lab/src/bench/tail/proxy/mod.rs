@@ -1,5 +1,5 @@
-//! The proxy beside haproxy and nginx, one thread each, in turns: requests at saturation, and the latency that each
-//! adds at half of it.
+//! The proxy beside haproxy and nginx, with one thread each, in turns: throughput at saturation, and the latency that
+//! each adds at half of it.
 
 mod client;
 mod peers;
@@ -18,16 +18,16 @@ use sidelane_stats::interval::of_median;
 use sidelane_stats::rounds::{Limit, Turn, until_decided};
 
 const ROUNDS: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(150) };
-/// Too few to decide anything: a first look.
+/// Number of rounds with `--quick`, too few to decide anything.
 const ROUNDS_QUICK: Limit = Limit { first: 2, rounds: 2, time: Duration::from_secs(9) };
-/// Time of one proxy in one round, at saturation and at half of it. Its client at saturation, wrk, runs for whole
+/// Time of one proxy in one round, at saturation and at half of it. The client at saturation, wrk, runs for whole
 /// seconds.
 const TIME: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(3));
 const TIME_QUICK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_millis(300));
-/// Turns of each proxy in a round, at half of the saturation rate: a disturbance by the host of one second decides the
-/// p99 of one turn.
+/// Turns of each proxy in a round at half of the saturation rate. With one turn, a disturbance by the host of one
+/// second would determine the p99.
 const TURNS: u32 = 10;
-/// Least throughput, as a part of the better peer's.
+/// Least throughput, as a fraction of the better peer's.
 const SPEED_RATIO: f64 = 0.9;
 /// Highest p99, as a multiple of the better peer's.
 const P99_RATIO: f64 = 1.0;
@@ -39,18 +39,18 @@ struct ProxyFigures {
     cpu_us: f64,
     p50_ns: Option<f64>,
     p99_ns: Option<f64>,
-    /// Lines of the access log over requests.
+    /// Number of access-log lines divided by the number of requests.
     logged: Option<f64>,
 }
 
-/// All proxies in one round, in the order of [`Peer::ALL`], and the server without one.
+/// Figures of all proxies in one round, in the order of [`Peer::ALL`], and of the server without a proxy.
 struct Round {
     seen: [ProxyFigures; 3],
     direct_p50_ns: Option<f64>,
     direct_p99_ns: Option<f64>,
 }
 
-/// Compares them until that is decided.
+/// Compares the proxies until the checks are decided.
 pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Result<()> {
     if let Some(program) = Peer::missing() {
         result.notes.push(LabNote::NotInstalled { program }.to_string());
@@ -102,7 +102,7 @@ impl Field<'_> {
         Ok(Round { seen, direct_p50_ns, direct_p99_ns })
     }
 
-    /// Latencies of each proxy and of the server itself, sorted.
+    /// Returns the sorted latencies of each proxy and of the server itself.
     fn at_half(&self, per_s: f64, round: usize) -> Result<[Vec<u64>; 4]> {
         let [first, second, third] = self.proxies.each_ref().map(|proxy| proxy.address);
         let places = [first, second, third, self.server.address];
@@ -116,7 +116,7 @@ impl Field<'_> {
         Ok(latencies)
     }
 
-    /// Requests a second, and the proxy's CPU time for one in microseconds.
+    /// Returns the requests per second, and the proxy's CPU time per request in microseconds.
     fn saturate(&self, proxy: &Running) -> Result<(f64, f64)> {
         let before_ns = proxy.cpu_ns();
         let requests = as_fast_as_possible(self.client_cpu, proxy.address, self.time)?;
@@ -125,19 +125,19 @@ impl Field<'_> {
     }
 }
 
-/// Ours, then the peers'.
+/// Returns a number of the proxy at index `place` in each round; index 0 is Sidelane's.
 fn of(rounds: &[Round], place: usize, number: impl Fn(&ProxyFigures) -> Option<f64>) -> Vec<Option<f64>> {
     rounds.iter().map(|round| number(&round.seen[place])).collect()
 }
 
-/// The place of the peer with the best median: of the highest number, or of the lowest.
+/// Returns the index of the peer with the better median: the higher number, or the lower.
 fn best(rounds: &[Round], number: impl Fn(&ProxyFigures) -> Option<f64> + Copy, is_high_good: bool) -> usize {
     let median_of = |place: usize| median(of(rounds, place, number).into_iter().flatten()).unwrap_or(f64::NAN);
     let (haproxy, nginx) = (median_of(1), median_of(2));
     if (nginx > haproxy) == is_high_good { 2 } else { 1 }
 }
 
-/// Ours over the better peer's, round by round.
+/// Returns Sidelane's number divided by the better peer's, for each round.
 fn ratios(rounds: &[Round], number: impl Fn(&ProxyFigures) -> Option<f64> + Copy, is_high_good: bool) -> Vec<f64> {
     let peer = best(rounds, number, is_high_good);
     let pairs = of(rounds, 0, number).into_iter().zip(of(rounds, peer, number));

@@ -1,4 +1,4 @@
-//! The proxies that are compared, on one CPU and one thread each, in front of the same server.
+//! The compared proxies, on one CPU and one thread each, in front of the same server.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -12,10 +12,10 @@ use crate::programs::dying_with_us;
 use crate::programs::sidelane;
 
 const START_TIMEOUT: Duration = Duration::from_secs(10);
-/// Length of the server's answer: that of a small object.
+/// Length of the server's answer, that of a small object.
 const BODY_BYTES: usize = 100;
 
-/// The proxy that forwards requests.
+/// Proxy that forwards requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
     Sidelane,
@@ -34,13 +34,13 @@ impl Peer {
         }
     }
 
-    /// The program that is missing here, if one is.
+    /// Returns the name of a required program that is missing on this machine, if there is one.
     pub(super) fn missing() -> Option<&'static str> {
         ["haproxy", "nginx", "wrk"].into_iter().find(|program| find(program).is_none())
     }
 
-    /// Starts it on a CPU in front of a server. Each writes an access log to a file, forwards the client's address to
-    /// the server, and keeps connections on both sides.
+    /// Starts the proxy on a CPU in front of a server. Each proxy writes an access log to a file, forwards the client's
+    /// address to the server, and keeps connections on both sides.
     pub(super) fn start(self, cpu: u32, server: SocketAddr, scratch: &Path) -> Result<Running> {
         let at = free_address()?;
         let log = scratch.join(format!("{}.log", self.name()));
@@ -64,7 +64,7 @@ impl Peer {
     }
 }
 
-/// The server behind them.
+/// Starts the server behind the proxies.
 pub(super) fn start_server(cpu: u32, scratch: &Path) -> Result<Running> {
     let body = "x".repeat(BODY_BYTES);
     nginx(cpu, free_address()?, &format!("location / {{ return 200 \"{body}\"; }}"), None, scratch)
@@ -74,7 +74,7 @@ fn nginx(cpu: u32, at: SocketAddr, location: &str, log: Option<PathBuf>, scratch
     let dir = scratch.join(format!("nginx-{}", at.port()));
     fs::create_dir(&dir)?;
     let (upstream, location) = location.split_once('|').unwrap_or(("", location));
-    // It gathers lines, as the other logs here need not be written at once either.
+    // Buffers log lines, since the other proxies need not write theirs at once either.
     let access_log =
         log.as_ref().map_or("off".to_owned(), |log| format!("\"{}\" combined buffer=64k flush=1s", log.display()));
     let config = format!(
@@ -88,7 +88,8 @@ fn nginx(cpu: u32, at: SocketAddr, location: &str, log: Option<PathBuf>, scratch
     Running::start(cpu, &program("nginx")?, &options, at, log.map(Log::OfProgram))
 }
 
-/// How nginx passes requests on over connections that it keeps: what is around the server, then what is in it.
+/// Returns the configuration by which nginx forwards requests over kept connections: the part outside the server block,
+/// then the part inside it.
 fn passing(server: SocketAddr) -> String {
     format!(
         "upstream u {{ server {server}; keepalive 256; keepalive_requests 1000000000; }}|location / {{ \
@@ -106,18 +107,18 @@ fn haproxy(at: SocketAddr, server: SocketAddr) -> String {
     )
 }
 
-/// A process that listens. Ended when dropped.
+/// Process that listens. It is killed when this is dropped.
 pub(super) struct Running {
     child: Child,
     pub(super) address: SocketAddr,
     log: Option<PathBuf>,
 }
 
-/// An access log's file, and how lines come to it.
+/// Access-log file, and how lines reach it.
 enum Log {
-    /// The program opens it.
+    /// The program writes the file itself.
     OfProgram(PathBuf),
-    /// It is the standard output.
+    /// The file is the program's standard output.
     OnStdout(PathBuf),
 }
 
@@ -142,7 +143,8 @@ impl Running {
         Ok(running)
     }
 
-    /// Lines that came to its access log since the last call. The file is emptied, so that the disk need not write it.
+    /// Returns the number of access-log lines since the last call. It empties the file, so that the disk need not write
+    /// it.
     pub(super) fn take_log_lines(&self) -> Result<u64> {
         let Some(log) = &self.log else { return Ok(0) };
         let text = fs::read(log).with_context(|| format!("cannot read {}", log.display()))?;
@@ -150,7 +152,7 @@ impl Running {
         Ok(text.iter().filter(|byte| **byte == b'\n').count() as u64)
     }
 
-    /// CPU time that it has used, as the scheduler counts it.
+    /// Returns the CPU time that the process has used, as the scheduler counts it.
     pub(super) fn cpu_ns(&self) -> u64 {
         let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).into_iter().flatten().flatten();
         let used = |path: PathBuf| -> Option<u64> {
@@ -176,7 +178,7 @@ pub(super) fn program(name: &str) -> Result<PathBuf> {
     find(name).with_context(|| format!("{name} is not installed"))
 }
 
-/// In the folders for programs, and those for administrators.
+/// Finds a program in the folders of the PATH and those for administrators.
 fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let dirs = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
