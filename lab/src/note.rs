@@ -173,8 +173,8 @@ mod tests {
     fn only_notes_about_a_setting_name_it() {
         let told = |note: Note| in_setting(note, "borrow idle").to_string();
         let leaks = told(LaneNote::Leaks { times: 2 }.into());
-        assert!(leaks.starts_with("borrow idle: the kernel let batch run 2 times"));
-        assert!(told(LaneNote::NoFreezer.into()).starts_with("no cgroup freezer"));
+        assert!(leaks.starts_with("borrow idle: batch ran 2 times on a lane that was held"));
+        assert!(told(LaneNote::NoFreezer.into()).starts_with("this process can make no cgroup with a freezer"));
         assert!(told(LabNote::LimitsUnknown { setting: "deadline", load_s: 3 }.into()).starts_with("deadline: 3 s"));
     }
 }

@@ -125,7 +125,7 @@ run_must_have_ended() {
 	echo 0 >$TRACE/tracing_on
 	echo 0 >$TRACE/events/sched/sched_switch/enable
 	grep "next_comm=holder-$1" $TRACE/trace >/tmp/holder || true
-	grep -q "batch lane $1 cannot be kept any more: it went offline" /tmp/run.err ||
+	grep -q "batch lane $1 went offline" /tmp/run.err ||
 		fail "it is not said why the run has ended: $(tail -n 3 /tmp/run.err)"
 	grep -q 'choose other lanes with --lanes' /tmp/run.err || fail "it is not said what to do: $(cat /tmp/run.err)"
 	comings=$(comings_in_real_time "$1")

@@ -24,7 +24,7 @@ test_two_services() {
 	for target in "pid:$first" "pid:$second"; do
 		figures="$figures; overlap $(figure_of "$target" overlap_percent) %"
 		figures="$figures, $(figure_of "$target" batch_share_of_idle_percent) % of idle"
-		must_hold "$(figure_of "$target" lc_cpu_s) > 1" "$figures"
+		must_hold "$(figure_of "$target" service_cpu_s) > 1" "$figures"
 		must_hold "$(figure_of "$target" overlap_percent) <= 20" "$figures"
 		must_hold "$(figure_of "$target" batch_share_of_idle_percent) > 30" "$figures"
 	done

@@ -117,7 +117,7 @@ impl Helper {
     pub fn look(&self) -> Result<()> {
         ensure!(
             self.thread.as_ref().is_some_and(|thread| !thread.is_finished()),
-            "the thread that finds services has ended early: start the agent again, and report its last messages"
+            "the thread that finds services ended early; restart the agent, and report its last messages"
         );
         self.order(|orders| orders.looks = true);
         Ok(())
@@ -152,7 +152,7 @@ impl Helper {
         match self.reports.recv_timeout(within) {
             Ok(report) => Ok(Some(report)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(error) => Err(error).context("the thread that finds services has ended early"),
+            Err(error) => Err(error).context("the thread that finds services ended early"),
         }
     }
 

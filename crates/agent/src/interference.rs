@@ -41,7 +41,10 @@ impl InterferenceSource {
             ActiveSource::Latency => Ok(Self::Latency(Box::new(LatencyRise::new(here.cores.clone())))),
             ActiveSource::Counters(formula) => {
                 let opened = Interference::open(formula, &here.online, tracker);
-                let opened = opened.context("cannot count interference; write [metric] source = \"latency\"")?;
+                let opened = opened.context(
+                    "cannot count interference with hardware counters; write source = \
+                                             \"latency\" in [metric]",
+                )?;
                 let counters =
                     OpenCounters { open: opened, cpus: here.online.clone(), contention: CounterContention::default() };
                 Ok(Self::Counters(Box::new(counters)))
@@ -58,10 +61,7 @@ impl InterferenceSource {
             ActiveSource::Counters(_) => purpose.has_interference(),
             ActiveSource::Replay(_) => true,
         };
-        ensure!(
-            is_loaded,
-            "the policy goes by interference, which the agent can see from its start on alone: restart it"
-        );
+        ensure!(is_loaded, "cannot change to a policy that needs interference while the agent runs; restart the agent");
         Self::start(here, true, tracker)
     }
 
@@ -82,7 +82,7 @@ impl InterferenceSource {
         let Self::Counters(counters) = self else { return Ok(()) };
         for cpu in came {
             let opened = counters.open.open_again(cpu);
-            opened.with_context(|| format!("interference on CPU {cpu}, which has come online, is not counted"))?;
+            opened.with_context(|| format!("cannot count interference on CPU {cpu}, which came online"))?;
         }
         counters.cpus = counters.cpus.union(came);
         Ok(())
@@ -98,10 +98,11 @@ impl InterferenceSource {
     /// Returns the source as text.
     pub fn text(&self) -> String {
         match self {
-            Self::None => "nothing: the policy does not go by it".to_owned(),
+            Self::None => "nothing: the policy does not need it".to_owned(),
             Self::Counters(counters) => format!("counters: {}", counters.open.formula()),
             Self::Latency(_) => {
-                "latency: request times beside batch against those alone, since nothing is counted".to_owned()
+                "latency: request times beside batch over those without batch, as this machine has no counters"
+                    .to_owned()
             }
             Self::Replay(replayed) => format!("replay: the recording {}", replayed.file.display()),
         }

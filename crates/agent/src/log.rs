@@ -109,7 +109,7 @@ pub fn name_of(action: CpuAction, tracked: &Tracked) -> Arc<str> {
         CpuAction::Confine { container: place, .. } | CpuAction::Pause { container: place } => container(place),
         CpuAction::Place { service: place, .. } => service(place),
     };
-    name.unwrap_or("who is gone").into()
+    name.unwrap_or("(already removed)").into()
 }
 
 #[cfg(test)]

@@ -12,99 +12,98 @@ diagnostics! {
     degraded {
         // Of the agent.
         HarmUnknown { service: String = "redis".to_owned(), why: String = "it listens at no TCP port".to_owned() } =>
-            "interference with {service} is not known: {why}",
-            "see what sidelane requests shows of it";
+            "interference with service {service} is not known: {why}",
+            "run `sidelane requests` for this service";
         HarmWithoutSiblings { service: String = "redis".to_owned() } =>
-            "interference with {service} is not known: none of the CPUs on which it runs has a sibling",
-            "name CPUs that disturb each other in policy.siblings, or choose kind = \"perfiso\"";
+            "interference with service {service} is not known: its CPUs have no siblings",
+            "name CPUs that disturb each other as siblings in [policy], or write kind = \"perfiso\"";
         HarmWithoutBaseline { service: String = "redis".to_owned() } =>
-            "interference with {service} is not known: batch has been beside all of its requests, so none can be \
-             compared with those alone",
-            "pause batch for some seconds, or run where the processor's counters can be used";
+            "interference with service {service} is not known: batch ran beside all of its requests, so there are none \
+             without batch to compare with",
+            "pause batch for some seconds, or use a machine with hardware counters";
         HarmBetween { service: String = "redis".to_owned() } =>
-            "interference with {service} is not known: batch has more than 5 % and less than half of the time of its \
-             siblings, so its requests are neither alone nor beside batch",
-            "confine it to one CPU of each core, or run where the processor's counters can be used";
+            "interference with service {service} is not known: batch has 5 % to 50 % of the time of its siblings, too \
+             much for requests alone and too little for requests beside batch",
+            "confine it to one CPU of each core, or use a machine with hardware counters";
         LatencyForCounters =>
-            "metric: nothing can be counted here, so that interference is told from the services' own request times, \
-             and batch has to disturb some requests first",
-            "run where the processor's counters can be used";
+            "this machine has no hardware counters, so interference is taken from request times: batch delays some \
+             requests before it is noticed",
+            "use a machine with hardware counters";
         ThresholdOfNearestEvents { threshold: String = "40".to_owned(), processors: &'static str = "Zen 2" } =>
-            "interference_threshold is {threshold}, the paper's, and {processors} counts only what comes nearest to \
-             the paper's events",
-            "find it with sidelane calibrate, and write it in [policy]";
+            "interference_threshold is {threshold}, a value for other events: {processors} has only similar ones",
+            "find the threshold with `sidelane calibrate`, and write it in [policy]";
         ThresholdOfGivenEvents { threshold: String = "40".to_owned(), formula: String = "page-faults / task-clock".to_owned() } =>
-            "interference_threshold is {threshold}, which the paper has for its own events, and interference is \
-             {formula}, as the file gives it",
-            "find it with sidelane calibrate --events '{formula}', and write it in [policy]";
+            "interference_threshold is {threshold}, a value for other events: the file gives the formula {formula}",
+            "find the threshold with `sidelane calibrate --events '{formula}'`, and write it in [policy]";
         CountersShared { cpu: u32 = 3, percent: u64 = 40 } =>
-            "other programs had the counters of CPU {cpu} for up to {percent} % of the time, in which no interference \
-             was seen",
-            "end what counts there, such as perf, or the NMI watchdog (sysctl kernel.nmi_watchdog=0)";
+            "other programs used the counters of CPU {cpu} for up to {percent} % of the time; interference in that \
+             time was not seen",
+            "end these programs, such as perf or the NMI watchdog (sysctl kernel.nmi_watchdog=0)";
         NoCpuList { container: String = "/batch/a".to_owned() } =>
-            "{container} has no list of CPUs (cpuset), so that its threads are moved one by one",
+            "container {container} has no list of CPUs (cpuset), so its threads are moved one by one",
             "give its group the cpuset controller";
         NoPause { container: String = "/batch/a".to_owned() } =>
-            "{container} cannot be paused, as it has no freezer that can be written: where it has to leave all its CPUs, it runs \
-             on the one where it disturbs services least",
+            "container {container} cannot be paused, because it has no freezer: in place of a pause it runs on the CPU \
+             where it disturbs services least",
             "put it into a group of cgroup v2, or of the freezer of v1";
         BoundsNarrowed { container: String = "/batch/a".to_owned(), cpus: String = "0-3".to_owned() } =>
-            "{container} may have CPUs {cpus} only, as a group above it has no others any more",
-            "widen that group (systemd: AllowedCPUs=) if batch is to have more";
+            "container {container} can have CPUs {cpus} only, because a group above it has no others now",
+            "give that group more CPUs (systemd: AllowedCPUs=) if batch needs them";
         Incomplete { container: String = "/batch/a".to_owned() } =>
-            "{container} cannot be looked after yet: the hierarchy of its CPUs is not mounted, or its processes are in \
+            "container {container} cannot be managed yet: its cpuset hierarchy is not mounted, or its processes are in \
              different groups",
             "mount the hierarchy again, or move its processes to one group";
         NotBornConfined {
             group: String = "/kubepods/besteffort".to_owned(),
             why: String = "it has no list of CPUs (cpuset)".to_owned()
         } =>
-            "new batch in {group} runs on all of its CPUs until it is found: {why}",
-            "give the group the cpuset controller, and start pods that are no batch with a CPU request";
+            "new batch in {group} runs on all CPUs of that group until the agent finds it: {why}",
+            "give the group the cpuset controller, and give pods that are not batch a CPU request";
         ServicesLeftOut {
             count: usize = 2,
             most: usize = 63,
             services: String = "default/web-1, default/web-2".to_owned()
         } =>
-            "{count} service(s) are left alone, since {most} are looked after, which is the most: {services}",
-            "name the services that matter first in the file, and exclude others";
+            "{count} service(s) are not managed, because the limit of {most} is reached: {services}",
+            "name the most important services first in the file, and exclude others";
         NotesLeftOut =>
-            "there are more notes than are kept here",
-            "see the audit log, or the log of the agent's own output, for the others";
+            "older notes were dropped: more came than are kept",
+            "read them in the audit log, or in the agent's standard error";
         NoLaneBeside { service: String = "redis".to_owned(), cpus: String = "0-3".to_owned() } =>
-            "no lane is kept beside {service}: it may run on CPUs {cpus}, with no sibling to spare",
+            "no lane is lent beside service {service}: it may run on CPUs {cpus}, which leave no sibling free",
             "confine it to one CPU of each core before the agent finds it, or write may_be_placed = true";
         NotRecorded { service: String = "redis".to_owned(), why: String = "the kernel is too old".to_owned() } =>
             "the flight recorder of {service} has ended: {why}",
-            "see what sidelane trace says of this service, and have the agent read its file again";
+            "run `sidelane trace` for this service, then send the agent SIGHUP";
         RecordingUnwritten { service: String = "redis".to_owned(), why: String = "No space left on device".to_owned() } =>
             "a recording of {service} could not be written and is lost: {why}",
-            "make room for recordings: the recorder goes on, and writes the next one";
+            "free space in that directory; the recorder goes on";
         NotMapped { service: String = "redis".to_owned(), why: String = "it listens at no TCP port".to_owned() } =>
-            "long requests of {service} do not move to big cores: {why}",
-            "see what sidelane hurry says of this service, and have the agent read its file again";
-        NotPlaced { service: String = "redis".to_owned(), why: String = "another one moves its threads".to_owned() } =>
-            "{service} is not placed: {why}",
-            "the agent places it as soon as no other process moves its threads";
+            "long requests of service {service} do not move to big cores: {why}",
+            "run `sidelane hurry` for this service, then send the agent SIGHUP";
+        NotPlaced { service: String = "redis".to_owned(), why: String = "another Sidelane moves its threads".to_owned() } =>
+            "service {service} is not placed: {why}",
+            "the agent places the service by itself when that process has ended";
         NoBigCores { why: String = "all cores are equal (cpu_capacity: missing)".to_owned() } =>
             "no request moves to a big core: {why}",
-            "name the CPUs of both kinds in [hurry], as in big = \"0-3\" and little = \"4-7\", write siblings = true where \
-             cores have several lanes, or leave the table out";
+            "in [hurry] write big and little, as in big = \"0-3\", little = \"4-7\", or siblings = true if cores have \
+             several lanes; or leave [hurry] out";
         NoSiblings =>
             "no request moves to a big core: no core of this machine has several lanes",
-            "leave siblings out of [hurry], or say in [policy] which CPUs share a core, as in siblings = [\"0,4\", \"1,5\"]";
+            "leave siblings out of [hurry], or name CPUs of one core in [policy], as in siblings = [\"0,4\", \"1,5\"]";
         LanesLentAsBefore { service: String = "redis".to_owned() } =>
-            "the lanes beside {service} are lent as before: with its new objective another policy would lend them",
-            "restart the agent, or name a policy in [lanes]";
+            "lanes beside service {service} are lent by the old policy: its new objective needs another policy, which \
+             the agent chooses only at its start",
+            "restart the agent";
         CpusBeyond { cpus: String = "512-639".to_owned() } =>
-            "CPUs {cpus} are not watched, and are given to no batch: the agent knows the first 512",
-            "leave them to services, by their groups' lists of CPUs";
+            "CPUs {cpus} are not watched, and batch does not get them: the agent knows CPUs 0 to 511 only",
+            "give them to services, with the cpuset of their groups";
         RequestsAtTheStart =>
-            "a service has an objective now, and requests are not tracked: whether they are is decided at the start",
-            "restart the agent to have its attainment";
+            "a service has an objective now, but requests are not tracked: the agent decides that only at its start",
+            "restart the agent to measure the objective";
         ReadAtTheStart { tables: String = "[metric], [audit]".to_owned() } =>
-            "the file has changed {tables}, which the agent reads at its start alone: it goes on with what was there",
-            "restart the agent to have them take effect";
+            "the file has changed {tables}, which the agent reads only at its start: the old values stay in effect",
+            "restart the agent to use the new ones";
     }
     told {
         // Of the agent: errors, and what is lacking, say themselves what to do.

@@ -65,7 +65,7 @@ impl fmt::Display for Owner {
 
 /// Error for a thing that has another owner.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{thing} belongs to {owner}")]
+#[error("{thing} is managed by {owner} already")]
 pub struct OwnedElsewhere {
     /// The thing.
     pub thing: Thing,

@@ -32,7 +32,7 @@ pub struct Recorded {
 #[derive(Debug, Error)]
 pub enum ReplayError {
     /// A file that cannot be read.
-    #[error("the recording {file} cannot be read")]
+    #[error("cannot read the recording {file}")]
     File {
         /// Path of the file.
         file: PathBuf,
@@ -40,7 +40,7 @@ pub enum ReplayError {
         source: io::Error,
     },
     /// A wrong line.
-    #[error("{file}:{line}: {what}; a line is as in {{\"at_ns\":1000,\"cpu\":0,\"value\":41.5}}")]
+    #[error("{file}:{line}: {what}; write lines such as {{\"at_ns\":1000,\"cpu\":0,\"value\":41.5}}")]
     Line {
         /// Path of the file.
         file: PathBuf,
@@ -76,7 +76,7 @@ impl Replay {
             }
             let recorded = parse(line).map_err(|what| (at + 1, what))?;
             if rest.back().is_some_and(|before| before.at_ns > recorded.at_ns) {
-                return Err((at + 1, format!("the time goes back to {}", recorded.at_ns)));
+                return Err((at + 1, format!("at_ns goes back to {}", recorded.at_ns)));
             }
             rest.push_back(recorded);
         }
@@ -103,7 +103,7 @@ fn parse(line: &[u8]) -> Result<Recorded, String> {
         return Err(format!("there is no CPU {}; the last one is {}", recorded.cpu, MAX_CPUS - 1));
     }
     if !recorded.value.is_finite() || recorded.value < 0.0 {
-        return Err(format!("a value of {} cannot be", recorded.value));
+        return Err(format!("{} is not a possible value", recorded.value));
     }
     Ok(recorded)
 }
@@ -191,9 +191,9 @@ mod tests {
         let wrong = |text: &str| Replay::of_bytes(text.as_bytes()).unwrap_err();
         let good = r#"{"at_ns":5,"cpu":0,"value":1.0}"#;
         assert_eq!(wrong(&format!("{good}\n\nhello")).0, 3);
-        assert_eq!(wrong(&format!("{good}\n{}", good.replace('5', "4"))), (2, "the time goes back to 4".to_owned()));
+        assert_eq!(wrong(&format!("{good}\n{}", good.replace('5', "4"))), (2, "at_ns goes back to 4".to_owned()));
         assert!(wrong(&good.replace(":0", ":512")).1.contains("no CPU 512"));
-        assert!(wrong(&good.replace("1.0", "-1.0")).1.contains("a value of -1"));
+        assert!(wrong(&good.replace("1.0", "-1.0")).1.contains("-1 is not a possible value"));
         assert!(wrong(r#"{"at_ns":5,"cpu":0}"#).1.contains("missing field `value`"));
         let error = Replay::read(Path::new("/nowhere")).unwrap_err().to_string();
         assert!(error.contains("/nowhere"), "{error}");

@@ -188,7 +188,7 @@ impl Tracked {
     pub fn lend(&mut self, place: usize, lanes: &Lanes, lending: Lending) -> Result<()> {
         let Some(served) = self.services.get_mut(place) else { return Ok(()) };
         let lent = served.tracked.tracking.lend(lanes, lends_to_waited(lending));
-        lent.with_context(|| format!("cannot lend the lanes beside {}", served.found.name))
+        lent.with_context(|| format!("cannot lend lanes beside {}", served.found.name))
     }
 
     /// Adds processes to a service.
@@ -334,5 +334,5 @@ fn is_stale(tracker: &Tracker, memory: &LaneMemory, cpu: u32) -> bool {
 }
 
 fn full(what: &str, name: &str) -> anyhow::Error {
-    anyhow::anyhow!("{name} is left alone: there are as many {what} as can be looked after")
+    anyhow::anyhow!("cannot manage {name}: the limit of {what} is reached")
 }

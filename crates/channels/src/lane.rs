@@ -99,7 +99,7 @@ impl LaneTracking {
 }
 
 /// The lane's states, by the tag's value.
-const STATES: [&str; 3] = ["none runs", "one runs", "one runs that had to wait"];
+const STATES: [&str; 3] = ["none runs", "one runs", "a request runs that had to wait"];
 
 /// Computes the state from a request word: two loads, no system call.
 struct RequestState {

@@ -72,7 +72,7 @@ impl Mapping {
             None => {
                 // SAFETY: mapped just now with this length, and not used anywhere else.
                 let _ = unsafe { munmap(start.as_ptr().cast(), bytes) };
-                Err(io::Error::other(format!("more than {GUARDS} files are mapped")))
+                Err(io::Error::other(format!("cannot map another file: the limit is {GUARDS}; observe fewer signals")))
             }
         }
     }

@@ -81,7 +81,8 @@ impl Region {
         if file.metadata()?.ino() == self.file.1 {
             return Ok(file);
         }
-        let replaced = format!("{} was replaced since the process mapped it: only root can read it", path.display());
+        let replaced =
+            format!("{} was replaced after the process mapped it; run as root to read the old file", path.display());
         Err(io::Error::new(io::ErrorKind::NotFound, replaced))
     }
 }

@@ -29,22 +29,26 @@ pub enum MemoryError {
     #[error(transparent)]
     Symbol(#[from] SymbolError),
     /// It is longer than a word.
-    #[error("{name} has {}: say a field, or a width, as in mem:{name}/u64 for its first 8 bytes", bytes_in_words(*.bytes))]
+    #[error("cannot observe {name} as a whole, which has {}; name a field, or a width, as in mem:{name}/u64 for its \
+             first 8 bytes", bytes_in_words(*.bytes))]
     NoWidth { name: String, bytes: Option<u64> },
     /// An address does not tell the width of the value.
-    #[error("at an address, or at an offset, say how much to read, as in mem:{place}/u64")]
+    #[error("cannot observe {place} without a width; write one, as in mem:{place}/u64")]
     AddressWithoutWidth { place: String },
     /// The field extends past the variable's end.
-    #[error("{name} has {bytes} bytes: {wanted} bytes at offset {offset} are not all in it")]
+    #[error("cannot read {wanted} bytes at offset {offset} of {name}: it has {bytes} bytes")]
     Outside { name: String, bytes: u64, offset: u64, wanted: u64 },
     /// The address is ambiguous: the target has several processes.
-    #[error("the target has several processes: say whose address it is, as in mem:{pid}:0x{address:x}/u64")]
+    #[error(
+        "cannot choose a process for address 0x{address:x}, since the target has several; name one, as in \
+             mem:{pid}:0x{address:x}/u64"
+    )]
     WhoseAddress { pid: u32, address: u64 },
     /// No process is given.
-    #[error("no process was given for {place}: add its id, as in mem:PID:{place}")]
+    #[error("no process was named for {place}; add its id, as in mem:PID:{place}")]
     NoProcess { place: String },
     /// The memory cannot be read.
-    #[error("{place} of process {pid} cannot be read: {source}{}", reading_hint(.source))]
+    #[error("cannot read {place} of process {pid}: {source}{}", reading_hint(.source))]
     Read { pid: u32, place: String, source: io::Error },
 }
 
@@ -209,10 +213,10 @@ mod tests {
     #[test]
     fn variable_without_a_width_is_refused_with_an_example() {
         let error = |bytes, offset, width| within(&variable(bytes), offset, width).unwrap_err().to_string();
-        assert!(error(Some(24), 0, None).contains("has 24 bytes: say a field"));
+        assert!(error(Some(24), 0, None).contains("has 24 bytes; name a field"));
         assert!(error(None, 0, None).contains("mem:stats/u64"));
         assert!(error(Some(64), 8, None).contains("mem:stats+8/u64"));
-        assert!(error(Some(8), 4, Some(Width::U64)).contains("8 bytes at offset 4 are not all in it"));
+        assert!(error(Some(8), 4, Some(Width::U64)).contains("cannot read 8 bytes at offset 4"));
         assert!(error(Some(8), u64::MAX, Some(Width::U8)).contains("not all in it"));
     }
 

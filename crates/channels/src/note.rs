@@ -7,8 +7,8 @@ diagnostics! {
     pub enum ChannelNote in Observe;
     degraded {
         LaneInterrupted { lane: u32 = 0 } =>
-            "counters of lane {lane} are read by the kernel, which interrupts the lane at each sample",
-            "keep --period long";
+            "the kernel reads the counters of lane {lane}, and interrupts the lane at each sample",
+            "choose a longer --period";
     }
     told {}
 }

@@ -45,7 +45,7 @@ pub struct Vantage {
 pub fn event(name: &str, vantage: Vantage) -> Result<Channel> {
     let Some(event) = Event::named(name) else {
         let names: Vec<_> = Event::names().collect();
-        bail!("there is no event {name}: use rHEX, a number of the processor's, or one of {}", names.join(", "));
+        bail!("there is no event {name}; write rHEX, the processor's own number, or one of {}", names.join(", "));
     };
     counter(&format!("perf:{name}"), event, vantage)
 }
@@ -77,10 +77,10 @@ fn of_lane(event: Event, vantage: Vantage) -> Result<LaneCounter> {
 
 fn why_none(event: Event) -> &'static str {
     if event.is_hardware() && !sidelane_diagnostics::machine::has_pmu() {
-        "this machine has no hardware counters (PMU): in a virtual machine, ask its host for a virtual PMU; what can be \
-         observed without is in sidelane list"
+        "this machine has no hardware counters (PMU); in a virtual machine, ask its host for a virtual PMU, or observe \
+         another signal (`sidelane list`)"
     } else {
-        "the kernel does not count this event here: root or CAP_PERFMON is needed, and a processor that has it"
+        "the kernel does not count this event here; run as root or with CAP_PERFMON, on a processor that has the event"
     }
 }
 
@@ -90,7 +90,7 @@ impl Call for LaneCounter {
         match rustix::io::read(&self.0, &mut count) {
             Ok(8) => Ok(u64::from_ne_bytes(count)),
             Ok(_) => {
-                Err(ChannelEnd::Error(io::Error::other("the counter is in an error state: its lane may be offline")))
+                Err(ChannelEnd::Error(io::Error::other("the counter is in an error state; its lane may be offline")))
             }
             Err(error) => Err(ChannelEnd::Error(error.into())),
         }
@@ -223,7 +223,7 @@ pub fn check_period(channels: &[Channel], period_ns: Option<u64>) -> Result<()> 
     let too_often = period_ns.is_none_or(|period_ns| u128::from(period_ns) < PERIOD_MIN.as_nanos());
     match interrupting {
         Some(channel) if too_often => bail!(
-            "signal {} interrupts the observed lane at each sample: say --period {}us or longer",
+            "cannot sample {} this fast, because each sample interrupts the observed lane; use --period {}us or longer",
             channel.name,
             PERIOD_MIN.as_micros()
         ),

@@ -109,12 +109,13 @@ impl fmt::Display for MemoryLocation {
 pub enum SignalError {
     /// It has none of the known forms.
     #[error(
-        "`{0}` is not a signal: use lane, request, ipc, cpc, jvm, jvm:NAME, app:NAME, mem:[PID:]SYMBOL[+OFFSET][/WIDTH], \
-         file:PATH[#FIELD] or perf:EVENT, with tag:, counter: or rate: in front where that is not clear"
+        "`{0}` is not a signal; write lane, request, ipc, cpc, jvm, jvm:NAME, app:NAME, \
+         mem:[PID:]SYMBOL[+OFFSET][/WIDTH], file:PATH[#FIELD] or perf:EVENT, with tag:, counter: or rate: in front of \
+         mem: and file:"
     )]
     Unknown(String),
     /// The channel cannot have this kind.
-    #[error("`{name}`: {source_name} is a {is}, it cannot be read as a {wanted}")]
+    #[error("cannot read `{name}` as a {wanted}: {source_name} is a {is}")]
     Kind {
         /// The signal as the user wrote it.
         name: String,
@@ -126,10 +127,10 @@ pub enum SignalError {
         wanted: Kind,
     },
     /// Neither the user nor the channel says whether it is a tag or a counter.
-    #[error("`{0}`: say tag:{0} if its value is a state, counter:{0} or rate:{0} if it counts up")]
+    #[error("`{0}` needs a kind; write tag:{0} if its value is a state, counter:{0} or rate:{0} if it counts up")]
     NoKind(String),
     /// The width is invalid.
-    #[error("`{name}`: `{width}` is not a width: use u8, u16, u32 or u64")]
+    #[error("`{width}` of `{name}` is not a width; write u8, u16, u32 or u64")]
     Width {
         /// The signal as the user wrote it.
         name: String,
@@ -324,7 +325,7 @@ mod tests {
             assert!(error(unknown).contains("jvm:NAME"), "{unknown}: {}", error(unknown));
         }
         assert!(error("mem:flag").contains("tag:mem:flag"));
-        assert!(error("counter:lane").contains("lane is a tag, it cannot be read as a counter"));
+        assert!(error("counter:lane").contains("cannot read `counter:lane` as a counter: lane is a tag"));
         assert!(error("tag:perf:cs").contains("perf is a counter"));
         assert!(error("tag:mem:flag/u9").contains("`u9` is not a width"));
     }

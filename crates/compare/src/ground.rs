@@ -115,7 +115,7 @@ impl<'a> Environment<'a> {
         let ended = measured.as_ref().is_err_and(|error| matches!(error.downcast_ref(), Some(Stop::BatchEnded { .. })));
         if ended && outcome.exit_code() != 0 {
             bail!(
-                "the batch command ended with exit code {}: name one that goes on until it is ended by SIGTERM",
+                "the batch command ended by itself, with exit code {}; name one that runs until SIGTERM",
                 outcome.exit_code()
             );
         }
@@ -240,7 +240,7 @@ impl WorkCounter {
             Some((path, field)) => (path, Some(field)),
             None => (self.place.as_str(), None),
         };
-        let what = || format!("cannot read the work counter: batch has to keep it from {path} on its first steps on");
+        let what = || format!("cannot read the work counter {path}; batch has to write it from its start on");
         let mut number = Number::open(path.as_ref(), field).with_context(what)?;
         number.read().ok().with_context(what)
     }

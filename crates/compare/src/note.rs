@@ -7,16 +7,16 @@ diagnostics! {
     pub enum CompareNote in Compare;
     degraded {
         TrafficChanged { from_per_s: u64 = 800, to_per_s: u64 = 1_400 } =>
-            "the traffic changed between rounds, from {from_per_s} to {to_per_s} requests a second; each round compares \
-             its own runs",
+            "the traffic changed between rounds, from {from_per_s} to {to_per_s} requests a second; only runs of one \
+             round are compared",
             "compare again while the traffic is steady";
         UnequalLoad { setting: &'static str = "unmanaged", percent: u64 = 40 } =>
-            "the service got {percent} % fewer requests {setting} than alone: its clients wait for answers, or for a CPU \
-             that batch has, so times are of unequal load",
+            "the service got {percent} % fewer requests {setting} than alone, because its clients wait for answers or \
+             for a CPU; times are of unequal load",
             "compare with clients on CPUs of their own that send at a fixed rate";
         RequestsUnread { events: u64 = 12 } =>
-            "{events} events of requests were lost before they were read; figures are of the others",
-            "leave sidelane more time on the CPUs that are no lanes";
+            "{events} events of requests were lost before they were read; figures are of the rest",
+            "leave sidelane more CPU time outside the lanes";
     }
     told {}
 }

@@ -16,7 +16,7 @@ const CHANGED: f64 = 1.5;
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub(super) enum Stop {
     /// A POSIX signal asked for it.
-    #[error("a signal asked for the end")]
+    #[error("a POSIX signal ended the comparison")]
     Asked,
     /// Batch ended by itself.
     #[error("the batch command ended {after:.1?} after its start")]
@@ -93,7 +93,7 @@ impl Obstacle {
     /// What would decide it.
     pub(super) fn advice(&self) -> String {
         match *self {
-            Self::Ended { .. } => format!("{ROUNDS_MIN} rounds, at least"),
+            Self::Ended { .. } => format!("at least {ROUNDS_MIN} rounds"),
             Self::BatchEnded { .. } => {
                 "a command that runs longer, or is repeated (sh -c 'while COMMAND; do :; done')".to_owned()
             }
@@ -109,7 +109,7 @@ impl Obstacle {
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Ended { rounds } => write!(f, "it was ended after {rounds} of {ROUNDS_MIN} rounds that are needed"),
+            Self::Ended { rounds } => write!(f, "it was ended after {rounds} rounds, and {ROUNDS_MIN} are needed"),
             Self::BatchEnded { after, needed } => {
                 write!(f, "the batch command ended {after:.1?} after its start, and a run takes {needed:.1?}")
             }

@@ -30,7 +30,7 @@ pub const COLUMNS: [&str; 8] = [
     "p99_us",
     "p99_over_alone",
     "requests_per_s",
-    "batch_cpu_a_minute_s",
+    "batch_cpu_per_minute_s",
     "batch_work_per_s",
     "overlap_percent",
 ];
@@ -119,12 +119,12 @@ impl Compared {
 }
 
 const EXPLANATION: [&str; 2] = [
-    "The service, its traffic and the batch command are the user's own. In each round the service runs once alone, once \
-     beside batch as it would be without Sidelane, and once beside batch under Sidelane, in changing order. Batch is \
-     started anew for each run; what comes before its measured part is left out.",
-    "Times are from a request's arrival at the service to its response. A round compares its own runs; of all rounds the \
-     median and its 95 % interval are told. Batch that is unmanaged is counted by the kernel program, too, which costs \
-     the service some tenths of a microsecond at each switch.",
+    "The service, its traffic and the batch command are the user's own. In each round the service runs once alone, \
+     once beside unmanaged batch, and once beside batch under Sidelane, in changing order. Batch is started anew for \
+     each run, and is measured after a time to settle.",
+    "Times are from a request's arrival at the service to its response. Runs of one round are compared; figures are \
+     the median of all rounds with its 95 % interval. Unmanaged batch is counted by the kernel program, too, which \
+     costs the service some tenths of a microsecond at each switch.",
 ];
 
 /// Judges the overlap of all runs under Sidelane.
@@ -164,10 +164,10 @@ fn row(setting: Setting, rounds: &[Round]) -> Row {
     if setting == Setting::Alone {
         return row;
     }
-    row.put("batch_cpu_a_minute_s", figure(Figures::batch_cpu_a_minute_s));
+    row.put("batch_cpu_per_minute_s", figure(Figures::batch_cpu_a_minute_s));
     row.put("batch_work_per_s", figure(Figures::batch_work_per_s));
     row.put("overlap_percent", figure(Figures::overlap_percent));
-    row.put("lc_paid_holds_per_s", figure(Figures::paid_wake_ups_per_s));
+    row.put("service_summons_per_s", figure(Figures::paid_wake_ups_per_s));
     row
 }
 

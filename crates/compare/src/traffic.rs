@@ -65,8 +65,8 @@ impl Traffic {
         let length = began.elapsed().as_secs_f64();
         ensure!(
             self.end()?.is_some(),
-            "{} answered no request in {length:.0} s, so there is nothing to compare: send it its usual traffic, or that of \
-             a load generator at a fixed rate, and compare meanwhile (sidelane requests --service {} shows what comes)",
+            "cannot compare: {} answered no request in {length:.0} s; send it its usual traffic, or a load at a fixed \
+             rate, during the comparison (`sidelane requests --service {}` shows what arrives)",
             self.target,
             self.target
         );

@@ -104,7 +104,7 @@ pub(super) struct Judged {
 impl Judged {
     pub(super) fn of(rounds: &[Round], bounds: Bounds) -> Self {
         let cpu = of_median(all_of(rounds, Setting::Sidelane, Figures::batch_cpu_a_minute_s));
-        let name = "batch's CPU time a minute, with Sidelane";
+        let name = "CPU time of batch per minute, with Sidelane";
         Self {
             kept: kept(rounds, bounds),
             gain: gain(rounds, bounds),

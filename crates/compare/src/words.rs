@@ -68,7 +68,7 @@ fn reasons(judged: &Judged, rounds: &[Round], lanes: &Lanes) -> Vec<String> {
 
 fn nothing_to_gain(judged: &Judged, rounds: &[Round], lanes: &Lanes) -> String {
     let Lanes { request, batch, share_a_core } = lanes;
-    let apart = if *share_a_core { "" } else { ", with which it shares no core" };
+    let apart = if *share_a_core { "" } else { ", which is on another core" };
     format!(
         "batch on CPU {batch} hardly slows the service on CPU {request}{apart} (unmanaged {}, and batch gets {})",
         judged.gain.measure,
@@ -93,7 +93,7 @@ fn later_us(rounds: &[Round]) -> Option<f64> {
 fn open(judged: &Judged) -> String {
     let question = judged.open().into_iter().next().map(|check| {
         let interval = check.interval_text().unwrap_or_else(|| "not measured".to_owned());
-        format!("whether {} is {} is open ({interval})", check.name, check.wanted_text())
+        format!("it is not decided whether {} is {} ({interval})", check.name, check.wanted_text())
     });
     question.unwrap_or_else(|| "nothing was measured".to_owned())
 }
@@ -107,13 +107,13 @@ fn known(judged: &Judged, rounds: &[Round]) -> String {
 /// "41 CPU seconds a minute"
 fn cpu(rounds: &[Round], setting: Setting) -> String {
     let Some(cpu) = of_median(all_of(rounds, setting, Figures::batch_cpu_a_minute_s)) else {
-        return "no CPU time that was measured".to_owned();
+        return "no measured CPU time".to_owned();
     };
     let seconds = cpu.measured;
     if seconds < 10.0 {
-        return format!("{seconds:.1} CPU seconds a minute");
+        return format!("{seconds:.1} CPU seconds per minute");
     }
-    format!("{seconds:.0} CPU seconds a minute")
+    format!("{seconds:.0} CPU seconds per minute")
 }
 
 /// A ratio as a change: "+1 % (−2 to +4)".
@@ -156,8 +156,8 @@ mod tests {
     #[test]
     fn text_of_a_verdict_that_is_worth_it() {
         let rounds = rounds(12, [Run::default(), run(120.0, 1_850.0), run(100.0, 1_010.0)]);
-        let wanted = "Worth it: batch gets 40 CPU seconds a minute; p99 +1 % (+1 to +1), p50 0 % (0 to 0); unmanaged p99 \
-                      +85 % (+85 to +85).";
+        let wanted = "Worth it: batch gets 40 CPU seconds per minute; p99 +1 % (+1 to +1), p50 0 % (0 to 0); unmanaged \
+                      p99 +85 % (+85 to +85).";
         assert_eq!(said(&rounds, None, true), wanted);
         assert_eq!(said(&rounds, Some(Stop::Asked), true), wanted, "what is decided is told, whatever ended it");
     }
@@ -167,9 +167,9 @@ mod tests {
         let harmless = rounds(12, [Run::default(), run(101.0, 990.0), run(128.0, 1_010.0)]);
         assert_eq!(
             said(&harmless, None, false),
-            "Not worth it here: batch on CPU 1 hardly slows the service on CPU 0, with which it shares no core (unmanaged \
-             p99 −1 % (−1 to −1), and batch gets 40 CPU seconds a minute); with Sidelane p50 +28 % (+28 to +28), which is 28 \
-             µs."
+            "Not worth it here: batch on CPU 1 hardly slows the service on CPU 0, which is on another core (unmanaged \
+             p99 −1 % (−1 to −1), and batch gets 40 CPU seconds per minute); with Sidelane p50 +28 % (+28 to +28), \
+             which is 28 µs."
         );
         let costly = rounds(12, [Run::default(), run(300.0, 4_000.0), run(100.0, 1_400.0)]);
         assert_eq!(
@@ -178,7 +178,7 @@ mod tests {
         );
         let kept_off = Run { batch_cpu_s: 0.01, ..Run::default() };
         let kept_off = said(&rounds(12, [Run::default(), run(300.0, 4_000.0), kept_off]), None, true);
-        assert_eq!(kept_off, "Not worth it here: batch gets only 0.4 CPU seconds a minute with Sidelane.");
+        assert_eq!(kept_off, "Not worth it here: batch gets only 0.4 CPU seconds per minute with Sidelane.");
     }
 
     #[test]
@@ -189,9 +189,9 @@ mod tests {
         }
         assert_eq!(
             said(&wide, None, true),
-            "Undecided: whether p99 with Sidelane over alone is ≤ 1.05× is open (1.00× to 1.20×); batch gets 40 CPU \
-             seconds a minute, p99 +10 % (0 to +20), p50 0 % (0 to 0), unmanaged p99 +300 % (+300 to +300); what would \
-             decide it: more rounds: --rounds 24."
+            "Undecided: it is not decided whether p99 with Sidelane over alone is ≤ 1.05× (1.00× to 1.20×); batch gets \
+             40 CPU seconds per minute, p99 +10 % (0 to +20), p50 0 % (0 to 0), unmanaged p99 +300 % (+300 to +300); \
+             what would decide it: more rounds: --rounds 24."
         );
         let stopped = said(&[], Some(Stop::BatchEnded { after: Duration::from_secs(1) }), true);
         assert!(stopped.starts_with("Undecided: the batch command ended 1.0s after its start"), "{stopped}");

@@ -29,13 +29,13 @@ pub fn read_head<T: DeserializeOwned>(input: &mut impl Read, magic: &Magic) -> R
     let mut first = Magic::default();
     input.read_exact(&mut first).map_err(|_| "it is too short".to_owned())?;
     if first != *magic {
-        return Err("it does not begin as a log does".to_owned());
+        return Err("it does not begin like a log".to_owned());
     }
     let mut bytes = [0; 4];
     input.read_exact(&mut bytes).map_err(|_| "its head is cut off".to_owned())?;
     let length = u32::from_le_bytes(bytes);
     if length > HEAD_BYTES_MAX {
-        return Err(format!("its head claims to be {length} bytes long"));
+        return Err(format!("its head has an impossible length of {length} bytes"));
     }
     let mut json = vec![0; length as usize];
     input.read_exact(&mut json).map_err(|_| "its head is cut off".to_owned())?;
@@ -54,7 +54,7 @@ pub enum LogError {
         source: io::Error,
     },
     /// The file is not a log.
-    #[error("{path} is not a log of sidelane {verb}: {what}")]
+    #[error("cannot read {path}: it is not a log of `sidelane {verb}` ({what})")]
     Head {
         /// The file.
         path: String,

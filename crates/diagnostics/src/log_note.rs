@@ -8,24 +8,24 @@ diagnostics! {
     pub enum LogNote in Logs;
     degraded {
         AuditFails { log: String = "/tmp/log".to_owned(), error: String = "No space left on device".to_owned() } =>
-            "the log {log} cannot be written ({error}): its lines are counted and lost, and all else goes on",
-            "make room for it, or mend its disk: the log is tried again every 2 s";
+            "the log {log} cannot be written ({error}): its lines are lost and counted, and all else goes on",
+            "free space, or repair its disk; writing is tried again every 2 s";
         AuditLinesLost { log: String = "/tmp/log".to_owned(), lines: u64 = 12 } =>
             "{lines} lines of the log {log} could not be written and are lost",
-            "keep room on its disk, or name a file on another one";
+            "keep space free on its disk, or name a file on another disk";
         RequestLogCut { log: String = "/tmp/log".to_owned(), error: String = "No space left on device".to_owned() } =>
             "the log {log} is not whole: {error}",
-            "free some space or log elsewhere";
+            "free some space, or write the log to another disk";
     }
     told {
         Replayed { log: String = "/tmp/log".to_owned() } =>
-            "read from the log {log}, on a machine that may be another one";
+            "figures are from the log {log}, which may be of another machine";
         LogUnreadable { error: String = "Input/output error".to_owned() } =>
-            "the log cannot be read further: {error}; what was recorded before that is here";
+            "the rest of the log cannot be read ({error}); figures are of the part before";
         LogCutOff =>
-            "the log is cut off within a chunk; what was recorded before that is here";
+            "the log is cut off within a chunk; figures are of the part before";
         LogDamaged =>
-            "the head of a chunk of the log is damaged; what was recorded before that is here";
+            "the head of a chunk of the log is damaged; figures are of the part before";
     }
 }
 

@@ -31,8 +31,8 @@ fn processes(is_hosts: Option<bool>) -> Finding {
     match is_hosts {
         Some(false) => Finding::blocks(
             NAME,
-            "a PID namespace of its own: the kernel knows every process by another number than is seen here",
-            "share the host's: `--pid=host` of docker and podman, `hostPID: true` in a pod",
+            "a PID namespace of its own, in which processes have other numbers than in the kernel",
+            "share that of the host: `--pid=host` of docker and podman, `hostPID: true` in a pod",
         ),
         _ => Finding::works(NAME, "those of the host"),
     }
@@ -41,11 +41,10 @@ fn processes(is_hosts: Option<bool>) -> Finding {
 fn groups(is_hosts: Option<bool>) -> Finding {
     const NAME: &str = "cgroup names";
     match is_hosts {
-        Some(false) => Finding::optional(
-            NAME,
-            "a cgroup namespace of its own: of groups outside of it, none can be named or given CPUs",
-        )
-        .with_fix("share the host's: `--cgroupns=host`, and mount /sys/fs/cgroup of the host, writable"),
+        Some(false) => {
+            Finding::optional(NAME, "a cgroup namespace of its own: groups outside of it cannot be named or changed")
+                .with_fix("share that of the host: `--cgroupns=host`, and mount /sys/fs/cgroup of the host, writable")
+        }
         _ => Finding::works(NAME, "those of the host"),
     }
 }
@@ -54,11 +53,10 @@ fn groups(is_hosts: Option<bool>) -> Finding {
 fn run_folder(is_hosts: Option<bool>) -> Finding {
     const NAME: &str = "claims";
     match is_hosts {
-        Some(false) => Finding::optional(
-            NAME,
-            "/run is this container's own: another Sidelane outside of it may lend the same lanes",
-        )
-        .with_fix("share the host's: `-v /run:/run` of docker and podman, a hostPath volume in a pod"),
+        Some(false) => {
+            Finding::optional(NAME, "/run is this container's own, so a Sidelane outside of it may lend the same lanes")
+                .with_fix("mount that of the host: `-v /run:/run` of docker and podman, a hostPath volume in a pod")
+        }
         _ => Finding::works(NAME, "in the host's /run"),
     }
 }

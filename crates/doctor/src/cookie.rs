@@ -38,18 +38,18 @@ pub fn finding(pair: Option<&TestPair>) -> Finding {
 
 fn lacking(lack: &CookieError) -> Finding {
     match lack {
-        CookieError::Kernel => Finding::optional(NAME, "not in this kernel; lanes are held without it")
+        CookieError::Kernel => Finding::optional(NAME, "not in this kernel; --gate core-sched cannot be used")
             .with_fix("boot a kernel with CONFIG_SCHED_CORE=y"),
-        CookieError::Smt => {
-            Finding::optional(NAME, "in this kernel, but no core has two lanes, or SMT is switched off")
+        CookieError::Smt => Finding::optional(NAME, "in this kernel, but no core has two lanes online"),
+        CookieError::Refused(error) => {
+            Finding::optional(NAME, format!("refused: {error}; --gate core-sched cannot be used"))
+                .with_fix("allow prctl in this container or seccomp filter")
         }
-        CookieError::Refused(error) => Finding::optional(NAME, format!("refused: {error}; lanes are held without it"))
-            .with_fix("let the container or seccomp filter that this runs in allow prctl"),
     }
 }
 
 fn untried() -> Finding {
-    Finding::works(NAME, "available (not tried: there is no free pair of siblings)")
+    Finding::works(NAME, "available; not tried, since no pair of siblings is free")
 }
 
 fn tried(pair: &TestPair) -> Finding {
@@ -57,16 +57,19 @@ fn tried(pair: &TestPair) -> Finding {
     let measured = thread::scope(|scope| scope.spawn(|| measure(pair)).join().expect("measurements do not panic"));
     match measured {
         Ok(overlap) => verdict(overlap),
-        Err(error) => Finding::optional(NAME, format!("available, but could not be tried: {error}")),
+        Err(error) => Finding::optional(NAME, format!("available; not tried: {error}")),
     }
 }
 
 fn verdict(Overlap { without_percent, with_percent }: Overlap) -> Finding {
-    let seen = format!("batch with a cookie overlaps {with_percent:.1} %, without one {without_percent:.1} %");
+    let seen = format!(
+        "batch with a core-scheduling cookie overlaps {with_percent:.1} %, without one \
+                        {without_percent:.1} %"
+    );
     // Whatever the noise, working core scheduling leaves less than half of the overlap.
     match with_percent < without_percent / 2.0 {
         true => Finding::works(NAME, seen),
-        false => Finding::optional(NAME, format!("{seen}: it does not keep them apart")),
+        false => Finding::optional(NAME, format!("{seen}: the kernel does not keep them apart")),
     }
 }
 

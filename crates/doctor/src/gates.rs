@@ -38,7 +38,7 @@ impl Gate {
     fn new(name: &'static str, figures: Result<Option<Figures>>, lack: impl FnOnce(String) -> Finding) -> Self {
         let outcome = match figures {
             Ok(Some(figures)) => Outcome::Measured(figures),
-            Ok(None) => Outcome::Unmeasured(lack("batch was never seen to stop and come back".to_owned())),
+            Ok(None) => Outcome::Unmeasured(lack("batch never stopped and came back".to_owned())),
             Err(error) => Outcome::Unmeasured(lack(format!("{error:#}"))),
         };
         Self { name, outcome }
@@ -113,13 +113,13 @@ fn scheduled(name: &'static str, pair: &TestPair, effort: &ReactionPlan) -> Gate
 }
 
 fn unheld(name: &'static str, _: WokenBy, _: &TestPair, _: &ReactionPlan) -> Gate {
-    let lack = Finding::optional(name, "not tried, for what is marked ✗ above");
+    let lack = Finding::optional(name, "not tried, because of the lines marked ✗ above");
     Gate { name, outcome: Outcome::Unmeasured(lack) }
 }
 
 fn affinity(name: &'static str, pair: &TestPair, effort: &ReactionPlan) -> Gate {
     let switch = Switch::Affinity { elsewhere: pair.elsewhere(&own_cpus()) };
-    let fix = "allow this process on a second CPU (taskset, cpuset)";
+    let fix = "allow this process a second CPU (taskset, cpuset)";
     Gate::new(name, switched(&switch, pair, effort), |why| Finding::degrades(name, why, fix))
 }
 
@@ -159,8 +159,8 @@ pub fn in_group<T>(how: &Freezing, leaf_name: &str, measure: impl FnOnce(&Switch
 /// The scheduling class, which decides only between threads of the same lane.
 fn outranked(name: &'static str, pair: &TestPair) -> Gate {
     let why = match pair.kind {
-        PairKind::Smt => "none: batch runs on beside the service, on the other lane of its core",
-        PairKind::Declared => "none: batch runs on, since the service is on another CPU",
+        PairKind::Smt => "none: batch goes on beside the service, on the other lane of its core",
+        PairKind::Declared => "none: batch goes on, because the service is on another CPU",
     };
     Gate { name, outcome: Outcome::Unmeasured(Finding::optional(name, why)) }
 }

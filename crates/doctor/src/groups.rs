@@ -59,7 +59,7 @@ impl Tried {
             (false, false) => Finding::degrades(
                 NAME,
                 format!(
-                    "none; a hold of over a second lets batch leak up to 5 % ({})",
+                    "none: during holds of more than a second, batch runs for up to 5 % of the time ({})",
                     why([&self.v2, &self.v1_freezer])
                 ),
                 "mount cgroup v2, and give this process write access to its own group",
@@ -72,20 +72,23 @@ impl Tried {
         match has(&self.v2, KILL) {
             true => Finding::works(NAME, "v2"),
             false => {
-                Finding::optional(NAME, "none; batch is ended process by process").with_fix("cgroup v2, kernel 5.14")
+                Finding::optional(NAME, "none: batch is ended process by process").with_fix("cgroup v2, kernel 5.14")
             }
         }
     }
 
+    /// A group that Sidelane makes serves a batch command. Adopted batch is confined by its own group or thread by thread.
     fn cpuset(&self) -> Finding {
         const NAME: &str = "cgroup cpuset";
+        let for_commands =
+            |version| format!("{version}, for batch commands; adopted batch needs a group with a cpuset of its own");
         match (has(&self.v2, CPUS), has(&self.v1_cpuset, CPUS)) {
-            (true, _) => Finding::works(NAME, "v2"),
-            (false, true) => Finding::works(NAME, "v1"),
+            (true, _) => Finding::works(NAME, for_commands("v2")),
+            (false, true) => Finding::works(NAME, for_commands("v1")),
             (false, false) => Finding::degrades(
                 NAME,
                 format!(
-                    "none; batch is confined by affinity, which it can change itself ({})",
+                    "none: batch is confined by CPU affinity, which it can change itself ({})",
                     why([&self.v2, &self.v1_cpuset])
                 ),
                 "enable the cpuset controller for this process's group (`echo +cpuset > …/cgroup.subtree_control` \

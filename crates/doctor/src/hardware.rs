@@ -34,7 +34,7 @@ fn cpus(topology: &Topology) -> Finding {
         0 | 1 => Finding::blocks(
             NAME,
             format!("{}; this process may use CPU {usable} only", topology.describe()),
-            "batch needs a CPU beside the service's: allow this process on a second one",
+            "allow this process a second CPU (taskset, cpuset): batch needs one beside the service's",
         ),
         _ => Finding::works(NAME, topology.describe()),
     }
@@ -49,7 +49,8 @@ fn siblings(topology: &Topology) -> Finding {
             Finding::works(NAME, format!("lane pairs {}", pairs.join(" ")))
         }
         Err(LaneError::NoSmt { fix, .. }) => {
-            Finding::optional(NAME, "none that the kernel knows of").with_fix(format!("{fix}, as in --lanes 0:1"))
+            Finding::optional(NAME, "none: the kernel shows no core with two lanes online")
+                .with_fix(format!("{fix}, as in --lanes 0:1"))
         }
         Err(error) => Finding::optional(NAME, error.to_string()),
     }
@@ -60,8 +61,8 @@ fn virtualised(flags: &[&str]) -> Finding {
     match flags.contains(&"hypervisor") {
         true => Finding::optional(
             NAME,
-            "yes: waking another CPU is an exit to the hypervisor, so it costs microseconds; \
-             figures say nothing about bare metal",
+            "yes: waking another CPU exits to the hypervisor and costs microseconds; these figures do not apply to \
+             bare metal",
         ),
         false => Finding::works(NAME, "no: bare metal"),
     }
@@ -72,12 +73,16 @@ fn nap(nap: Nap, flags: &[&str], smt: bool) -> Finding {
     let has = |flag: &str| if flags.contains(&flag) { "yes" } else { "no" };
     let offered = format!("WAITPKG {}, MONITORX {}, MWAIT {}", has("waitpkg"), has("mwaitx"), has("monitor"));
     match (nap, smt) {
-        (Nap::PAUSE, false) => {
-            Finding::optional(NAME, format!("{nap} ({offered}); no lane shares a core, so it takes nothing away"))
-        }
+        (Nap::PAUSE, false) => Finding::optional(
+            NAME,
+            format!(
+                "{nap} ({offered}); no lanes share a core, so a held lane costs the \
+                                             service nothing"
+            ),
+        ),
         (Nap::PAUSE, true) => Finding::degrades(
             NAME,
-            format!("{nap} ({offered}): a held lane still takes a little of the service's core"),
+            format!("{nap} ({offered}): a held lane takes a little of the service's core"),
             better_nap(flags.contains(&"monitor")),
         ),
         _ => Finding::works(NAME, format!("{nap} ({offered})")),
@@ -96,7 +101,7 @@ fn pmu(present: bool) -> Finding {
     const NAME: &str = "PMU";
     match present {
         true => Finding::works(NAME, "hardware counters are there"),
-        false => Finding::optional(NAME, "no hardware counters; dynamic-refresh does with server times")
+        false => Finding::optional(NAME, "no hardware counters: dynamic-refresh estimates harm from server times")
             .with_fix("in a virtual machine, ask its host for a virtual PMU"),
     }
 }

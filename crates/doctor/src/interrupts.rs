@@ -26,7 +26,7 @@ pub fn finding(pair: &TestPair) -> Finding {
     let irqs = Path::new("/proc/irq");
     match irqs.is_dir() {
         true => describe(pair, &served_by(irqs, pair.batch)),
-        false => Finding::optional(NAME, "who interrupts which CPU is not told here (/proc/irq)"),
+        false => Finding::optional(NAME, "cannot read which CPU serves which interrupt (/proc/irq)"),
     }
 }
 
@@ -62,15 +62,14 @@ fn describe(pair: &TestPair, served: &[Interrupt]) -> Finding {
     let more = if served.len() > NAMED { ", …" } else { "" };
     let numbers: Vec<String> = served.iter().map(|irq| irq.number.to_string()).collect();
     let what = format!(
-        "CPU {batch} serves {} device interrupt(s) ({}{more}): what they leave to ksoftirqd waits while the lane is held",
+        "CPU {batch} serves {} device interrupt(s) ({}{more}): their work in ksoftirqd waits while the lane is held",
         served.len(),
         devices.join(", ")
     );
     let (numbers, to) = (numbers.join(" "), pair.request);
     Finding::optional(NAME, what).with_fix(format!(
-        "`for i in {numbers}; do echo {to} >/proc/irq/$i/smp_affinity_list; done`, or other CPUs that are no lanes, and \
-         keep irqbalance from undoing it (IRQBALANCE_BANNED_CPULIST={batch}); queues of NVMe and of some NICs cannot be \
-         moved"
+        "move them to a CPU that is no lane: `for i in {numbers}; do echo {to} >/proc/irq/$i/smp_affinity_list; done`; \
+         keep irqbalance off (IRQBALANCE_BANNED_CPULIST={batch}); queues of NVMe and some NICs cannot be moved"
     ))
 }
 

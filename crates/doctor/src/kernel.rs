@@ -71,10 +71,8 @@ fn request_events(there: &BTreeSet<&str>) -> Finding {
     const NAME: &str = "request tracepoints";
     match lacking(&REQUEST_EVENTS, there) {
         None => Finding::works(NAME, REQUEST_EVENTS.join(" ")),
-        Some(lacking) => {
-            Finding::optional(NAME, format!("lacking: {lacking}; requests of TCP services cannot be tracked"))
-                .with_fix("boot a kernel of 6.3 or later")
-        }
+        Some(lacking) => Finding::optional(NAME, format!("missing: {lacking}; requests at TCP sockets cannot be seen"))
+            .with_fix("boot a kernel of 6.3 or later"),
     }
 }
 
@@ -87,9 +85,9 @@ fn sched_ext(available: Result<(), Unavailable>) -> Finding {
     const NAME: &str = "sched_ext";
     match available {
         Ok(()) => Finding::works(NAME, "batch can have a scheduler of its own"),
-        Err(Unavailable::NotInKernel) => Finding::optional(NAME, "not in this kernel; lanes are held without it")
+        Err(Unavailable::NotInKernel) => Finding::optional(NAME, "not in this kernel; --gate sched-ext cannot be used")
             .with_fix("boot 6.12 or later with CONFIG_SCHED_CLASS_EXT=y"),
-        Err(why) => Finding::optional(NAME, format!("{why}; lanes are held without it")),
+        Err(why) => Finding::optional(NAME, format!("{why}; --gate sched-ext cannot be used")),
     }
 }
 
@@ -103,21 +101,21 @@ fn throttling(runtime_us: Option<i64>, period_us: Option<i64>) -> Finding {
         (Some(..0), _) => Finding::works(NAME, format!("off; {}", eviction())),
         (Some(0), _) => Finding::blocks(
             NAME,
-            "real-time threads get no time, so no lane can be held",
+            "real-time threads get no CPU time, so no lane can be held",
             "sysctl -w kernel.sched_rt_runtime_us=950000",
         ),
         (Some(runtime_us), Some(period_us)) => {
             let (runtime_ms, period_ms) = (runtime_us / 1_000, period_us / 1_000);
             Finding::works(NAME, format!("real-time threads get {runtime_ms} of {period_ms} ms; {}", eviction()))
         }
-        _ => Finding::optional(NAME, "cannot be read from /proc/sys/kernel"),
+        _ => Finding::optional(NAME, "unknown: cannot read it from /proc/sys/kernel"),
     }
 }
 
 /// Why batch does not get on a held lane through throttling or the fair server.
 fn eviction() -> String {
     let evict_after_ms = BorrowConfig::default().evict_after_ns / 1_000_000;
-    format!("batch is sent off a lane that is held for {evict_after_ms} ms, long before that")
+    format!("batch is moved away from a lane that is held for {evict_after_ms} ms, long before that")
 }
 
 /// The time that a fair server gives ordinary threads in each second, if debugfs shows it.
@@ -146,13 +144,13 @@ fn is_realtime() -> bool {
 fn preemption(is_realtime: bool) -> Finding {
     const NAME: &str = "PREEMPT_RT";
     match is_realtime {
-        false => Finding::works(NAME, "no: interrupts come before every thread"),
+        false => Finding::works(NAME, "no: interrupts preempt every thread"),
         true => Finding::optional(
             NAME,
-            "yes: a summons goes through a thread of the kernel (irq_work), and threads that serve interrupts come \
-             before a holder, so that lanes are held later than elsewhere; not tried",
+            "yes: a holder is woken through a kernel thread (irq_work), and interrupt threads preempt it, so lanes are \
+             held later; not tested",
         )
-        .with_fix("see how fast the gates below are here, or boot the distribution's kernel without PREEMPT_RT"),
+        .with_fix("check the latency of the gates below, or boot a kernel without PREEMPT_RT"),
     }
 }
 
@@ -161,9 +159,7 @@ pub fn another_for_the_tracker(release: &str) -> &'static str {
     /// BPF has had the atomic operations that the kernel program uses since.
     const FIRST: (u32, u32) = (5, 12);
     match version(release) {
-        Some(this) if this < FIRST => {
-            "boot a kernel of 5.12 or later (those that were tried are in docs/reference/kernels.md)"
-        }
+        Some(this) if this < FIRST => "boot a kernel of 5.12 or later (docs/reference/kernels.md lists tested ones)",
         _ => "allow the bpf system call (container, kernel lockdown)",
     }
 }

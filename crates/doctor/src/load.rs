@@ -55,7 +55,7 @@ fn describe(pair: &TestPair, request_percent: u64, batch_percent: u64) -> Findin
     let (request, batch) = (pair.request, pair.batch);
     let shares = format!("CPU {request} is {request_percent} % and CPU {batch} {batch_percent} % busy");
     match request_percent.max(batch_percent) >= BUSY_PERCENT {
-        true => Finding::optional(NAME, format!("{shares}: all figures below include waiting for that work"))
+        true => Finding::optional(NAME, format!("{shares}: all figures below include waits for that work"))
             .with_fix("measure again on a quiet machine"),
         false => Finding::works(NAME, shares),
     }

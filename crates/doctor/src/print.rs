@@ -41,11 +41,12 @@ impl Printer {
     pub fn gates_title(self, pair: &TestPair) -> String {
         let (request, batch) = (pair.request, pair.batch);
         let share = match pair.kind {
-            PairKind::Smt => "they share a core",
-            PairKind::Declared => "declared; no core is known to be shared",
+            PairKind::Smt => "one core",
+            PairKind::Declared => "declared; the kernel shows no common core",
         };
         let title = self.ink.bold("Gates");
-        let line = format!("{title}: service on CPU {request}, batch on CPU {batch} ({share}); takes some seconds");
+        let line =
+            format!("{title}: service on CPU {request}, batch on CPU {batch} ({share}); this takes some seconds");
         fitted(&line, self.width)
     }
 
@@ -148,13 +149,13 @@ mod tests {
     fn gates_without_figures_follow_the_table() {
         let spread = |p50_ns| crate::reaction::latency::Spread { p50_ns, p99_ns: 2 * p50_ns };
         let figures = Figures { off: spread(4_400), on: spread(1_500), samples: 500 };
-        let idle = Finding::optional("SCHED_IDLE", "none: batch runs on");
+        let idle = Finding::optional("SCHED_IDLE", "none: batch goes on");
         let gates = [
             Gate { name: "affinity", outcome: Outcome::Measured(figures) },
             Gate { name: "SCHED_IDLE", outcome: Outcome::Unmeasured(idle) },
         ];
         let text = printer(80).gates(&gates);
         assert!(text.contains("affinity  4.4 µs  8.8 µs  1.5 µs  3.0 µs     500"), "{text}");
-        assert!(text.ends_with("  – SCHED_IDLE  none: batch runs on\n\n"), "{text}");
+        assert!(text.ends_with("  – SCHED_IDLE  none: batch goes on\n\n"), "{text}");
     }
 }

@@ -44,24 +44,27 @@ fn real_time(held: Capabilities, tried: io::Result<()>) -> Finding {
     const NAME: &str = "SCHED_FIFO";
     match (tried, held.has(CAP_SYS_NICE)) {
         (Ok(()), true) => Finding::works(NAME, "CAP_SYS_NICE"),
-        (Ok(()), false) => Finding::works(NAME, "by this user's real-time limit"),
+        (Ok(()), false) => Finding::works(NAME, "granted by this user's real-time limit"),
         (Err(error), true) => Finding::blocks(
             NAME,
-            format!("refused in spite of CAP_SYS_NICE: {error}"),
-            "give this process's group real-time time (cpu.rt_runtime_us of its cgroup v1 cpu group), \
-             or allow sched_setscheduler in the container",
+            format!("refused although this process has CAP_SYS_NICE: {error}"),
+            "give this process's cgroup real-time time (cpu.rt_runtime_us of its v1 cpu group), or allow \
+             sched_setscheduler in the container",
         ),
-        (Err(error), false) => Finding::blocks(NAME, format!("lacking CAP_SYS_NICE: {error}"), GRANT),
+        (Err(error), false) => Finding::blocks(NAME, format!("refused without CAP_SYS_NICE: {error}"), GRANT),
     }
 }
 
 fn locked_memory(tried: io::Result<()>) -> Finding {
     const NAME: &str = "locked memory";
     match tried {
-        Ok(()) => Finding::works(NAME, "whoever holds a lane never waits for a page of code"),
+        Ok(()) => Finding::works(NAME, "a holder never waits for a page of its code"),
         Err(error) => Finding::degrades(
             NAME,
-            format!("{error}: where memory is short, batch may run while the holder of its lane waits for code"),
+            format!(
+                "{error}: when memory is short, batch may run while the holder of its lane waits for a page of its \
+                     code"
+            ),
             "grant CAP_IPC_LOCK, or raise the limit (ulimit -l unlimited)",
         ),
     }
@@ -78,7 +81,7 @@ fn unwritable_groups() -> Vec<String> {
 fn group_access(unwritable: &[String]) -> Finding {
     const NAME: &str = "cgroup access";
     match unwritable.is_empty() {
-        true => Finding::works(NAME, "may make groups below its own"),
+        true => Finding::works(NAME, "this process can make groups below its own"),
         false => Finding::degrades(
             NAME,
             format!("cannot make groups in {}", unwritable.join(", ")),

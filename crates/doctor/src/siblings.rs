@@ -101,7 +101,7 @@ fn verdict(pair: &TestPair, percent: f64) -> String {
         (PairKind::Declared, true) => "they seem to share a core",
         (PairKind::Declared, false) => "they do not seem to share a core",
     };
-    format!("CPUs {a} and {b} slow each other by {slowed} %: {seem}")
+    format!("CPUs {a} and {b} slow each other down by {slowed} %: {seem}")
 }
 
 #[cfg(test)]
@@ -114,7 +114,10 @@ mod tests {
 
     #[test]
     fn mutual_slowdown_reveals_lanes_of_one_core() {
-        assert_eq!(said(PairKind::Declared, 31.2), "CPUs 0 and 1 slow each other by 31 %: they seem to share a core");
+        assert_eq!(
+            said(PairKind::Declared, 31.2),
+            "CPUs 0 and 1 slow each other down by 31 %: they seem to share a core"
+        );
         assert!(said(PairKind::Declared, 11.9).ends_with("they do not seem to share a core"));
         assert!(said(PairKind::Declared, -3.0).contains("by 0 %"));
         assert!(said(PairKind::Smt, 2.0).ends_with("the kernel says that they share a core"));

@@ -23,10 +23,12 @@ pub fn finding(pair: &TestPair) -> Finding {
     match count_switches(pair) {
         Ok(0) => Finding::blocks(
             NAME,
-            "attached, but the kernel program sees no switch",
-            "check that /proc/sys/kernel/bpf_stats_enabled and security modules do not interfere",
+            "attached, but the kernel program counts no context switch",
+            "check /proc/sys/kernel/bpf_stats_enabled and the security modules",
         ),
-        Ok(switches) => Finding::works(NAME, format!("loaded, attached, counted {switches} switches, detached")),
+        Ok(switches) => {
+            Finding::works(NAME, format!("loaded, attached, counted {switches} context switches, detached"))
+        }
         Err(error) => refused(NAME, &error),
     }
 }
@@ -46,12 +48,16 @@ fn count_switches(pair: &TestPair) -> Result<u64> {
 
 fn refused(name: &'static str, error: &anyhow::Error) -> Finding {
     let (detail, fix) = match error.downcast_ref::<TrackerError>() {
-        Some(TrackerError::NoBtf) => ("cannot be fitted to a kernel without BTF".to_owned(), "see BTF above"),
-        Some(TrackerError::Refused(source)) => {
-            (format!("the kernel refuses to load it: {source}"), "see BPF privilege below; in a container, allow bpf()")
+        Some(TrackerError::NoBtf) => {
+            ("cannot be loaded into a kernel without BTF".to_owned(), "see the line BTF above")
         }
+        Some(TrackerError::Refused(source)) => (
+            format!("the kernel refuses to load it: {source}"),
+            "see the line BPF privilege below; in a container, \
+                                                                  allow the bpf system call",
+        ),
         Some(TrackerError::OtherPids) => {
-            ("processes have other numbers here than in the kernel".to_owned(), "see process numbers below")
+            ("process numbers here differ from those in the kernel".to_owned(), "see the line process numbers below")
         }
         // With what the kernel said.
         Some(_) => (
@@ -71,8 +77,8 @@ mod tests {
     fn a_refusal_is_told_apart_from_a_missing_kernel_feature() {
         let fix = |error: TrackerError| refused("lane tracker", &error.into()).fix;
         let denied = libbpf_rs::Error::from_raw_os_error(libc::EPERM);
-        assert_eq!(fix(TrackerError::NoBtf).as_deref(), Some("see BTF above"));
-        assert_eq!(fix(TrackerError::OtherPids).as_deref(), Some("see process numbers below"));
+        assert_eq!(fix(TrackerError::NoBtf).as_deref(), Some("see the line BTF above"));
+        assert_eq!(fix(TrackerError::OtherPids).as_deref(), Some("see the line process numbers below"));
         assert!(fix(TrackerError::Refused(denied)).is_some_and(|fix| fix.contains("privilege")));
     }
 }

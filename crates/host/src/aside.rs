@@ -56,7 +56,7 @@ impl<E, T> Background<E, T> {
     /// Waits for its end: what it came to, unless that was told already.
     pub fn join(&mut self) -> Option<Result<T>> {
         let joined = self.thread.take()?.join();
-        Some(joined.unwrap_or_else(|_| Err(anyhow!("its thread ended early"))))
+        Some(joined.unwrap_or_else(|_| Err(anyhow!("the thread ended early"))))
     }
 
     /// Has it end, and does not wait for that.

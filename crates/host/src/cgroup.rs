@@ -322,8 +322,8 @@ impl Leaf {
         let why = if stuck.is_some() { "is in a system call that no signal interrupts" } else { "does not end" };
         let (name, dir) = (thread_name(*pid, *pid), self.dir.display());
         let text = format!(
-            "cannot remove the control group {dir}: process {name} {why}; see where it is with cat /proc/{pid}/stack, and \
-             remove the group with rmdir when it has ended"
+            "cannot remove the cgroup {dir}: process {name} {why}; see where it hangs with `cat /proc/{pid}/stack`, \
+             and remove the group with rmdir when it has ended"
         );
         io::Error::new(error.kind(), text)
     }
@@ -352,7 +352,7 @@ mod tests {
         let told = leaf.explained(fs::remove_dir(&leaf.dir).unwrap_err()).to_string();
         child.kill().and_then(|()| child.wait()).unwrap();
         leaf.remove().unwrap();
-        let wanted = format!("cannot remove the control group {}: process ", leaf.dir.display());
+        let wanted = format!("cannot remove the cgroup {}: process ", leaf.dir.display());
         assert!(told.starts_with(&wanted) && told.contains(&format!("({}) does not end; see", child.id())), "{told}");
     }
 

@@ -22,13 +22,13 @@ pub struct CoreCookie;
 #[derive(Debug, thiserror::Error)]
 pub enum CookieError {
     /// The kernel was built without it.
-    #[error("core scheduling is not in this kernel: boot one with CONFIG_SCHED_CORE=y")]
+    #[error("this kernel has no core scheduling; boot one with CONFIG_SCHED_CORE=y")]
     Kernel,
     /// No core has two lanes.
-    #[error("core scheduling is of no use here: no core has two lanes, or SMT is switched off")]
+    #[error("no core has two lanes online; switch SMT on, or use a machine with SMT")]
     Smt,
     /// The kernel refused it for another reason.
-    #[error("core scheduling cannot be used: {0}: a seccomp filter or container may forbid prctl")]
+    #[error("core scheduling is refused ({0}); allow prctl in the seccomp filter or container")]
     Refused(io::Error),
 }
 

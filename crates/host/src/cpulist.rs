@@ -139,7 +139,7 @@ fn run_text((first, last): (u32, u32)) -> String {
 
 /// A text that is not a cpulist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("CPU list `{list}`: entry `{entry}` {fault}; write CPUs as in 0-3,8")]
+#[error("cannot read CPU list `{list}`: `{entry}` {fault}; write CPUs as in 0-3,8")]
 pub struct CpuListError {
     /// The whole text.
     pub list: String,
@@ -156,10 +156,10 @@ pub enum Fault {
     #[error("is empty")]
     Empty,
     /// Something other than decimal digits where a number belongs.
-    #[error("has `{0}` where a number belongs")]
+    #[error("has `{0}` in place of a number")]
     NotANumber(String),
     /// A CPU number above [`CPU_ID_MAX`].
-    #[error("names CPU {0}, above the highest possible, {CPU_ID_MAX}")]
+    #[error("names CPU {0}, and the highest possible is {CPU_ID_MAX}")]
     TooLarge(u64),
     /// A range whose end is below its start.
     #[error("ends before it starts")]
@@ -292,7 +292,7 @@ mod tests {
         let error = "0-3,9-x".parse::<CpuSet>().expect_err("not a list");
         assert_eq!(
             error.to_string(),
-            "CPU list `0-3,9-x`: entry `9-x` has `x` where a number belongs; write CPUs as in 0-3,8"
+            "cannot read CPU list `0-3,9-x`: `9-x` has `x` in place of a number; write CPUs as in 0-3,8"
         );
     }
 

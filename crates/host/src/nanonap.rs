@@ -47,13 +47,13 @@ const NANONAP_NAP: libc::Ioctl = {
 #[derive(Debug, thiserror::Error)]
 pub enum NoNanonap {
     /// The module is not loaded.
-    #[error("nanonap: {DEVICE} is not there: build and load kmod/nanonap (README)")]
+    #[error("cannot use nanonap: there is no {DEVICE}; build and load kmod/nanonap (see its README)")]
     Absent,
     /// The device exists and cannot be opened.
-    #[error("nanonap: {DEVICE} cannot be opened: {0}: run as root")]
+    #[error("cannot open {DEVICE} of nanonap: {0}; run as root")]
     Closed(io::Error),
     /// The device is of another version, or of another driver.
-    #[error("nanonap: {DEVICE} refuses to nap: {0}: build and load the kmod/nanonap of this Sidelane")]
+    #[error("cannot nap with {DEVICE}: {0}; build and load kmod/nanonap of this version of Sidelane")]
     Refuses(io::Error),
 }
 
@@ -107,7 +107,10 @@ mod tests {
     #[test]
     fn missing_nanonap_device_error_says_what_to_do() {
         let absent = Device::open(Path::new("/dev/no-such-device")).unwrap_err().to_string();
-        assert_eq!(absent, "nanonap: /dev/nanonap is not there: build and load kmod/nanonap (README)");
+        assert_eq!(
+            absent,
+            "cannot use nanonap: there is no /dev/nanonap; build and load kmod/nanonap (see its README)"
+        );
         let other = Device::open(Path::new("/dev/null")).unwrap_err();
         assert!(matches!(other, NoNanonap::Refuses(_)), "{other}");
     }

@@ -33,11 +33,12 @@ pub enum Target {
 pub enum ServiceError {
     /// The text on the command line has none of the known forms.
     #[error(
-        "`{0}` does not name a service: use pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH, as in --service port:6379"
+        "`{0}` does not name a service; write pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH, as in --service \
+         port:6379"
     )]
     Syntax(String),
     /// No process matches.
-    #[error("no service found at {target}: {hint}")]
+    #[error("cannot find the service {target}: {hint}")]
     NotFound {
         /// The target, as the user gave it.
         target: Target,
@@ -45,7 +46,7 @@ pub enum ServiceError {
         hint: String,
     },
     /// Who listens there is not the service.
-    #[error("{target} is held by {stand}")]
+    #[error("cannot find the service {target}: the port belongs to {stand}")]
     StandIn {
         /// The target, as the user gave it.
         target: Target,
@@ -106,15 +107,15 @@ impl fmt::Display for StandIn {
         match self {
             Self::Activation { .. } => write!(
                 f,
-                "{}, which starts the service with its first connection: start the service first, \
-                 as with one connection, or name its group (cgroup:/system.slice/NAME.service)",
+                "{}, which starts the service at its first connection; connect once, or name the service's cgroup \
+                 (cgroup:/system.slice/NAME.service)",
                 self.name()
             ),
             Self::ContainerProxy { .. } => write!(
                 f,
-                "{}, which passes connections on to a container, and who accepts them there is not found: name the \
-                 container's group (cgroup:) or its process (pid:, as `docker inspect -f '{{{{.State.Pid}}}}' NAME` \
-                 tells)",
+                "{}, which passes connections on to a container, and no process that accepts them is found; name the \
+                 container's cgroup (cgroup:) or its process (pid:, shown by `docker inspect -f '{{{{.State.Pid}}}}' \
+                 NAME`)",
                 self.name()
             ),
         }
@@ -213,13 +214,16 @@ impl Target {
 
     fn hint(&self) -> String {
         match self {
-            Target::Pid(pid) => format!("no process {pid} is running"),
+            Target::Pid(pid) => format!("no process {pid} runs; list processes with `ps -e`"),
             Target::Port(port) => format!(
-                "no process that is visible here listens on TCP port {port}; see `ss -ltnp`. In a container with a \
-                 network of its own, name its process (pid:) or group (cgroup:)"
+                "no process that is visible here listens on TCP port {port}; see `ss -ltnp`, and for a container with \
+                 a network of its own name its process (pid:) or cgroup (cgroup:)"
             ),
-            Target::Comm(comm) => format!("no running process is named {comm}; see `ps -e -o comm`"),
-            Target::Cgroup(path) => format!("the group {path} does not exist or holds no process; see `systemd-cgls`"),
+            Target::Comm(comm) => format!("no process has the name {comm}; list names with `ps -e -o comm`"),
+            Target::Cgroup(path) => format!(
+                "the cgroup {path} does not exist or has no process; list cgroups with \
+                                             `systemd-cgls`"
+            ),
         }
     }
 }
@@ -289,9 +293,12 @@ mod tests {
             Some(ServiceError::StandIn { target: Target::Port(80), stand }.to_string())
         };
         assert_eq!(of("redis-server"), None);
-        assert!(of("systemd").unwrap().contains("start the service first"));
+        assert!(of("systemd").unwrap().contains("connect once"));
         let proxy = of("docker-proxy").unwrap();
-        assert!(proxy.starts_with("port:80 is held by docker-proxy (process 7)"), "{proxy}");
+        assert!(
+            proxy.starts_with("cannot find the service port:80: the port belongs to docker-proxy (process 7)"),
+            "{proxy}"
+        );
         assert!(proxy.contains("'{{.State.Pid}}'"), "{proxy}");
     }
 

@@ -14,7 +14,7 @@ use crate::cpulist::{CpuListError, CpuSet};
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// Neither `present` nor `online` exists, or both are empty.
-    #[error("no list of CPUs in {}; check that sysfs is mounted there", dir.display())]
+    #[error("cannot read CPUs from {}: no such file; check that sysfs is mounted there", dir.display())]
     NoCpus {
         /// The directory that should have these files.
         dir: PathBuf,
@@ -28,7 +28,7 @@ pub enum ReadError {
         source: io::Error,
     },
     /// A file does not have the expected cpulist.
-    #[error("{} holds no list of CPUs; check that sysfs is mounted there", path.display())]
+    #[error("cannot read CPUs from {}: it is no CPU list; check that sysfs is mounted there", path.display())]
     NotAList {
         /// The file.
         path: PathBuf,
@@ -36,7 +36,7 @@ pub enum ReadError {
         source: CpuListError,
     },
     /// A file does not have the expected number.
-    #[error("{} holds `{text}`, not a number; check that sysfs is mounted there", path.display())]
+    #[error("cannot read a number from {}: it has `{text}`; check that sysfs is mounted there", path.display())]
     NotANumber {
         /// The file.
         path: PathBuf,

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 /// A text that is not a quantity.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("`{text}` is not a time: write a number and its unit, one of ns, us, ms, s (as in 8us or 1.5s)")]
+#[error("`{text}` is not a time; write a number and its unit, one of ns, us, ms, s, as in 8us or 1.5s")]
 pub struct TimeError {
     text: String,
 }

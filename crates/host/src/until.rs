@@ -51,7 +51,7 @@ pub enum Shutdown {
 impl Shutdown {
     /// Ends at a POSIX signal that asks for it. To be called before any thread is started.
     pub fn signal() -> Result<Self> {
-        PosixSignals::listen().map(Self::Signal).context("cannot listen for signals")
+        PosixSignals::listen().map(Self::Signal).context("cannot receive POSIX signals")
     }
 
     /// Waits for at most this time, or until `bell` is readable; returns false if it is to end. An end by the owner's flag may
@@ -59,7 +59,7 @@ impl Shutdown {
     pub fn wait_for_event(&self, bell: BorrowedFd<'_>, time: Duration) -> Result<bool> {
         match self {
             Self::Signal(signals) => {
-                let caught = signals.wait_for_event(bell, time).context("cannot wait for signals")?;
+                let caught = signals.wait_for_event(bell, time).context("cannot wait for POSIX signals")?;
                 Ok(StopRequest::carry_out(caught.and_then(StopRequest::of)))
             }
             Self::Flag(ends) => {
@@ -90,7 +90,7 @@ impl Shutdown {
     pub fn wait_for_stop(&self, time: Duration) -> Result<Option<StopRequest>> {
         match self {
             Self::Signal(signals) => {
-                let caught = signals.wait(time).context("cannot wait for signals")?;
+                let caught = signals.wait(time).context("cannot wait for POSIX signals")?;
                 Ok(caught.and_then(StopRequest::of))
             }
             Self::Flag(ends) => {

@@ -105,12 +105,12 @@ impl Summary {
         row.put("threads_count", figures.threads as f64);
         row.put("requests_count", figures.requests() as f64);
         row.put("moved_count", figures.moved as f64);
-        row.put("ahead_count", figures.sent_ahead as f64);
+        row.put("sent_ahead_count", figures.sent_ahead as f64);
         row.put("threshold_ns", figures.threshold_ns as f64);
         for (percentile, name) in PERCENTILES {
             row.put(&format!("server_{name}_ns"), figures.server.percentile_ns(percentile).map(|ns| ns as f64));
         }
-        row.put("own_percent", figures.own_percent());
+        row.put("own_cpu_percent", figures.own_percent());
         row.put("energy_joules", figures.energy_joules);
         for (key, count, _) in self.troubles() {
             row.put(key, count as f64);
@@ -127,8 +127,8 @@ impl Summary {
             (
                 "refused_count",
                 *refused,
-                "moves were refused: the service's group does not have the core, it is offline, or the kernel lets nobody \
-                 move the thread",
+                "moves were refused: the service's cgroup does not have the core, the core is offline, or the kernel \
+                 does not move the thread",
             ),
             (
                 "rebound_count",
@@ -136,20 +136,23 @@ impl Summary {
                 "times a thread had other CPUs than it was bound to, and was bound again: its cpuset changed, or its owner \
                  moved it",
             ),
-            ("unseated_count", *unseated, "threads have no place among the 256 that are moved: they stay where they are"),
-            ("wordless_count", missed.wordless, "threads are seen only when they answer: their long requests do not move"),
-            ("others_count", *others, "processes have threads that another sidelane moves: they are left alone"),
+            ("unmoved_threads_count", *unseated, "threads are not moved, because at most 256 are"),
+            ("late_threads_count", missed.wordless, "threads are seen only when they answer, so their long requests do not \
+                                                 move"),
+            ("foreign_processes_count", *others, "processes are not moved, because another sidelane moves their threads"),
             (
                 "interleaved_count",
                 *interleaved,
-                "requests were under way when their thread began another one: which of them it worked on is not known",
+                "requests were under way when their thread began another; which of them it worked on is not known",
             ),
-            ("dropped_count", lost.dropped, "requests had no place in the table of those under way"),
-            ("unended_count", lost.unended, "requests had no end that was told"),
+            ("dropped_count", lost.dropped, "requests were dropped, because the table of requests under way was full"),
+            ("unended_count", lost.unended, "requests had no end that was seen"),
             ("missed_count", missed.records, "requests were overwritten before they were read"),
-            ("malformed_count", missed.malformed, "lines of the pipe are none"),
-            ("clock_steps_count", missed.clock_steps, "lines have a time that cannot be: the clock was set"),
-            ("strangers_count", *strangers, "times a thread was named that is none of the service's"),
+            ("malformed_count", missed.malformed, "lines of the pipe could not be read; write \
+                                                   THREAD;REQUEST;MILLISECONDS"),
+            ("clock_steps_count", missed.clock_steps, "lines of the pipe have an impossible time, as after the clock \
+                                                       was set"),
+            ("unknown_threads_count", *strangers, "lines of the pipe name a thread that is not of the service"),
         ]
         .into_iter()
         .filter(|(_, count, _)| *count > 0)

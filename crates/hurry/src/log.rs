@@ -24,7 +24,14 @@ pub struct ThreadDecision {
 
 impl Line for ThreadDecision {
     fn fields(&self) -> Map<String, Value> {
-        decision(("thread", self.thread), self.action, self.why, self.seen.values())
+        let (action, cpu) = match self.action {
+            Action::Map { cpu, .. } => ("bind", Some(cpu)),
+            Action::Hurry { .. } => ("bind_to_big", None),
+            Action::Restore { .. } => ("restore", None),
+        };
+        let mut fields = decision(("thread", self.thread), action, self.why, self.seen.values());
+        fields.extend(cpu.map(|cpu| ("cpu".to_owned(), json!(cpu))));
+        fields
     }
 }
 

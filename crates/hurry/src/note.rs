@@ -8,11 +8,11 @@ diagnostics! {
     pub enum HurryNote in Hurry;
     degraded {
         MovedLate { error: String = "Operation not permitted".to_owned() } =>
-            "sidelane cannot work in SCHED_FIFO ({error}), so that long requests may move late",
-            "run it as root";
+            "sidelane cannot use SCHED_FIFO ({error}), so long requests may move late",
+            "run sidelane as root";
         MappedEnded { target: Target = Target::Pid(4711) } =>
-            "{target} has ended, so that there are no threads to map",
-            "name the service by its port, its name or its group: then it is found when it is started again";
+            "{target} has ended, and sidelane with it",
+            "name the service by port, name or cgroup, so that it is found again when it restarts";
     }
     told {}
 }

@@ -174,7 +174,7 @@ impl Pool {
             self.noted.follow(&self.whose, &mut self.guardian)?;
         }
         self.bound.insert(worker.pid);
-        self.noted.will_change(&worker.thread, &mut self.guardian).context("cannot tell the guardian")
+        self.noted.will_change(&worker.thread, &mut self.guardian).context("cannot register an undo with the guardian")
     }
 
     /// Gives a thread its original CPUs back. If that fails, the thread has ended or its owner has moved it.
@@ -224,7 +224,7 @@ impl Pool {
         if self.guardian.take_frozen().is_empty() {
             return Ok(false);
         }
-        self.guardian.heard().context("cannot tell the guardian")?;
+        self.guardian.heard().context("cannot register an undo with the guardian")?;
         Ok(true)
     }
 
@@ -267,7 +267,7 @@ impl Pool {
             if self.noted.is_changed(thread) {
                 let _ = self.noted.give_back(thread);
             }
-            self.noted.forget(thread, &mut self.guardian).context("cannot tell the guardian")?;
+            self.noted.forget(thread, &mut self.guardian).context("cannot register an undo with the guardian")?;
         }
         self.workers.retain(|_, worker| !ended.contains(&worker.member.thread));
         Ok(())

@@ -83,7 +83,7 @@ impl RunningHurry {
     }
 
     fn join(&mut self) -> Result<Summary> {
-        self.thread.join().context("it has ended already")?
+        self.thread.join().context("the mapper has ended already")?
     }
 
     /// Returns whether the mapper has ended, so that [`RunningHurry::end`] would not wait.

@@ -271,6 +271,7 @@ fn open_log(settings: &Settings) -> Result<(Option<AuditLog>, ThreadAudit)> {
     let Some(path) = &settings.log else { return Ok((None, ThreadAudit::default())) };
     let file = AuditFile::create(path.clone()).with_context(|| format!("cannot write the log {}", path.display()))?;
     let (audit, lines) = Audit::ring();
-    let log = AuditLog::start(file, AuditLevel::All, vec![lines]).context("cannot start the thread of the log")?;
+    let log =
+        AuditLog::start(file, AuditLevel::All, vec![lines]).context("cannot start the thread that writes the log")?;
     Ok((Some(log), audit))
 }

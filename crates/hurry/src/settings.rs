@@ -90,7 +90,7 @@ impl fmt::Display for Sizes {
             }
             Self::Lanes(cores) => {
                 let cores: Vec<String> = cores.iter().map(|core| format!("{{{core}}}")).collect();
-                write!(f, "lanes of the cores {}, each of which is big while its siblings are idle", cores.join(" "))
+                write!(f, "lanes of the cores {}; a lane is big while its siblings are idle", cores.join(" "))
             }
         }
     }
@@ -110,16 +110,16 @@ pub enum SourceOption {
 #[derive(Debug, Error)]
 pub enum HurryError {
     /// The option is not `pipe:` with a path.
-    #[error("`{0}` is no place for statistics: write pipe: and the path of a named pipe, as in pipe:/run/hurry")]
+    #[error("cannot use `{0}` for --stats; write pipe: and the path of a named pipe, as in pipe:/run/hurry")]
     Syntax(String),
     /// No core has sibling lanes.
     #[error(
-        "no core of this machine has several lanes: leave --siblings out, or say which CPUs share a core, as in \
-         --siblings 0,4 --siblings 1,5"
+        "cannot use --siblings: no core of this machine has several lanes; leave it out, or name CPUs of one core, as \
+         in --siblings 0,4 --siblings 1,5"
     )]
     NoSiblings,
     /// The path exists, and is not a named pipe.
-    #[error("{0} is no named pipe: remove it, or choose another name for --stats")]
+    #[error("cannot use {0} for --stats: it is not a named pipe; remove it, or choose another path")]
     NoPipe(PathBuf),
 }
 

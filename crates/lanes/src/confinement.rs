@@ -195,7 +195,8 @@ impl BatchConfinement {
     pub fn missing(&self) -> Vec<LaneNote> {
         let lacks = [
             (self.freezer.is_none(), LaneNote::NoFreezer),
-            (self.cpuset.is_none(), LaneNote::NoCpuset),
+            (!self.adopted && self.cpuset.is_none(), LaneNote::NoCpuset),
+            (self.adopted && self.cpuset.is_none(), LaneNote::NoCpusetOfBatch),
             (self.adopted && self.freezer.is_none(), LaneNote::NoGroupsForAdopted),
             (!self.adopted && self.leaves.is_empty(), LaneNote::NoGroupsForCommand),
         ];
@@ -347,7 +348,7 @@ impl Evictor for BatchConfinement {
     fn evict(&self, cpu: u32) -> io::Result<()> {
         let mut state = self.state.lock().expect("no holder panics");
         if state.retired {
-            return Err(io::Error::other("batch has been given back"));
+            return Err(io::Error::other("batch was given back already"));
         }
         state.evicted.insert(cpu);
         self.settle(&state).inspect_err(|_| {

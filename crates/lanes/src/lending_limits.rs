@@ -64,26 +64,27 @@ impl LearnedLimits {
 impl fmt::Display for FinalLendingLimits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = |ns: f64| Unit::Ns.human(ns);
-        let budget = if self.budget_ns == 0 { "nothing".to_owned() } else { time(self.budget_ns as f64) };
-        let each = if self.lending.policy.is_by_age() { "until a request is so old" } else { "a request" };
-        match self.lending.budget {
-            Budget::Slo(slo) => {
-                write!(f, "{budget} {each} at the end, from {}", objective::written(slo))?;
-            }
-            _ => write!(f, "{budget} {each}")?,
+        let budget = time(self.budget_ns as f64);
+        match (self.budget_ns, self.lending.policy.is_by_age()) {
+            (0, _) => write!(f, "batch may run beside no request")?,
+            (_, true) => write!(f, "batch may run beside a request until it is {budget} old")?,
+            (_, false) => write!(f, "batch may delay a request by {budget}")?,
+        }
+        if let Budget::Slo(slo) = self.lending.budget {
+            write!(f, " (at the end, from {})", objective::written(slo))?;
         }
         if self.lending.policy.needs_contention_cost() {
             let percent = f64::from(self.contention_cost.ppm()) / 1e4;
             write!(
                 f,
-                ", charged for {percent:.0} % of the time beside batch ({})",
+                "; {percent:.0} % of the time beside batch counts as delay ({})",
                 contention_cost_source(self.source)
             )?;
         }
         match (self.delay_mean_ns, self.delay_max_ns) {
             (Some(mean_ns), Some(max_ns)) => {
                 let (mean, max) = (time(mean_ns), time(max_ns as f64));
-                write!(f, "; requests later by at most {mean} on average, {max} each")
+                write!(f, "; requests were delayed by at most {mean} on average, {max} each")
             }
             _ => Ok(()),
         }
@@ -92,7 +93,7 @@ impl fmt::Display for FinalLendingLimits {
 
 fn contention_cost_source(source: ContentionCostSource) -> &'static str {
     match source {
-        ContentionCostSource::Nothing => "assumed: too few requests seen",
+        ContentionCostSource::Nothing => "assumed, since too few requests were seen",
         ContentionCostSource::Counters => "from the IPC of requests",
         ContentionCostSource::ServerTimes => "from server times",
     }
@@ -159,15 +160,12 @@ impl SessionLatencies {
 pub enum LendingError {
     /// A budget for a policy that spends none.
     #[error(
-        "borrow-idle never runs batch beside a request, so it has no use for --budget or --slo; leave them out, \
-             or choose --policy deadline, fixed-budget, refresh-budget or dynamic-refresh"
+        "cannot use --budget or --slo with --policy borrow-idle, which never runs batch beside a request; leave them \
+         out, or choose --policy deadline, fixed-budget, refresh-budget or dynamic-refresh"
     )]
     BudgetWithoutUse,
     /// No budget for a policy that spends one.
-    #[error(
-        "--policy {0} has to know what batch may cost: say how much later it may make a request, or by \
-             deadline until which age it may stay beside one (--budget 5ms), or what requests may take (--slo p99=100ms)"
-    )]
+    #[error("cannot use --policy {0} without a budget or an objective; add --slo p99=100ms, or --budget 5ms")]
     NoBudget(PolicyKind),
 }
 

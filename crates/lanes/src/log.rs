@@ -28,7 +28,7 @@ impl Line for LaneDecision {
     }
 
     fn fields(&self) -> Map<String, Value> {
-        decision(("lane", self.cpu), format_args!("{}", self.action()), self.decision.why, values(&self.seen))
+        decision(("lane", self.cpu), self.action(), self.decision.why, values(&self.seen))
     }
 }
 

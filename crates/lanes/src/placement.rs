@@ -34,9 +34,8 @@ pub enum PlacementError {
     Service(#[from] ServiceError),
     /// Service that may run on a batch lane, so that a hold would delay it.
     #[error(
-        "{target} may run on CPUs {allowed}, and so on batch lane(s) {shared}: a hold there would make it wait. \
-         Confine it to {requests} first (taskset -a -c -p {requests} PID, or its cpuset), \
-         or add --pin-service to have that done now and undone at the end"
+        "cannot lend lane(s) {shared}: {target} may run on CPUs {allowed}, and a hold would make it wait; confine it \
+         first (taskset -a -c -p {requests} PID, or its cpuset), or add --pin-service, which is undone at the end"
     )]
     ServiceOnBatchLane {
         /// Name of the service.
@@ -49,7 +48,10 @@ pub enum PlacementError {
         requests: CpuSet,
     },
     /// Service that may not run on any request lane.
-    #[error("{target} may run on CPUs {allowed} only, and none of them is a request lane ({requests}): check --lanes")]
+    #[error(
+        "cannot use request lanes {requests}: {target} may run on CPUs {allowed} only; name some of these in \
+             --lanes"
+    )]
     ServiceElsewhere {
         /// Name of the service.
         target: Target,
@@ -59,9 +61,7 @@ pub enum PlacementError {
         requests: CpuSet,
     },
     /// Lane of two services.
-    #[error(
-        "CPU {cpu} is a lane of both {one} and {other}: give each service lanes of its own (--lanes once for each)"
-    )]
+    #[error("cannot use CPU {cpu} for both {one} and {other}; give each service its own lanes (--lanes once for each)")]
     LaneOfTwo {
         /// CPU of the lane.
         cpu: u32,
@@ -71,7 +71,7 @@ pub enum PlacementError {
         other: Target,
     },
     /// Process that two names mean.
-    #[error("process {pid} belongs to both {one} and {other}: name a service once")]
+    #[error("cannot tell {one} and {other} apart: both contain process {pid}; name each service once")]
     ProcessOfTwo {
         /// Id of the process.
         pid: u32,
@@ -82,7 +82,7 @@ pub enum PlacementError {
     },
     /// Lane whose state is unknown.
     #[error(
-        "CPU {cpu} switched no thread within 2 s: a real-time thread seems to own it, so nothing can be known of it; \
+        "cannot watch CPU {cpu}: it switched no thread within 2 s, as beside a real-time thread that never sleeps; \
          choose other lanes with --lanes"
     )]
     LaneStuck {

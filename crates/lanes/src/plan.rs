@@ -15,8 +15,8 @@ use sidelane_host::procfs::command_name;
 use sidelane_host::service::Target;
 use sidelane_rollback::own_threads::keep_off_cpus;
 
-const MAX_SLOWDOWN_ALONE: &str = "--max-slowdown is for --gate holder and --policy borrow-idle: with a budget or an objective batch may cost \
-     requests what these say, and other gates wake nobody for a request";
+const MAX_SLOWDOWN_ALONE: &str = "cannot keep --max-slowdown with this gate or policy; use --gate holder and --policy \
+                                  borrow-idle, or leave --max-slowdown out";
 
 /// Request of the user.
 #[derive(Clone, Debug)]
@@ -67,7 +67,10 @@ impl Plan {
         let services = find_services(asked.services, asked.pin_service, errors);
         // Done before any work: loading the kernel program takes some hundred milliseconds.
         for placement in &services {
-            errors.note(keep_off_cpus(&placement.lanes.request_lanes).context("cannot leave the request lanes"));
+            errors.note(keep_off_cpus(&placement.lanes.request_lanes).context(
+                "cannot keep sidelane's own threads off \
+                                                                               the request lanes",
+            ));
         }
         let found = find_batch(asked.batch, asked.gate, &services, errors);
         let gate = found.as_ref().map_or(Gate::Holder, |(gate, _)| gate.clone());
@@ -79,7 +82,7 @@ impl Plan {
     /// Returns a line on the run for each service.
     pub fn lines(&self) -> Vec<String> {
         let (gate, policy) = (self.gate.name(), self.lending.policy.name());
-        let bound = self.max_slowdown.map(|bound| format!(", requests slowed down by {:.0} % at most", bound * 100.0));
+        let bound = self.max_slowdown.map(|bound| format!(", slowdown of requests at most {:.0} %", bound * 100.0));
         let by = format!("gate {gate}, policy {policy}{}", bound.unwrap_or_default());
         self.services.iter().map(|placement| format!("{}; {by}", line_of(placement))).collect()
     }

@@ -37,7 +37,7 @@ impl PreflightErrors {
     fn note_privileges(&mut self, missing: &[&str]) {
         if !missing.is_empty() {
             self.lacks_privileges = true;
-            self.problems.insert(0, anyhow::anyhow!("this process lacks {}: {GRANT}", missing.join(" and ")));
+            self.problems.insert(0, anyhow::anyhow!("this process lacks {}; {GRANT}", missing.join(" and ")));
         }
     }
 
@@ -93,7 +93,7 @@ impl fmt::Display for PreflightErrors {
         match &self.problems[..] {
             [only] => write!(f, "{only:#}"),
             several => {
-                write!(f, "{} things are in the way:", several.len())?;
+                write!(f, "{} problems:", several.len())?;
                 several.iter().enumerate().try_for_each(|(at, error)| write!(f, "\n  {}. {error:#}", at + 1))
             }
         }?;

@@ -67,25 +67,24 @@ impl fmt::Display for Why {
         match self {
             Self::Gate(name) => write!(
                 f,
-                "the gate {name} is one to compare with, and does not keep batch off; choose --gate holder (gate = \
+                "the gate {name} is for comparison and does not keep batch off the lane; use --gate holder (gate = \
                  \"holder\" in [lanes])"
             ),
             Self::ShortTurns { turn_ns } => write!(
                 f,
-                "turns of the service last {} on average, and batch needs some µs of each to leave; allow that with \
-                 --budget, as in --budget 2ms, or lend longer pauses only, as in --min-idle 1ms (budget, min_idle in \
-                 [lanes])",
+                "the service runs for only {} at a time on average, and batch needs some µs to leave; allow that with \
+                 --budget 2ms, or lend only longer pauses with --min-idle 1ms (budget, min_idle in [lanes])",
                 Unit::Ns.human(*turn_ns as f64)
             ),
             Self::Stopped => write!(
                 f,
-                "sidelane was stopped (SIGSTOP), so batch ran on until the guardian froze it; let sidelane run, or \
-                 end it with SIGTERM"
+                "sidelane was stopped (SIGSTOP), and batch ran until the guardian froze it; end sidelane with SIGTERM \
+                 in place of stopping it"
             ),
             Self::Noted(note) => note.fmt(f),
             Self::Unknown { each_ns } => write!(
                 f,
-                "batch stayed for {} of each turn of the service on average; check its scheduling class (ps -eLo \
+                "batch stayed for {} of each turn of the service on average; check batch's scheduling class (ps -eLo \
                  pid,tid,cls,rtprio,psr,comm) and this machine (sidelane doctor)",
                 Unit::Ns.human(*each_ns as f64)
             ),
@@ -112,8 +111,7 @@ impl Promise {
         let check = Check::at_most(name, percent, percent_of_bound(self.bound_ppm), Unit::Percent);
         match self.overlap.verdict(self.bound_ppm) {
             OverlapVerdict::Undecided => check.undecided(format!(
-                "a longer run: the bound has to be passed by {} of overlap, as one accident of the machine may cause \
-                 less",
+                "a longer run: only overlap of {} above the bound counts as broken",
                 Unit::Ns.human(MARGIN_NS as f64)
             )),
             OverlapVerdict::Kept | OverlapVerdict::Broken => check,
@@ -129,7 +127,7 @@ impl fmt::Display for Promise {
         write!(
             f,
             "promise broken: batch ran beside {service} for {} of its time ({} of {}; bound {}): {why}",
-            overlap.share_ppm().map_or_else(|| "an unknown part".to_owned(), |ppm| Unit::Percent.human(percent(ppm))),
+            overlap.share_ppm().map_or_else(|| "an unknown share".to_owned(), |ppm| Unit::Percent.human(percent(ppm))),
             human(overlap.overlap_ns),
             human(overlap.service_ns),
             Unit::Percent.human(percent_of_bound(*bound_ppm))
@@ -171,7 +169,7 @@ mod tests {
         assert!(unknown.starts_with(wanted), "{unknown}");
         let note = Some(LaneNote::Leaks { times: 7 }.into());
         let leaks = promise(stays(), Some(500), Circumstances { note, ..Circumstances::default() }).to_string();
-        assert!(leaks.contains("bound 0.05 %): the kernel let batch run 7 times in a lane that was held;"), "{leaks}");
+        assert!(leaks.contains("bound 0.05 %): batch ran 7 times on a lane that was held;"), "{leaks}");
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl Run {
             allow_realtime: self.allow_realtime,
         };
         // Done before any thread is started, so that no other thread receives a signal.
-        let signals = PosixSignals::listen().context("cannot listen for signals")?;
+        let signals = PosixSignals::listen().context("cannot receive POSIX signals")?;
         let mut session = match batch {
             FoundBatch::Command(command) => Session::start(services, &command, session_options)?,
             FoundBatch::Adoptee(adoptee) => Session::adopt(services, adoptee, session_options)?,
@@ -118,8 +118,8 @@ fn create((path, level): (PathBuf, AuditLevel)) -> Result<(AuditFile, AuditLevel
 }
 
 /// Warning for lanes for which the kernel shows no common core.
-const NO_CORE_SHARED: &str = "as far as the kernel shows, the lanes share no core: batch there cannot slow the service down by \
-     sharing one, and a run gains no more than that both never work at once (sidelane compare says what it is worth)";
+const NO_CORE_SHARED: &str = "as far as the kernel shows, these lanes share no core, so holding batch may gain little; \
+                              measure it with `sidelane compare`";
 
 /// Supervises the session and forwards POSIX signals until the batch command has ended.
 fn watch(
@@ -131,7 +131,7 @@ fn watch(
 ) -> Result<()> {
     let mut deadline: Option<Instant> = None;
     while !session.has_ended() {
-        if let Some(caught) = signals.wait(session.due()).context("cannot wait for signals")? {
+        if let Some(caught) = signals.wait(session.due()).context("cannot wait for POSIX signals")? {
             pass_on(session, caught);
             let asked_to_end = caught.asks_to_end();
             if asked_to_end && session.is_adopted() {
@@ -148,7 +148,7 @@ fn watch(
         if let Some((since, why)) = session.blocked().filter(|(since, _)| *since >= on_blocked.after) {
             if on_blocked.ends {
                 bail!(
-                    "batch was kept off its lanes for {:.0} s ({why}), and --on-blocked fail ends it",
+                    "the run has ended (--on-blocked fail): batch was kept off its lanes for {:.0} s ({why})",
                     since.as_secs_f64()
                 );
             }
@@ -216,9 +216,9 @@ impl Progress {
         let percent = (batch_ns - self.batch_ns) as f64 / 1e7 / wall_s / lanes.batch.len() as f64;
         (self.told_at, self.batch_ns) = (Instant::now(), batch_ns);
         let cpu = Unit::Ns.human(batch_ns as f64);
-        let so_far = format!("batch had {percent:.0} % of its lanes, and {cpu} of CPU so far");
+        let so_far = format!("batch used {percent:.0} % of its lanes since the last line, {cpu} of CPU in all");
         match session.blocked().filter(|(since, _)| *since >= Duration::from_secs(1)) {
-            Some((since, why)) => format!("{so_far}; kept off for {:.0} s: {why}", since.as_secs_f64()),
+            Some((since, why)) => format!("{so_far}; it was kept off for the last {:.0} s: {why}", since.as_secs_f64()),
             None => so_far,
         }
     }

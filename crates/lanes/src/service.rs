@@ -132,10 +132,10 @@ impl ServiceRequests {
     }
 }
 
-const STILL_LOOKED_FOR: &str = "where they can be seen is still looked for";
+const STILL_LOOKED_FOR: &str = "its requests are not found yet";
 
 /// Reason why requests are not looked at that would only show batch's cost.
-pub const NOBODY_ASKS: &str = "no objective, no [metrics] and no metric asks for them";
+pub const NOBODY_ASKS: &str = "no setting needs them (slo, [metrics], or latency as metric)";
 
 /// Follows the requests at the place that was found, or returns why they cannot be seen. Requests emitted by the
 /// service are preferred.

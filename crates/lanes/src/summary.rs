@@ -120,7 +120,7 @@ impl ServiceSummary {
         let mut row = Row::new(self.outcome.target.to_string());
         let figures = [
             ("batch_cpu_s", Some(self.batch_cpu_s)),
-            ("lc_cpu_s", Some(self.lc_cpu_s)),
+            ("service_cpu_s", Some(self.lc_cpu_s)),
             ("batch_share_of_idle_percent", self.batch_share_of_idle_percent),
             ("overlap_percent", self.overlap_percent),
             ("lent_overlap_percent", self.lent_overlap_percent),
@@ -151,7 +151,7 @@ impl ServiceSummary {
             return Ok(());
         };
         let lent = self.lent_overlap_percent.filter(|percent| *percent > 0.0).map(percent_of);
-        let lent = lent.map(|lent| format!("; batch ran beside {lent} of the service's time on it"));
+        let lent = lent.map(|lent| format!("; batch ran beside requests for {lent} of the service's time"));
         writeln!(f, "  budget     {limits}{}", lent.unwrap_or_default())?;
         let mut source = self.outcome.requests.iter();
         source.try_for_each(|source| writeln!(f, "  requests   {}, {source}", counted(limits.requests)))
@@ -188,7 +188,7 @@ impl ServiceSummary {
         let ServiceOutcome { target, lanes, .. } = &self.outcome;
         writeln!(
             f,
-            "  {target} on lane {}: {} of CPU, batch overlapped {} of it and got {} of its idle time",
+            "  {target} on lane {}: {} of CPU; batch overlapped {} of it, and got {} of its idle time",
             lanes.request_lanes,
             Unit::S.human(self.lc_cpu_s),
             percent(self.overlap_percent),
@@ -322,11 +322,11 @@ impl Summary {
         [
             ("wall_s", Some(self.wall_s)),
             ("batch_cpu_s", Some(self.batch_cpu_s)),
-            ("lc_cpu_s", Some(self.lc_cpu_s)),
+            ("service_cpu_s", Some(self.lc_cpu_s)),
             ("batch_share_of_idle_percent", self.batch_share_of_idle_percent),
             ("overlap_percent", self.overlap_percent),
             ("overlap_bound_percent", Some(percent_of_bound(self.bound_ppm))),
-            ("overlap_a_turn_us", self.overlap_a_turn_us()),
+            ("overlap_per_turn_us", self.overlap_a_turn_us()),
             ("lent_overlap_percent", self.lent_overlap_percent),
             budget,
             contention_cost,
@@ -339,8 +339,8 @@ impl Summary {
             off_count,
             on_p50,
             on_p99,
-            ("lc_switches_count", Some(self.lc_switches as f64)),
-            ("lc_summons_count", Some(self.lc_summons as f64)),
+            ("service_switches_count", Some(self.lc_switches as f64)),
+            ("service_summons_count", Some(self.lc_summons as f64)),
             ("holds_count", Some(self.holds as f64)),
             ("evictions_count", Some(self.evictions as f64)),
             ("cost_per_switch_ns", self.cost_per_switch_ns),
@@ -404,8 +404,10 @@ impl Summary {
     fn overlap(&self) -> String {
         let Some(turn_us) = self.overlap_a_turn_us() else { return "no turn".to_owned() };
         match self.overlap_percent.filter(|_| self.lc_switches >= TURNS_MIN) {
-            Some(percent) => format!("{} of each turn without leave, {} of all", micros(turn_us), percent_of(percent)),
-            None => format!("{} of each turn without leave; too few turns for a share", micros(turn_us)),
+            Some(percent) => {
+                format!("{} of each turn without permission, {} of all", micros(turn_us), percent_of(percent))
+            }
+            None => format!("{} of each turn without permission; too few turns for a share", micros(turn_us)),
         }
     }
 
@@ -418,7 +420,7 @@ impl Summary {
     fn cost(&self) -> String {
         let switch = self.cost_per_switch_ns.map(|ns| format!("{} a context switch (sampled)", Unit::Ns.human(ns)));
         let summons = self.lc_summons;
-        let paid = (summons > 0).then(|| format!("{} wake-ups paid by the service", counted(summons)));
+        let paid = (summons > 0).then(|| format!("{} wakeups of holders, paid by the service", counted(summons)));
         let evictions = match self.evictions {
             0 => String::new(),
             evictions => format!(" ({} evictions)", counted(evictions)),
@@ -438,7 +440,7 @@ impl Summary {
             return Ok(());
         };
         let (percent, gap) = (percent_of(percent), micros(gap_us));
-        writeln!(f, "  stolen     {percent} of the lanes' time, {gap} at once at most; taken off all the above")
+        writeln!(f, "  stolen     {percent} of the lanes' time, {gap} at once at most; left out of all figures above")
     }
 
     fn show_adopted(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -484,7 +486,8 @@ impl fmt::Display for Summary {
         if let Some(looked) = &self.looked {
             writeln!(
                 f,
-                "  gate       {}: {} threads looked for themselves, napping {:.2} s in {} naps ({} looks found the word set)",
+                "  gate       {}: {} threads checked their lane; they napped {:.2} s in {} naps ({} checks found the \
+                 lane taken)",
                 self.gate.name(),
                 looked.promises,
                 seconds(looked.napped_ns),
@@ -560,14 +563,12 @@ fn show_slowdown(outcome: &SlowdownOutcome, f: &mut fmt::Formatter<'_>) -> fmt::
         })
         .collect();
     match told.is_empty() {
-        true => writeln!(
-            f,
-            "  requests   too few to tell what batch costs them ({} beside batch, {} without were seen)",
-            seen[0], seen[1]
-        ),
+        true => {
+            writeln!(f, "  requests   too few to measure the slowdown ({} beside batch, {} without)", seen[0], seen[1])
+        }
         false => writeln!(
             f,
-            "  requests   beside batch {}; {:.0} % allowed; seen {} and {}",
+            "  requests   beside batch {}; {:.0} % allowed; {} and {} requests",
             told.join("; "),
             outcome.bound * 100.0,
             seen[0],

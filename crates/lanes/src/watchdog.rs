@@ -79,17 +79,18 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { thread, class, lane, stayed_ns, .. } = self;
         match self.step {
-            Step::GoOn | Step::Wait => write!(f, "the stop of batch is over"),
+            Step::GoOn | Step::Wait => write!(f, "batch goes on after a stop"),
             Step::Demote => write!(f, "batch thread `{thread}` is in {class}, which a holder cannot preempt"),
             Step::PutBack | Step::Stop => {
                 let stayed_ms = *stayed_ns as f64 / 1e6;
                 write!(
                     f,
-                    "batch thread `{thread}` ({class}) stays on lane {lane} beside the service: {stayed_ms:.1} ms"
+                    "batch thread `{thread}` ({class}) has stayed on lane {lane} beside the service for {stayed_ms:.1} \
+                     ms"
                 )
             }
         }?;
-        self.error.iter().try_for_each(|error| write!(f, "; this step failed: {error}"))
+        self.error.iter().try_for_each(|error| write!(f, "; the step failed: {error}"))
     }
 }
 

@@ -51,8 +51,12 @@ pub struct Listener {
 impl Listener {
     /// Listens there.
     pub fn open(at: SocketAddr) -> Result<Self> {
-        let listener =
-            sidelane_host::listen::listen(at).with_context(|| format!("cannot listen at {at} ([metrics] listen)"))?;
+        let listener = sidelane_host::listen::listen(at).with_context(|| {
+            format!(
+                "cannot listen at {at} for metrics; choose \
+                                                                       another address ([metrics] listen, --metrics)"
+            )
+        })?;
         let event = Arc::new(EventFd::new()?);
         let (asks, asked) = channel();
         let ends = Arc::new(Notify::new());
@@ -145,9 +149,9 @@ async fn answer(request: &Request<Incoming>, owner: &Owner) -> Response<Full<Byt
     let (status, body) = match (request.uri().path(), request.method()) {
         ("/" | "/metrics", &Method::GET | &Method::HEAD) => match owner.metrics().await {
             Some(text) => (StatusCode::OK, text),
-            None => (StatusCode::SERVICE_UNAVAILABLE, "There are no metrics now.\n".to_owned()),
+            None => (StatusCode::SERVICE_UNAVAILABLE, "The agent is ending and has no metrics.\n".to_owned()),
         },
-        ("/" | "/metrics", _) => (StatusCode::METHOD_NOT_ALLOWED, "Metrics are for GET.\n".to_owned()),
+        ("/" | "/metrics", _) => (StatusCode::METHOD_NOT_ALLOWED, "Only GET is supported.\n".to_owned()),
         _ => (StatusCode::NOT_FOUND, "Metrics are at /metrics.\n".to_owned()),
     };
     let kind = if status == StatusCode::OK { OPEN_METRICS } else { "text/plain; charset=utf-8" };

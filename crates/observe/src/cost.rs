@@ -107,6 +107,7 @@ pub struct Slowdown {
     /// Number of pairs with enough events.
     pub pairs: u64,
     /// Events of a pair, in the median of all pairs.
+    #[serde(rename = "events_per_pair")]
     pub events_a_pair: f64,
 }
 

@@ -8,28 +8,28 @@ diagnostics! {
     degraded {
         LogEndsEarly { log: String = "/tmp/log".to_owned(), error: String = "No space left on device".to_owned() } =>
             "the log {log} ends early: {error}",
-            "free some space or log elsewhere";
+            "free some space, or write the log to another disk";
         LogWriterDied =>
-            "the thread that writes the log has died, and the log ends there",
+            "the thread that writes the log failed, and the log ends there",
             "observe again, and report the message of the panic";
         LogLeftOut { left_out: u64 = 5, all: u64 = 100 } =>
-            "log: {left_out} of {all} samples were left out, since the disk did not keep up",
-            "choose a longer --period to log them all";
+            "{left_out} of {all} samples are not in the log, because the disk was too slow",
+            "choose a longer --period";
         TargetOnObserversLane { cpu: u32 = 1 } =>
-            "the target may run on the observer's lane {cpu}, and while it does, nothing is sampled",
+            "the target may run on the observer's lane {cpu}; nothing is sampled during that time",
             "keep the target off that lane (taskset -cp)";
     }
     told {
         TargetEnded =>
-            "the target ended; what was sampled until then is here";
+            "the target ended; figures are of the time before";
         LaneOffline { cpu: u32 = 3 } =>
-            "CPU {cpu} went offline; what was sampled until then is here";
+            "CPU {cpu} went offline; figures are of the time before";
         SignalGone { signal: String = "lane".to_owned(), why: String = "its process has ended".to_owned() } =>
-            "signal {signal} could no longer be read: {why}; what was sampled until then is here";
+            "signal {signal} could not be read any more ({why}); figures are of the time before";
         ClockUncertain =>
-            "the time stamp counter may change its pace: neither the processor nor its hypervisor says that it ticks \
-             alike in all states";
+            "times may be wrong: neither the processor nor its hypervisor says that the time stamp counter has a \
+             constant rate";
         UsualLeftOut { signal: &'static str = "request", why: String = "it listens at no port".to_owned() } =>
-            "{signal} not observed, unless named with --signal: {why}";
+            "{signal} is not observed, unless --signal names it: {why}";
     }
 }

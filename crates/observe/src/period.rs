@@ -34,7 +34,7 @@ pub enum Period {
 
 /// The text is not a period.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("`{0}` is not a period: use max, a number of cycles as in 1200cycles, or a time as in 10us")]
+#[error("`{0}` is not a period; write max, a number of cycles as in 1200cycles, or a time as in 10us")]
 pub struct PeriodError(String);
 
 impl FromStr for Period {

@@ -48,7 +48,7 @@ pub fn replay(path: &Path, options: &ReplayOptions) -> Result<Observed> {
             follow(turns, sample, is_gap, is_in && !(head.only_target && sample.thread == 0));
         }
     });
-    ensure!(analysis.samples > 0, "{} holds no sample of the time that was asked for", path.display());
+    ensure!(analysis.samples > 0, "{} has no sample between --from and --to", path.display());
     let turns = turns.map(Turns::whole).transpose().map_err(|full_at| window.too_much(full_at))?;
     let logged =
         Logged { samples: analysis.samples, left_out: log.left_out(), problem: log.problem().cloned().map(Note::from) };
@@ -129,8 +129,8 @@ impl Window {
         let start_s = |cycles: u64| cycles.wrapping_sub(self.start.unwrap_or(cycles)) as f64 / self.cycles_per_s;
         let (from_s, to_s) = (start_s(self.first), start_s(full_at));
         anyhow!(
-            "--perfetto: the tags change more often than a trace can tell ({} million events); name a part of the log \
-             with --from and --to, as in --from {from_s:.3}s --to {:.3}s",
+            "cannot write so long a trace for Perfetto: tags change {} million times; name a part of the log, as in \
+             --from {from_s:.3}s --to {:.3}s",
             2 * TURNS_MAX / 1_000_000,
             // Rounded down, so that the suggested part is not too long again.
             (to_s * 1e3).floor() / 1e3
@@ -164,6 +164,6 @@ mod tests {
             assert_eq!(window.includes(at(seconds)), seconds >= 0.5);
         }
         let said = window.too_much(at(1.2349)).to_string();
-        assert!(said.contains("2 million events") && said.ends_with("--from 0.500s --to 1.234s"), "{said}");
+        assert!(said.contains("2 million times") && said.ends_with("--from 0.500s --to 1.234s"), "{said}");
     }
 }

@@ -69,7 +69,7 @@ pub struct ObserveOptions {
 
 /// Runs an observation to its end.
 pub fn run(options: &ObserveOptions) -> Result<Observed> {
-    let signals = PosixSignals::listen().context("cannot listen for signals")?;
+    let signals = PosixSignals::listen().context("cannot receive POSIX signals")?;
     let Setup { mut subject, signals: asked, places, notes: left_out } = set_up(options)?;
     let clock = Clock::calibrate();
     let mut wanted = ChannelList::find(&asked, &mut subject, &places)?;
@@ -142,7 +142,7 @@ fn set_up(options: &ObserveOptions) -> Result<Setup> {
         None => {
             ensure!(
                 !options.command.is_empty(),
-                "nothing to observe: name it with --service, or put a command after --"
+                "nothing to observe; name a service with --service, or put a command after --"
             );
             let (signals, notes) = signals(options, None)?;
             let wishes = wishes(options, &signals);
@@ -188,7 +188,10 @@ fn progress(
 ) -> Result<Vec<Progress>> {
     if let Some(signal) = &options.progress {
         let found = ChannelList::find(std::slice::from_ref(signal), subject, places).context("--progress")?;
-        let counter = found.counters.into_iter().next().context("--progress has to name a counter")?;
+        let counter = found.counters.into_iter().next().context(
+            "--progress names no counter; name one, as in \
+                                                                 --progress counter:NAME",
+        )?;
         return Ok(vec![Progress { name: counter.name, reader: counter.reader }]);
     }
     let words = wanted.counters.iter().filter_map(|channel| match &channel.reader {
@@ -279,7 +282,7 @@ impl Crew {
             if pinned_well { observer.run(first) } else { (first, End::Asked) }
         })?;
         told.recv()?
-            .with_context(|| format!("cannot put the observer on CPU {lane}; is it online? (see `lscpu -e`)"))?;
+            .with_context(|| format!("cannot put the observer on CPU {lane}; check that it is online (`lscpu -e`)"))?;
         let observed = places.observed;
         Ok(Self { thread, controls, takeover, spare, lane, observed, _tracking: wanted.tracking.take() })
     }
@@ -334,7 +337,7 @@ impl Watch {
     ) -> Result<Ended> {
         let mut fetched = Instant::now();
         loop {
-            let caught = signals.wait(self.until_due()).context("cannot wait for signals")?;
+            let caught = signals.wait(self.until_due()).context("cannot wait for POSIX signals")?;
             if caught.is_some_and(|caught| caught.asks_to_end()) {
                 return Ok(Ended::Interrupted);
             }

@@ -51,13 +51,13 @@ pub fn need_same_core(signals: &[Signal]) -> bool {
 pub fn usual(subject: Option<&ObservedProgram>, cpu: Option<u32>) -> Result<(Vec<Signal>, Vec<ObserveNote>)> {
     let left_out = |signal: &'static str, why: String| vec![ObserveNote::UsualLeftOut { signal, why }];
     let Some(subject) = subject else {
-        let why = "they are looked for in programs that run already".to_owned();
+        let why = "these are searched only in programs that run already".to_owned();
         return Ok((vec!["lane".parse()?], left_out("request and jvm", why)));
     };
     let is_on_one_lane = cpu.is_some() || subject.cpus().len() == 1;
     let (mut names, notes) = match lack_of_requests(subject) {
         _ if !is_on_one_lane => {
-            let why = "the target may run on several CPUs; say which one with --cpu".to_owned();
+            let why = "the target may run on several CPUs; name one with --cpu".to_owned();
             (vec![], left_out("lane and request", why))
         }
         Some(why) => (vec!["lane"], left_out("request", why)),
@@ -66,8 +66,8 @@ pub fn usual(subject: Option<&ObservedProgram>, cpu: Option<u32>) -> Result<(Vec
     names.extend(subject.pids().iter().any(|pid| hsperf::Jvm::open(*pid).is_ok()).then_some("jvm"));
     ensure!(
         !names.is_empty(),
-        "nothing to observe: the target may run on several CPUs; say which one with --cpu, or name a signal with \
-         --signal; sidelane list says what there is"
+        "nothing to observe: the target may run on several CPUs; name one with --cpu, or a signal with --signal \
+         (`sidelane list` shows them)"
     );
     Ok((names.into_iter().map(str::parse).collect::<Result<_, _>>()?, notes))
 }
@@ -113,7 +113,7 @@ impl ChannelList {
             (Source::Jvm(name), _) => hsperf::channels(signal, name.as_deref(), subject.pids())?,
             (Source::Memory { pid, place, width }, _) => memory::channels(signal, *pid, place, *width, subject.pids())?,
             (Source::File { path, field }, _) => vec![file::channel(signal, path, field.as_deref())?],
-            (Source::Lane | Source::Request, None) => bail!("which lane it is of has to be said with --cpu"),
+            (Source::Lane | Source::Request, None) => bail!("this signal is of one lane; name it with --cpu"),
         };
         channels.into_iter().for_each(|channel| self.place(channel, signal.kind));
         Ok(())
@@ -139,12 +139,12 @@ impl ChannelList {
         let signals = self.layout().signals();
         ensure!(
             signals > 0 || !self.rates.is_empty(),
-            "nothing to observe: name a signal with --signal; sidelane list says what there is"
+            "nothing to observe; name a signal with --signal (`sidelane list` shows them)"
         );
-        ensure!(signals <= SIGNALS_MAX, "{signals} signals are more than the {SIGNALS_MAX} that fit into a sample");
+        ensure!(signals <= SIGNALS_MAX, "cannot observe {signals} signals at once; name at most {SIGNALS_MAX}");
         let mut names = BTreeSet::new();
         let twice = self.counters.iter().chain(&self.tags).find(|channel| !names.insert(&channel.name));
-        ensure!(twice.is_none(), "signal `{}` is named twice", twice.map_or("", |channel| &channel.name));
+        ensure!(twice.is_none(), "signal `{}` is named twice; name it once", twice.map_or("", |channel| &channel.name));
         Ok(())
     }
 
@@ -181,7 +181,7 @@ pub fn lane_tag<'a>(mut tags: impl Iterator<Item = &'a str>) -> Option<usize> {
 }
 
 fn vantage(places: &ChosenLanes) -> Result<Vantage> {
-    let observed = places.observed.context("which lane it is of has to be said with --cpu")?;
+    let observed = places.observed.context("this signal is of one lane; name it with --cpu")?;
     Ok(Vantage { observed, observer: places.observer, same_core: places.same_core })
 }
 
@@ -218,15 +218,18 @@ fn emitted(name: &str, subject: &mut ObservedProgram) -> Result<Vec<Channel>> {
 
 fn not_emitted(name: &str, emitting: &[EmittedSignals], subject: &mut ObservedProgram) -> anyhow::Error {
     if !subject.runs() {
-        return anyhow::anyhow!("{} ended before it emitted `{name}`", subject.name());
+        return anyhow::anyhow!(
+            "{} ended before it emitted `{name}`; name a signal that it emits at its start",
+            subject.name()
+        );
     }
     let names: Vec<String> = emitting.iter().flat_map(EmittedSignals::names).map(|emitted| emitted.name).collect();
     if names.is_empty() {
         return anyhow::anyhow!(
-            "{} emits no signals: it has to include runtime/c/sidelane_signal.h and set `{name}`, or use the Java class \
-             dev.sidelane.Signals; what it has without that, sidelane list shows",
+            "{} emits no signals; let it set `{name}` with runtime/c/sidelane_signal.h or the Java class \
+             dev.sidelane.Signals, or choose another signal (`sidelane list`)",
             subject.name()
         );
     }
-    anyhow::anyhow!("{} emits no signal `{name}`; it emits {}", subject.name(), names.join(", "))
+    anyhow::anyhow!("{} emits no signal `{name}`; choose one of {}", subject.name(), names.join(", "))
 }

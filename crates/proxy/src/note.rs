@@ -11,15 +11,15 @@ diagnostics! {
             why: String = "it is not on this machine".to_owned()
         } =>
             "hazards of {server} are not watched: {why}",
-            "run the proxy where its servers are, in their container if they are in one, or ask for no hazards (hazard \
-             none)";
+            "run the proxy on the machine of its servers, in their container if they are in one, or watch no hazards \
+             (hazard none)";
         HazardUnseen {
             server: String = "10.0.0.7:9001".to_owned(),
             hazard: String = "jvm-gc".to_owned(),
             why: String = "the JVM 1234 keeps no counters".to_owned()
         } =>
-            "{hazard} of {server} is not seen: {why}",
-            "mend that, or name the hazards that count (hazard stopped,restart)";
+            "hazard {hazard} of {server} cannot be seen: {why}",
+            "remove the cause, or name only hazards that can be seen (hazard stopped,restart)";
     }
     told {}
 }

@@ -57,11 +57,11 @@ mod tests {
     fn all_rows_are_one_table_and_what_is_missing_is_empty() {
         let mut result = sample::demo();
         let mut first = Row::new("search, \"hot\"");
-        first.put("p99_us", 812.5).put("vpi_ratio", None);
+        first.put("p99_us", 812.5).put("memory_stall_per_access_cycles", None);
         let mut second = Row::new("alone");
         second.put("overlap_percent", 3.0);
         result.rows = vec![first, second];
-        let wanted = "setting,p99_us,vpi_ratio,overlap_percent\r\n\"search, \"\"hot\"\"\",812.5,,\r\nalone,,,3\r\n";
+        let wanted = "setting,p99_us,memory_stall_per_access_cycles,overlap_percent\r\n\"search, \"\"hot\"\"\",812.5,,\r\nalone,,,3\r\n";
         assert_eq!(result.to_csv(), wanted);
     }
 }

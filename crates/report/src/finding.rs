@@ -28,12 +28,12 @@ pub fn of_sharing(result: &ResultFile, service: &str) -> String {
             format!("Batch beside {service} without Sidelane made p99 {before} as long; with Sidelane {kept}{share}")
         }
         UnmanagedSlowdown::None => format!(
-            "Nothing could be gained here: batch beside {service} made p99 {before} as long even without Sidelane, \
+            "Nothing to gain here: even without Sidelane, batch beside {service} made p99 only {before} as long, \
              because {}; with Sidelane {kept}{share}",
             why_no_slowdown(result)
         ),
         UnmanagedSlowdown::Undecided => format!(
-            "Whether batch harms {service} here is undecided: without Sidelane p99 was {before} as long{}; with \
+            "It is undecided whether batch harms {service} here: without Sidelane p99 was {before} as long{}; with \
              Sidelane {kept}{share}",
             spread(result)
         ),
@@ -98,12 +98,12 @@ fn kept(result: &ResultFile, unmanaged: f64, held: f64) -> String {
     let wanted = check.wanted_text();
     match (check.verdict, check.interval_text()) {
         (Verdict::Holds, _) => held_times,
-        (Verdict::Missed, _) if held >= unmanaged => format!("it was no better, {held_times} (wanted {wanted})"),
+        (Verdict::Missed, _) if held >= unmanaged => format!("it was not better: {held_times} (wanted {wanted})"),
         (Verdict::Missed, _) => format!("it was still {held_times} (wanted {wanted})"),
         (Verdict::Undecided, Some(interval)) => {
-            format!("{held_times} ({interval}: whether that is {wanted} is undecided)")
+            format!("{held_times} ({interval}; it is undecided whether that is {wanted})")
         }
-        (Verdict::Undecided, None) => format!("{held_times} (whether that is {wanted} is undecided)"),
+        (Verdict::Undecided, None) => format!("{held_times} (it is undecided whether that is {wanted})"),
     }
 }
 
@@ -114,8 +114,8 @@ fn share(result: &ResultFile) -> String {
     };
     let percent = format!("{share:.0} %");
     match check(result, SHARE_CHECK).map(|check| check.verdict) {
-        Some(Verdict::Missed) => format!(", but batch got only {percent} of the idle time"),
-        _ => format!(", and batch still got {percent} of the idle time"),
+        Some(Verdict::Missed) => format!(", but batch used only {percent} of the idle time"),
+        _ => format!(", and batch used {percent} of the idle time"),
     }
 }
 
@@ -152,8 +152,8 @@ mod tests {
     fn finding_names_harm_that_sidelane_removes() {
         assert_eq!(
             of_sharing(&result(1.94, 1.02, (0.99, 1.04)), "search"),
-            "Batch beside search without Sidelane made p99 1.9 times as long; with Sidelane 1.02 times, and batch \
-             still got 91 % of the idle time."
+            "Batch beside search without Sidelane made p99 1.9 times as long; with Sidelane 1.02 times, and batch used \
+             91 % of the idle time."
         );
     }
 
@@ -167,12 +167,12 @@ mod tests {
     #[test]
     fn undecided_and_missed_results_are_called_so() {
         let undecided = of_sharing(&result(1.94, 1.04, (0.98, 1.11)), "search");
-        let wanted = "with Sidelane 1.04 times (0.98× to 1.11×: whether that is ≤ 1.05× is undecided), and batch";
+        let wanted = "with Sidelane 1.04 times (0.98× to 1.11×; it is undecided whether that is ≤ 1.05×), and batch";
         assert!(undecided.contains(wanted), "{undecided}");
         let missed = of_sharing(&result(1.94, 1.31, (1.2, 1.4)), "search");
         assert!(missed.contains("with Sidelane it was still 1.3 times (wanted ≤ 1.05×), and batch"), "{missed}");
         let worse = of_sharing(&result(1.5, 1.71, (1.6, 1.8)), "search");
-        assert!(worse.contains("with Sidelane it was no better, 1.7 times (wanted ≤ 1.05×)"), "{worse}");
+        assert!(worse.contains("with Sidelane it was not better: 1.7 times (wanted ≤ 1.05×)"), "{worse}");
     }
 
     #[test]
@@ -181,10 +181,10 @@ mod tests {
         let unbounded = Interval { measured: 1.02, low: None, high: None, method: Method::OrderStatistics };
         few.checks[1] = Check::interval_at_most(P99_CHECK, unbounded, 1.05, Unit::OverAlone);
         assert!(
-            of_sharing(&few, "search").contains("1.02 times (too few rounds: whether that is ≤ 1.05× is undecided)")
+            of_sharing(&few, "search").contains("1.02 times (too few rounds; it is undecided whether that is ≤ 1.05×)")
         );
         few.checks[1] = Check::interval_at_most(P99_CHECK, None, 1.05, Unit::OverAlone);
-        assert!(of_sharing(&few, "search").contains("1.02 times (whether that is ≤ 1.05× is undecided)"));
+        assert!(of_sharing(&few, "search").contains("1.02 times (it is undecided whether that is ≤ 1.05×)"));
         few.checks.clear();
         assert!(of_sharing(&few, "search").contains("with Sidelane 1.02 times, and batch"));
     }
@@ -194,9 +194,8 @@ mod tests {
         let mut unslowed = result(0.96, 1.01, (0.99, 1.04));
         assert_eq!(
             of_sharing(&unslowed, "search"),
-            "Nothing could be gained here: batch beside search made p99 0.96 times as long even without Sidelane, \
-             because the two lanes share no core; with Sidelane 1.01 times, and batch still got 91 % of the idle \
-             time."
+            "Nothing to gain here: even without Sidelane, batch beside search made p99 only 0.96 times as long, \
+             because the two lanes share no core; with Sidelane 1.01 times, and batch used 91 % of the idle time."
         );
         unslowed.machine.pair = Pair::Smt;
         assert!(of_sharing(&unslowed, "search").contains("because this batch at this load hardly slows it"));
@@ -208,7 +207,7 @@ mod tests {
     #[test]
     fn harm_that_may_be_noise_is_not_called_harm() {
         let noisy = of_sharing(&result(1.15, 1.02, (0.99, 1.04)), "search");
-        let wanted = "Whether batch harms search here is undecided: without Sidelane p99 was 1.15 times as long (1.03× \
+        let wanted = "It is undecided whether batch harms search here: without Sidelane p99 was 1.15 times as long (1.03× \
                       to 1.38×)";
         let mut sure = result(1.15, 1.02, (0.99, 1.04));
         assert!(noisy.starts_with("Batch beside search without Sidelane made p99 1.15 times"), "{noisy}");
@@ -225,7 +224,7 @@ mod tests {
         let mut little = result(1.94, 1.02, (0.99, 1.04));
         little.checks[0] = Check::at_least(SHARE_CHECK, 62.0, 90.0, Unit::Percent);
         little.rows[1].put("batch_share_of_idle_percent", 62.0);
-        assert!(of_sharing(&little, "search").ends_with("1.02 times, but batch got only 62 % of the idle time."));
+        assert!(of_sharing(&little, "search").ends_with("1.02 times, but batch used only 62 % of the idle time."));
         little.rows[1].put("batch_share_of_idle_percent", None);
         assert!(of_sharing(&little, "search").ends_with("with Sidelane 1.02 times."));
     }

@@ -249,7 +249,7 @@ fn machine(machine: &Machine) -> String {
 }
 
 fn stolen(machine: &Machine) -> String {
-    let gap = machine.stolen_gap_max_us.map(|gap_us| format!(", {:.2} ms at once at most", gap_us / 1e3));
+    let gap = machine.stolen_gap_max_us.map(|gap_us| format!(", at most {:.2} ms at once", gap_us / 1e3));
     let percent = machine.stolen_percent.map(|percent| format!("{percent:.2} % of the CPUs' time"));
     percent.map_or("not known".to_owned(), |percent| percent + &gap.unwrap_or_default())
 }

@@ -79,7 +79,8 @@ impl Span {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
-    /// A thread of the LC service.
+    /// A thread of the service.
+    #[serde(rename = "service")]
     Lc,
     /// A thread of the batch command.
     Batch,

@@ -152,7 +152,7 @@ impl ResultFile {
         let (missed, undecided, all) = (count(Verdict::Missed), count(Verdict::Undecided), self.checks.len());
         let words = match (missed, undecided) {
             _ if all == 0 => "nothing was checked".to_owned(),
-            (0, 0) if all == 1 => "the one check holds".to_owned(),
+            (0, 0) if all == 1 => "the check holds".to_owned(),
             (0, 0) => format!("all {all} checks hold"),
             (0, _) => format!("{undecided} of {all} checks {}", are("undecided", undecided)),
             (_, 0) => format!("{missed} of {all} checks {}", do_not_hold(missed)),

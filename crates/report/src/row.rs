@@ -21,7 +21,7 @@ pub struct Row {
 #[derive(Debug, thiserror::Error)]
 pub enum RowError {
     /// The object has no `setting`.
-    #[error("a row without the name of its `setting`")]
+    #[error("a row has no name in `setting`")]
     NoSetting,
     /// A value that is neither a number nor null.
     #[error("`{key}` of row `{setting}` is neither a number nor null")]
@@ -128,14 +128,15 @@ mod tests {
 
     fn row() -> Row {
         let mut row = Row::new("alone");
-        row.put("p99_us", 812.0).put("overlap_percent", 0.25).put("vpi_ratio", None);
+        row.put("p99_us", 812.0).put("overlap_percent", 0.25).put("memory_stall_per_access_cycles", None);
         row
     }
 
     #[test]
     fn a_row_is_flat_and_keeps_its_order() {
         let json = serde_json::to_string(&row()).unwrap();
-        let expected = r#"{"setting":"alone","p99_us":812,"overlap_percent":0.25,"vpi_ratio":null}"#;
+        let expected =
+            r#"{"setting":"alone","p99_us":812,"overlap_percent":0.25,"memory_stall_per_access_cycles":null}"#;
         assert_eq!(json, expected);
         assert_eq!(serde_json::from_str::<Row>(&json).unwrap(), row());
     }

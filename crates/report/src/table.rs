@@ -128,7 +128,7 @@ fn rows(rows: &[Row], columns: &[Column], style: Style) -> String {
     let text = grids.iter().map(|grid| grid.draw(style.ink())).collect::<Vec<_>>().join("\n");
     match rows.len() - shown {
         0 => text,
-        more => format!("{text}… and {more} more rows, which -v shows\n"),
+        more => format!("{text}… and {more} more rows; -v shows them\n"),
     }
 }
 
@@ -150,7 +150,7 @@ fn checks_that_hold(holding: &[Check], style: Style) -> String {
     if holding.len() <= HOLDING_SHOWN || style.detail == Detail::All {
         return checks(holding, width, ink);
     }
-    let many = format!("{} checks hold, which -v shows", holding.len());
+    let many = format!("{} checks hold; -v shows them", holding.len());
     marked(mark(Verdict::Holds, ink), &fold(&many, width.saturating_sub(MARK_WIDTH)))
 }
 
@@ -322,9 +322,9 @@ borrow_idle  4.4 µs   0.24 %
         result.rows = (0..50).map(|number| result.rows[0].clone().named(format!("row {number}"))).collect();
         result.checks = (0..20).map(|_| result.checks[0].clone()).collect();
         let text = usual(&result, 100);
-        assert!(text.contains("… and 10 more rows, which -v shows"), "{text}");
+        assert!(text.contains("… and 10 more rows; -v shows them"), "{text}");
         assert!(
-            text.starts_with("✓ all 20 checks hold\n") && text.contains("✓ 20 checks hold, which -v shows"),
+            text.starts_with("✓ all 20 checks hold\n") && text.contains("✓ 20 checks hold; -v shows them"),
             "{text}"
         );
         let all = render(&result, &few_columns(), style(100, Detail::All));

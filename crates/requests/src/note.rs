@@ -7,23 +7,24 @@ diagnostics! {
     pub enum RequestNote in Requests;
     degraded {
         OtherSockets { service: String = "comm:caddy".to_owned(), sockets: String = "UDP port 443".to_owned() } =>
-            "{service} may take requests at {sockets}, too, which are not seen: what is said of its requests, and an \
-             objective, is of TCP alone",
-            "let it emit its requests (runtime/c/sidelane.h)";
+            "{service} may get requests at {sockets}, too, which are not seen: figures and objective are of its TCP \
+             requests alone",
+            "let the service emit its requests (runtime/c/sidelane.h)";
         RequestsJoined { percent: u64 = 12 } =>
-            "{percent} % of the requests came in several pieces before they were answered: parts of one, or several on \
-             one connection (pipelining, HTTP/2, gRPC); counts and times are of what looks like one",
+            "{percent} % of the requests came in several pieces before they were answered: each counts as one, but may \
+             be several on one connection (pipelining, HTTP/2, gRPC)",
             "let the service emit its requests (runtime/c/sidelane.h)";
         HandshakesPossible { connections: u64 = 120, percent: u64 = 12 } =>
-            "{connections} connections began: if they speak TLS, HTTP/2 or WebSocket, their handshakes are up to \
+            "{connections} connections began: if they use TLS, HTTP/2 or WebSocket, their handshakes are up to \
              {percent} % of the requests",
             "let the service emit its requests (runtime/c/sidelane.h), or its clients keep their connections";
         CountedAtSockets =>
-            "a request is here what came in at once and was answered: several that a client writes in one go (pipelining, \
-             HTTP/2, gRPC) are one, and a handshake or `100 Continue` is one, too",
-            "where clients do so, let the service emit its requests (runtime/c/sidelane.h)";
+            "a request here is all data that came at once and was answered: several written together (pipelining, \
+             HTTP/2, gRPC) count as one, and so does a handshake or `100 Continue`",
+            "if clients do that, let the service emit its requests (runtime/c/sidelane.h)";
         AnswersStream { percent: u64 = 12 } =>
-            "{percent} % of the answers went on for over 100 ms after their first part: streams count as one request",
+            "{percent} % of the responses went on for over 100 ms after their first part: a stream counts as one \
+             request",
             "let the service emit its requests (runtime/c/sidelane.h)";
     }
     told {}

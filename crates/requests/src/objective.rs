@@ -10,15 +10,15 @@ use sidelane_policy::borrow::Objective;
 /// # Errors
 /// An error names the part of the text that is wrong, and shows an example.
 pub fn parse_objective(text: &str) -> Result<Objective, String> {
-    let example = "an objective is a percentile and a time with its unit, as in p99=100ms or p99.9=5ms";
-    let (percentile, limit) = text.split_once('=').ok_or_else(|| format!("no '=' in '{text}': {example}"))?;
+    let example = "write a percentile and a time with its unit, as in p99=100ms or p99.9=5ms";
+    let (percentile, limit) = text.split_once('=').ok_or_else(|| format!("'{text}' has no '='; {example}"))?;
     let number = percentile.strip_prefix('p').and_then(|number| number.parse::<f64>().ok());
     let percentile = number
         .filter(|number| (1.0..100.0).contains(number))
-        .ok_or_else(|| format!("'{percentile}' is not a percentile from p1 to p99.999: {example}"))?;
+        .ok_or_else(|| format!("'{percentile}' is not a percentile from p1 to p99.999; {example}"))?;
     let limit = parse_time(limit).map_err(|error| error.to_string())?;
     if limit.is_zero() {
-        return Err(format!("no request takes no time at all: {example}"));
+        return Err(format!("an objective of 0 cannot be kept; {example}"));
     }
     Ok(Objective { percentile, limit_ns: limit.as_nanos() as u64 })
 }

@@ -68,8 +68,8 @@ impl Summary {
         row.put("one_way_count", window.one_way as f64);
         row.put("unasked_count", window.counts.unasked as f64);
         row.put("late_sends_count", window.late_sends as f64);
-        row.put("joined_count", window.counts.joined as f64);
-        row.put("began_count", window.counts.began as f64);
+        row.put("joined_pieces_count", window.counts.joined as f64);
+        row.put("connections_began_count", window.counts.began as f64);
         row.put("streamed_count", window.streamed as f64);
         row.put("parked_count", window.counts.parked as f64);
     }
@@ -110,7 +110,10 @@ impl Summary {
     fn headline(&self) -> String {
         let Self { service, wall_s, source, .. } = self;
         match self.window.count() {
-            0 => format!("{service} answered no request in {wall_s:.1} s; send it its usual traffic meanwhile"),
+            0 => format!(
+                "{service} answered no request in {wall_s:.1} s; send it its usual traffic during the \
+                          measurement"
+            ),
             requests => format!(
                 "{} of {service} in {wall_s:.1} s ({}), {source}",
                 if requests == 1 {
@@ -129,7 +132,10 @@ impl Summary {
         let mut rows: Vec<_> = times.map(|(name, times)| (name, line(times, Unit::Ns))).into();
         if window.waited > 0 || window.queue_len.max_ns > 1 {
             let waited = Unit::Count.human(window.waited as f64);
-            rows.push(("queue", format!("{}; {waited} waited for another one", line(&window.queue_len, Unit::Count))));
+            rows.push((
+                "queue",
+                format!("{}; {waited} waited for another request", line(&window.queue_len, Unit::Count)),
+            ));
         }
         rows.push(("threads", window.threads.len().to_string()));
         rows
@@ -153,7 +159,7 @@ impl Summary {
             (self.window.closed_by_service, "request closed by the service", "requests closed by the service"),
             (self.window.one_way, "message that wanted no response", "messages that wanted no response"),
             (self.window.unanswered(), "request unanswered", "requests unanswered"),
-            (counts.unasked, "send unasked for", "sends unasked for"),
+            (counts.unasked, "send without a request", "sends without a request"),
             (self.window.late_sends, "late send", "late sends"),
         ];
         let said = parts.into_iter().filter(|(count, ..)| *count > 0).map(|(count, one, many)| {

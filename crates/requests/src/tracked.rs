@@ -29,9 +29,8 @@ const NEEDED: [&str; 3] = ["sk_data_ready", "sock_send_length", "sock_recv_lengt
 pub enum RequestError {
     /// The service has no TCP port: it uses datagrams, Unix sockets, or no sockets.
     #[error(
-        "service {service} listens on no TCP port, where its requests would be seen, and has emitted none: let it \
-         emit them (runtime/c/sidelane.h; what it emits is found from its first request on), or let `run` do \
-         without them (--policy borrow-idle)"
+        "cannot see requests of {service}: it listens on no TCP port, and has emitted none; let it emit requests \
+         (runtime/c/sidelane.h), or use `run --policy borrow-idle`, which needs none"
     )]
     NoPort {
         /// Name of the service, as given by the user.
@@ -39,8 +38,8 @@ pub enum RequestError {
     },
     /// A tracepoint is missing, because the kernel is older than Linux 6.3.
     #[error(
-        "this kernel has no tracepoint {name}, which the service's requests are seen through: boot Linux 6.3 or \
-         newer, or let the service emit its requests through runtime/c/sidelane.h"
+        "cannot see requests: this kernel has no tracepoint {name}; boot Linux 6.3 or later, or let the service emit \
+         its requests (runtime/c/sidelane.h)"
     )]
     NoTracepoint {
         /// Name of the first missing tracepoint.
@@ -50,7 +49,7 @@ pub enum RequestError {
     #[error(transparent)]
     Tracker(#[from] TrackerError),
     /// Failure of the ring buffer from which request records are read.
-    #[error("cannot read the request tracker's records")]
+    #[error("cannot read the records of requests")]
     Ring(#[source] libbpf_rs::Error),
 }
 

@@ -124,7 +124,10 @@ impl Threads {
             Some(group) => self.newcomers.groups = vec![group.clone()],
             None => self.newcomers.families = whose.pids.iter().filter_map(|pid| Thread::of(*pid)).collect(),
         }
-        guardian.replace(self.ticket, Undo::Newcomers(self.newcomers.clone())).context("cannot tell the guardian")
+        guardian.replace(self.ticket, Undo::Newcomers(self.newcomers.clone())).context(
+            "cannot register an undo with \
+                                                                                        the guardian",
+        )
     }
 
     /// Notes a thread created since, and returns its original affinity. A thread that inherited a changed affinity gets the
@@ -186,7 +189,7 @@ impl Threads {
             Some(noted) if noted.affinity != now && noted.given.as_ref().is_some_and(|given| *given != now.cpus) => {
                 noted.affinity = now.clone();
                 let told = guardian.replace(noted.ticket, Undo::Affinity { thread, affinity: now });
-                told.context("cannot tell the guardian what to undo")
+                told.context("cannot register an undo with the guardian")
             }
             Some(_) => Ok(()),
             None => self.add([(thread, now)].into(), self.changes, guardian),
@@ -223,8 +226,14 @@ impl Threads {
             (Some(mine), Some(theirs)) => Some(mine.union(&theirs)),
             (mine, theirs) => mine.or(theirs),
         };
-        guardian.replace(self.ticket, Undo::Newcomers(self.newcomers.clone())).context("cannot tell the guardian")?;
-        guardian.withdraw(known_twice.into_iter().chain([others.ticket])).context("cannot tell the guardian")
+        guardian.replace(self.ticket, Undo::Newcomers(self.newcomers.clone())).context(
+            "cannot register an undo with \
+                                                                                        the guardian",
+        )?;
+        guardian.withdraw(known_twice.into_iter().chain([others.ticket])).context(
+            "cannot register an undo with the \
+                                                                                   guardian",
+        )
     }
 
     /// The CPUs that any of them was found with.

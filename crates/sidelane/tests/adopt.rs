@@ -175,7 +175,8 @@ fn a_group_of_version_1_is_given_back_at_a_signal() {
     let Some(job) = Job::in_groups(is_v1) else { return };
     let run = given_back_at_a_signal(&job, |run| run);
     let both = ["freezer", "cpuset"].map(|name| Hierarchy::all().iter().any(|found| found.controls(name)));
-    assert!(both != [true, true] || !run.stderr.contains("can be used here"), "{run}");
+    let lacks = ["this process can make no", "has no cpuset"].iter().any(|what| run.stderr.contains(what));
+    assert!(both != [true, true] || !lacks, "{run}");
 }
 
 /// Sidelane makes a group for it in another hierarchy, which has a freezer.
@@ -197,7 +198,7 @@ fn a_tree_is_given_back_where_there_are_no_groups() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let unmount = ["unshare", "--mount", "sh", "-c", "umount --all --types cgroup,cgroup2 && exec \"$0\" \"$@\""];
     let run = given_back_at_a_signal(&Job::tree(), |run| run.through(&unmount));
-    run.must_say(&["no cgroup freezer", "no cpuset can be used here", "no control groups"]);
+    run.must_say(&["no cgroup with a freezer", "has no cpuset that sidelane can change alone", "can make no cgroups"]);
 }
 
 /// Some of its settings were changed before the refusal.
@@ -209,7 +210,9 @@ fn batch_that_may_not_use_its_lane_is_refused_and_as_it_was() {
     let before = Before::of(&job);
     let service = Service::idle();
     let run = Run::beside(service.target()).and(&["--adopt", &format!("pid:{}", job.pid())]);
-    run.start_as_is().wait_for_end().must_exit(EXIT_FAILURE).must_say(&["its groups may allow others only"]);
+    run.start_as_is().wait_for_end().must_exit(EXIT_FAILURE).must_say(&["a group above it may not have these CPUs; \
+                                                                         give that group these CPUs, or choose other \
+                                                                         lanes with --lanes"]);
     before.must_come_back(&job);
 }
 
@@ -477,22 +480,22 @@ fn refused(batch: &str, service: &Service, words: &[&str]) {
 fn unsuitable_adoption_targets_are_refused() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let service = Service::idle();
-    refused("cgroup:/no/such/group", &service, &["there is no group /no/such/group"]);
-    refused("pid:4194303", &service, &["no process 4194303 is running"]);
+    refused("cgroup:/no/such/group", &service, &["cannot adopt cgroup /no/such/group"]);
+    refused("pid:4194303", &service, &["cannot adopt process 4194303: no such process runs"]);
     refused(&service.target(), &service, &["of the service"]);
     refused("cgroup:/", &service, &["of the service"]);
     refused(&format!("pid:{}", std::process::id()), &service, &["of the service"]);
-    refused("pid:2", &service, &["a thread of the kernel"]);
+    refused("pid:2", &service, &["it is a kernel thread"]);
     let Some(mut job) = Job::in_groups(is_v2) else { return };
     let other = Run::beside(service.target()).and(&["--adopt", &job.target(), "--gate", "core-sched"]);
     other.start_as_is().wait_for_end().must_exit(EXIT_FAILURE).must_say(&["--gate holder"]);
     let inside = Run::beside(service.target()).and(&["--adopt", &job.target()]);
     let enter = format!("echo $$ >{}/cgroup.procs; exec \"$0\" \"$@\"", job.group().dir.display());
     let inside = inside.through(&["sh", "-c", &enter]).start_as_is().wait_for_end();
-    inside.must_exit(EXIT_FAILURE).must_say(&["holds this sidelane itself"]);
+    inside.must_exit(EXIT_FAILURE).must_say(&["contains this sidelane itself"]);
     job.end();
     wait_until("the group was empty", || job.members().is_empty());
-    refused(&job.target(), &service, &["holds no process"]);
+    refused(&job.target(), &service, &["it has no process"]);
 }
 
 #[test]

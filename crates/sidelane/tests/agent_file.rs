@@ -70,9 +70,9 @@ fn file_that_does_not_fit_the_machine_is_shown_with_advice() {
     let shown = agent(&["show", "--config", &file]);
     let said = text(&shown.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(shown.status.code(), Some(1), "{said}");
-    assert!(said.contains("service a: nothing is found by comm no-such-service; it is followed"), "{said}");
+    assert!(said.contains("service a: no process is found by comm no-such-service; it is added"), "{said}");
     assert!(said.contains("batch /no-such-group: there is no such group;"), "{said}");
-    assert!(said.contains("policy.reserved names CPUs 7000, and the machine has 0"), "{said}");
+    assert!(said.contains("policy.reserved names CPUs 7000, but this machine has CPUs 0"), "{said}");
     assert!(said.contains("policy.reserved \"7000\" line 7"), "{said}");
     assert!(said.contains("policy.reserved_busy \"80%\" default"), "{said}");
 }

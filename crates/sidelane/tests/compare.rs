@@ -62,7 +62,7 @@ fn must_be_whole(result: &ResultFile) {
         assert!(row.keys().any(|key| key == "p99_over_alone"), "{row:?}");
     }
     for row in &result.rows[1..] {
-        let measured = ["batch_cpu_a_minute_s", "batch_work_per_s", "overlap_percent"];
+        let measured = ["batch_cpu_per_minute_s", "batch_work_per_s", "overlap_percent"];
         measured.iter().for_each(|key| assert!(row.get(key).is_some(), "{key}: {row:?}"));
     }
     assert_eq!(result.checks.len() - usize::from(result.checks.len() > 4), 4, "{:?}", result.checks);
@@ -179,7 +179,7 @@ fn errors_of_run_are_reported_at_once_by_compare() {
     let roaming = Service::on_both_lanes();
     let several = compare(&roaming.target()).and(&["--page", "/no/such/directory/page", "--gate", "freezer"]);
     let several = several.and(&["--max-slowdown", "1%"]).complete(&BATCH).must_exit(FAILURE);
-    several.must_say(&["3 things are in the way", "taskset", "2. --max-slowdown is for", "/no/such/directory"]);
+    several.must_say(&["3 problems:", "taskset", "2. cannot keep --max-slowdown", "/no/such/directory"]);
     roaming.must_be_unharmed("0-1");
     compare("port:1").complete(&BATCH).must_exit(FAILURE).must_say(&["port 1", "ss -ltnp"]);
 }

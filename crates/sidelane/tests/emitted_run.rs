@@ -150,15 +150,15 @@ fn an_emitted_request_that_waited_gets_its_core_back() {
     let run = turns.end();
     let holds = holds(&run);
     assert!(!holds.is_empty(), "{:?}", run.audit());
-    assert!(holds.iter().all(|(_, why)| why == "a request that had to wait runs"), "{holds:?}");
+    assert!(holds.iter().all(|(_, why)| why == "the request that runs had to wait"), "{holds:?}");
 }
 
 /// Both requests of a pair are younger than the age limit, including the one that waited.
 #[test]
 fn by_age_a_request_that_waited_is_lent_beside() {
     let Some(run) = beside_worker(&["4", "8", "2"], &["--policy", "deadline", "--budget", "60s"]) else { return };
-    let run = run.must_say(&["60.0 s until a request is so old", "requests later by at most"]);
-    let spared = |entry: &serde_json::Value| entry["why"] == "a request that had to wait runs";
+    let run = run.must_say(&["until it is 60.0 s old", "requests were delayed by at most"]);
+    let spared = |entry: &serde_json::Value| entry["why"] == "the request that runs had to wait";
     assert!(!run.audit().iter().any(spared), "{run}");
     assert!(run.figure("lent_overlap_percent") > 0.0, "{:?}", run.figures());
     assert!(run.figure("delay_bound_max_us") > 0.0, "{:?}", run.figures());
@@ -169,7 +169,11 @@ fn by_age_a_request_that_waited_is_lent_beside() {
 #[test]
 fn by_age_batch_leaves_a_request_that_is_too_old() {
     let Some(run) = beside_worker(&["4", "8", "2"], &["--policy", "deadline", "--budget", "6ms"]) else { return };
-    let old = |entry: &serde_json::Value| entry["why"] == "a request runs that is too old, or has too many behind it";
+    let old = |entry: &serde_json::Value| {
+        entry["why"]
+            == "the request that runs is too old, or too many wait behind \
+                                                           it"
+    };
     assert!(run.audit().iter().any(old), "{run}");
 }
 

@@ -392,7 +392,7 @@ fn process_that_leaves_an_adopted_group_is_reported() {
     run.wait_until("it was given back", |_| !is_held(leaver, BATCH_LANE));
     kill(leaver);
     run.signal(libc::SIGTERM);
-    run.wait_for_end().must_exit(0).must_say(&["\"sleep\"", "left the group that was adopted"]);
+    run.wait_for_end().must_exit(0).must_say(&["\"sleep\"", "left the adopted cgroup"]);
 }
 
 fn give_class([class, priority]: [&str; 2], pid: u32) {

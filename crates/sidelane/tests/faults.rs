@@ -199,7 +199,7 @@ fn batch_leaves_to(mut service: Service, once_moved: impl Fn(&mut Service)) {
     service.move_to(REQUEST_LANE);
     wait_until("batch was back", || cpu_ticks(batch) > away_at_ticks);
     run.signal(libc::SIGTERM);
-    let run = run.wait_for_end().must_exit(128 + libc::SIGTERM).must_say(&["came to a batch lane"]);
+    let run = run.wait_for_end().must_exit(128 + libc::SIGTERM).must_say(&["ran on a batch lane"]);
     let why = "the service has threads on the batch lane";
     assert!(run.audit().iter().any(|entry| entry["action"] == "evict" && entry["why"] == why), "{:?}", run.audit());
 }
@@ -265,7 +265,7 @@ fn batch_that_strays_is_put_back(unmount: &str) {
     let batch = run.batch_pid();
     wait_until("batch was back in its lane", || allowed_cpus(batch).as_deref() == Some(BATCH_LANE));
     run.signal(libc::SIGTERM);
-    let run = run.wait_for_end().must_exit(128 + libc::SIGTERM).must_say(&["no cpuset can be used here"]);
+    let run = run.wait_for_end().must_exit(128 + libc::SIGTERM).must_say(&["no cgroup with a cpuset"]);
     // On a busy machine it may be put back before it has run there.
     let told = ["outside its lanes", "was allowed other CPUs"];
     assert!(told.iter().any(|told| run.stderr.contains(told)), "{run}");
@@ -326,7 +326,7 @@ fn a_long_hold_is_kept_up_where_batch_cannot_be_sent_away() {
         wait_until("the hold was a long one", || now_ns() > held_long_at_ns);
         (0..LOOKS).for_each(|_| assert_eq!(lane.state(), Some(LaneState::Held)));
     });
-    run.must_say(&["no cgroup freezer", "could not be sent away"]);
+    run.must_say(&["no cgroup with a freezer", "could not be moved away"]);
 }
 
 /// Number of consecutive reads: more than enough to see batch that runs for a scheduler's tick.

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use clap::{Command as Verb, CommandFactory};
+use clap::{Command as Verb, CommandFactory, Parser};
 use sidelane::cli::Cli;
 
 const SIDELANE: &str = env!("CARGO_BIN_EXE_sidelane");
@@ -63,5 +63,26 @@ fn every_word_of_help_is_there_at_any_width() {
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     for verb in verbs(&Cli::command(), &[]) {
         assert_eq!(words(&help(&verb, 60)), words(&help(&verb, 100)), "{verb:?}");
+    }
+}
+
+/// A new user reads the first lines alone.
+#[test]
+fn help_begins_with_two_commands_that_are_right() {
+    for verb in verbs(&Cli::command(), &[]) {
+        let help = help(&verb, 200);
+        let (first, _) = help.split_once("Usage:").unwrap();
+        let commands: Vec<&str> = first.lines().filter_map(|line| line.strip_prefix("  sidelane ")).collect();
+        assert_eq!(commands.len(), 2, "{verb:?}: {first}");
+        for command in commands {
+            let (command, _) = command.split_once(" >").unwrap_or((command, ""));
+            // The formula of `calibrate` is quoted, and comes last.
+            let words: Vec<&str> = match command.split_once(" '") {
+                Some((before, quoted)) => before.split(' ').chain([quoted.trim_end_matches('\'')]).collect(),
+                None => command.split(' ').collect(),
+            };
+            let parsed = Cli::try_parse_from(std::iter::once("sidelane").chain(words));
+            assert!(parsed.is_ok(), "{verb:?}: {command}: {}", parsed.unwrap_err());
+        }
     }
 }

@@ -35,8 +35,7 @@ fn long_requests_move_to_big_cores_and_cpus_are_restored() {
     wait_until("each worker is bound", || busy.bound() >= CLIENTS);
     wait_until("a long request moved", || hurrying.has_moved());
     let moves = hurrying.moves();
-    for line in moves.iter().filter(|line| line["why"] == MOVED && line["action"].as_str().unwrap().contains("cpu: 0"))
-    {
+    for line in moves.iter().filter(|line| line["why"] == MOVED && line["cpu"] == 0) {
         let waited_ns = line["at_ns"].as_u64().unwrap() - line["seen"]["since_ns"].as_u64().unwrap();
         assert!(waited_ns > 1_000_000, "it was not long: {line}");
     }
@@ -82,15 +81,13 @@ fn more_threads_than_cores_are_bound_for_long_requests_only() {
     for stream in &mut streams {
         ask(stream).and_then(|()| stream.read_exact(&mut [0; MESSAGE])).unwrap();
     }
-    let acts = |what: &str, since: usize| {
-        hurrying.moves()[since..]
-            .iter()
-            .any(|line| line["action"].as_str().is_some_and(|action| action.starts_with(what)))
-    };
-    wait_until("a long request is confined to big cores", || acts("hurry", 0));
+    let acts = |what: &str, since: usize| hurrying.moves()[since..].iter().any(|line| line["action"] == what);
+    wait_until("a long request is confined to big cores", || acts("bind_to_big", 0));
     let since = hurrying.moves().len();
-    wait_until("its thread is free again, and another one confined", || acts("restore", since) && acts("hurry", since));
-    assert!(!acts("map {", since), "no thread is bound to one core");
+    wait_until("its thread is free again, and another one confined", || {
+        acts("restore", since) && acts("bind_to_big", since)
+    });
+    assert!(!acts("bind", since), "no thread is bound to one core");
     let told = hurrying.stop();
     assert!(told.contains("more than cores: only long requests are bound, to big cores"), "{told}");
     let now = busy.cpus();
@@ -153,11 +150,9 @@ fn refused_move_to_a_core_outside_the_cpuset_is_reported() {
         wait_until("a long request moved", || hurrying.has_moved());
         leaf.write("cpuset.cpus", LITTLE).unwrap();
         let shrunk_ns = now_ns();
-        let is_try = |line: &Value| {
-            line["at_ns"].as_u64() > Some(shrunk_ns) && line["action"].as_str().unwrap().contains("cpu: 0")
-        };
+        let is_try = |line: &Value| line["at_ns"].as_u64() > Some(shrunk_ns) && line["cpu"] == 0;
         wait_until("a thread was sent to the core that is gone", || hurrying.moves().iter().any(is_try));
-        assert!(hurrying.stop().contains("moves were refused: the service's group does not have the core"));
+        assert!(hurrying.stop().contains("moves were refused: the service's cgroup does not have the core"));
         assert!(busy.cpus().values().all(|cpus| cpus == LITTLE), "{:?}", busy.cpus());
     }
     wait_until("the group is empty", || fs::remove_dir(&leaf.dir).is_ok());
@@ -186,7 +181,7 @@ fn a_request_that_comes_in_parts_is_one_request() {
     }
     let told = hurrying.stop();
     // A few of the clients' requests may have no end, if their records came late.
-    let unended = told.split(" requests had no end that was told").next().filter(|before| before.len() < told.len());
+    let unended = told.split(" requests had no end that was seen").next().filter(|before| before.len() < told.len());
     let unended = unended.and_then(|before| before.rsplit(' ').next()?.parse().ok()).unwrap_or(0);
     assert!(unended < MESSAGE, "as many as a request has parts: {told}");
 }
@@ -218,7 +213,7 @@ fn siblings_can_be_named_on_equal_cores() {
     command.args(["hurry", "--service", &busy.target(), "--siblings", "0,1", "--threshold", "1ms", "--for", "1s"]);
     let output = command.output().unwrap();
     let (told, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && said.contains("each of which is big while its siblings are idle"), "{said}");
+    assert!(output.status.success() && said.contains("a lane is big while its siblings are idle"), "{said}");
     assert!(told.contains("on lanes of the cores {0-1}"), "{told}");
     assert_eq!(busy.bound(), 0, "{:?}", busy.cpus());
 }
@@ -247,13 +242,13 @@ fn process_that_already_moves_the_threads_is_named() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let (pid, owner) = (busy.pid(), first.child.id());
     let expected = format!(
-        "sidelane: the threads of process {pid} are moved by another sidelane already (process {owner}): end that one, \
-         or wait for its end\n"
+        "sidelane: cannot move threads of process {pid}: another sidelane (process {owner}) does; end it, or wait for \
+         its end\n"
     );
     assert_eq!((output.status.code(), said), (Some(1), expected));
     // A run that would confine the service moves its threads, too.
     let run = Run::beside(busy.target()).and(&["--pin-service"]).complete(&["true"]).must_exit(EXIT_OWN_FAILURE);
-    run.must_say(&[&format!("the threads of process {pid} are moved by another sidelane already (process {owner})")]);
+    run.must_say(&[&format!("cannot move threads of process {pid}: another sidelane (process {owner})")]);
     first.stop();
 }
 
@@ -271,7 +266,11 @@ fn lines_of_a_pipe_count_from_any_writer() {
     write(&pipe, &format!("{first};a;1\n1;b;1\n{second};c;1\n"));
     wait_until("the second worker has moved to the big core", || hurrying.has_moved() && busy.cpus()[&second] == BIG);
     let told = hurrying.stop();
-    for trouble in ["2 lines of the pipe are none", "1 times a thread was named", "lines have a time that cannot be"] {
+    for trouble in [
+        "2 lines of the pipe could not be read; write THREAD;REQUEST;MILLISECONDS",
+        "1 lines of the pipe name a thread",
+        "lines of the pipe have an impossible time",
+    ] {
         assert!(told.contains(trouble), "{told}");
     }
     assert!(!pipe.exists(), "what was made is removed");
@@ -290,7 +289,7 @@ fn wrong_arguments_of_hurry_have_exact_errors() {
     let (code, said) = refused(&["--service", "port:1", "--big", "0"]);
     assert!(code == Some(2) && said.contains("--little <CPUS>"), "{said}");
     let (code, said) = refused(&["--service", "port:1", "--stats", "hurry"]);
-    let advice = "`hurry` is no place for statistics: write pipe: and the path of a named pipe, as in pipe:/run/hurry";
+    let advice = "cannot use `hurry` for --stats; write pipe: and the path of a named pipe, as in pipe:/run/hurry";
     assert!(code == Some(2) && said.contains(advice), "{said}");
     let (code, said) = refused(&["--service", "port:1", "--big", "0", "--little", "0"]);
     assert!(code == Some(1) && said.contains("--big") && said.contains("--little"), "{said}");
@@ -298,5 +297,5 @@ fn wrong_arguments_of_hurry_have_exact_errors() {
     let stats = format!("pipe:{}", file.path().display());
     let me = format!("pid:{}", std::process::id());
     let (code, said) = refused(&["--service", &me, "--big", "0", "--little", "1", "--stats", &stats]);
-    assert!(code == Some(1) && said.contains("is no named pipe: remove it"), "{said}");
+    assert!(code == Some(1) && said.contains("it is not a named pipe; remove it"), "{said}");
 }

@@ -215,7 +215,7 @@ fn naps_that_another_program_cuts_short_are_no_overlap() {
     };
     cut(&mut turns);
     let run = turns.end();
-    let overlap_ns = run.figure("overlap_percent") / 100.0 * run.figure("lc_cpu_s") * 1e9;
+    let overlap_ns = run.figure("overlap_percent") / 100.0 * run.figure("service_cpu_s") * 1e9;
     assert!(overlap_ns < LEFT_NS * f64::from(CUTS), "{overlap_ns} ns in {CUTS} cuts: {:?}", run.figures());
 }
 

@@ -87,7 +87,7 @@ fn work_of_the_kernel_on_a_batch_lane_is_a_figure() {
     let [all, workers] = ["kernel_work_percent", "kworkers_percent"].map(|key| run.figure(key));
     assert!(workers > 0.0 && all >= workers && all <= 100.0, "{:?}", run.figures());
     let wall_s = run.figure("wall_s");
-    let programs_s = run.figure("other_programs_percent") / 100.0 * run.figure("lc_cpu_s");
+    let programs_s = run.figure("other_programs_percent") / 100.0 * run.figure("service_cpu_s");
     assert!(programs_s <= wall_s, "{:?}", run.figures());
     assert!(run.result().settings["interrupt_time"].is_string(), "{:?}", run.result());
 }

@@ -23,8 +23,8 @@ const REQUESTS: u32 = 1000;
 const OFF_PERCENT_MAX: f64 = 1.0;
 
 const PIECES: &str = "came in several pieces before they were answered";
-const IN_ONE_GO: &str = "several that a client writes in one go (pipelining, HTTP/2, gRPC) are one";
-const HANDSHAKES: &str = "if they speak TLS, HTTP/2 or WebSocket, their handshakes";
+const IN_ONE_GO: &str = "several written together (pipelining, HTTP/2, gRPC) count as one";
+const HANDSHAKES: &str = "if they use TLS, HTTP/2 or WebSocket, their handshakes";
 
 /// A service on its own port, with its own directory. Ended when dropped.
 struct Service {

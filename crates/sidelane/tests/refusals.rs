@@ -66,7 +66,7 @@ fn two_services_with_the_same_lane_are_refused() {
     let (one, other) = (Service::idle(), Service::idle());
     let named = |service: &Service| ["--service".to_owned(), service.target(), "--lanes".to_owned(), "0:1".to_owned()];
     let run = refused(Run::with_arguments(&["run"]).and(&named(&one)).and(&named(&other)));
-    run.must_say(&["CPU 0 is a lane of both", &one.target(), &other.target(), "--lanes once for each"]);
+    run.must_say(&["cannot use CPU 0 for both", &one.target(), &other.target(), "--lanes once for each"]);
     [one, other].iter().for_each(|service| service.must_be_unharmed(REQUEST_LANE));
 }
 
@@ -89,8 +89,8 @@ fn services_named_in_no_known_form_are_usage_errors() {
 fn lanes_that_cannot_be_a_pair_are_refused() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let refused_lanes = |lanes| refused_beside_service(&["--lanes", lanes], &[]);
-    refused_lanes("0:99").must_say(&["CPU 99 does not exist", "this machine has"]);
-    refused_lanes("1:1").must_say(&["CPU 1 is declared both request lane and batch lane"]);
+    refused_lanes("0:99").must_say(&["cannot use CPU 99: it does not exist", "name some of"]);
+    refused_lanes("1:1").must_say(&["cannot use CPU 1 as request lane and batch lane at once"]);
     refused_lanes("0").must_say(&["`0`", "REQUEST:BATCH"]);
     refused_lanes("zero:one").must_say(&["zero", "REQUEST:BATCH"]);
     refused_lanes("").must_say(&["REQUEST:BATCH"]);
@@ -100,7 +100,7 @@ fn lanes_that_cannot_be_a_pair_are_refused() {
 fn missing_services_are_refused() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let not_found = |target: &str, hint: &str| {
-        refused(Run::beside(target)).must_say(&[&format!("no service found at {target}"), hint]);
+        refused(Run::beside(target)).must_say(&[&format!("cannot find the service {target}"), hint]);
     };
     not_found(&format!("pid:{}", pid_of_the_past()), "no process");
     not_found(&format!("port:{}", port_of_the_past()), "ss -ltnp");
@@ -120,7 +120,7 @@ fn a_service_that_may_run_on_the_batch_lane_is_refused() {
 fn swapped_lanes_are_refused() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let run = refused_beside_service(&["--lanes", "1:0"], &[]);
-    run.must_say(&["may run on CPUs 0", "batch lane(s) 0", "Confine it to 1 first"]);
+    run.must_say(&["may run on CPUs 0", "cannot lend lane(s) 0", "taskset -a -c -p 1 PID"]);
 }
 
 #[test]

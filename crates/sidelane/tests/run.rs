@@ -87,7 +87,8 @@ fn the_result_file_holds_the_figures_of_the_run() {
     assert_eq!(result.rows.len(), 1);
     assert_eq!(result.rows[0].setting(), "borrow_idle");
     assert_eq!(result.settings["batch_lanes"], BATCH_LANE);
-    let above_zero = ["wall_s", "batch_cpu_s", "lc_cpu_s", "batch_share_of_idle_percent", "lc_switches_count"];
+    let above_zero =
+        ["wall_s", "batch_cpu_s", "service_cpu_s", "batch_share_of_idle_percent", "service_switches_count"];
     for key in above_zero.iter().chain(&["holds_count"]) {
         assert!(run.figure(key) > 0.0, "{key} in {result:?}");
     }
@@ -161,7 +162,8 @@ fn children_of_batch_stay_in_its_lane_and_end_with_it() {
         assert_eq!(process::allowed_cpus(pid).as_deref(), Some(BATCH_LANE), "{:?}", process::command_line(pid));
         assert_eq!(process::last_cpu(pid).as_deref(), Some(BATCH_LANE), "{:?}", process::command_line(pid));
     }
-    run.wait_for_end().must_exit(0).must_say(&["background process(es) of the batch command were ended with it"]);
+    run.wait_for_end().must_exit(0).must_say(&["background process(es) of the batch command were killed when the \
+                                                command ended"]);
     before.must_come_back();
 }
 
@@ -242,11 +244,11 @@ fn the_books_of_a_run_agree_with_each_other() {
     let service = Service::pulsing(&lab);
     let run = Run::beside(service.target()).complete(&["timeout", "3", "sh", "-c", SPIN]).must_exit(124);
     let (figures, at) = (run.figures(), |key: &str| run.figure(key));
-    assert!(at("lc_switches_count") > 0.0 && at("holds_count") > 0.0, "{figures:?}");
+    assert!(at("service_switches_count") > 0.0 && at("holds_count") > 0.0, "{figures:?}");
     assert!(at("batch_cpu_s") + at("napped_s") <= at("wall_s"), "{figures:?}");
-    assert!(at("lc_cpu_s") <= at("wall_s"), "{figures:?}");
-    let overlap_s = at("overlap_percent") / 100.0 * at("lc_cpu_s");
-    assert!(overlap_s <= at("batch_cpu_s") && overlap_s <= at("lc_cpu_s"), "{figures:?}");
+    assert!(at("service_cpu_s") <= at("wall_s"), "{figures:?}");
+    let overlap_s = at("overlap_percent") / 100.0 * at("service_cpu_s");
+    assert!(overlap_s <= at("batch_cpu_s") && overlap_s <= at("service_cpu_s"), "{figures:?}");
     assert!(!run.stderr.contains("in a lane that was held"), "{run}");
     let audit = run.audit();
     let count = |action: &str| audit.iter().filter(|entry| entry["action"] == action).count();

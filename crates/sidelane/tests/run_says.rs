@@ -42,7 +42,7 @@ fn all_errors_are_reported_at_once_with_a_working_command() {
     let run = Run::with_arguments(&["run", "--lanes", "0:1", "--service", &service.target()]);
     let audit = ["--audit", "/no/such/directory/log", "--max-slowdown", "1%", "--gate", "freezer"];
     let run = run.and(&audit).complete(&["true"]).must_exit(EXIT_OWN_FAILURE);
-    run.must_say(&["3 things are in the way", "1. ", "--pin-service", "2. --max-slowdown is for", "3. cannot write"]);
+    run.must_say(&["3 problems:", "1. ", "--pin-service", "2. cannot keep --max-slowdown", "3. cannot write"]);
     let run = Run::with_arguments(&["run", "--lanes", "0:1", "--service", &service.target()]);
     let run = run.complete(&["true"]).must_exit(EXIT_OWN_FAILURE);
     run.must_say(&[&format!("try: {SIDELANE} run --pin-service --lanes 0:1 --service {}", service.target())]);
@@ -53,7 +53,7 @@ fn run_reports_its_start_and_progress_unless_quiet() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let service = Service::idle();
     let mut run = Run::beside(service.target()).and(&["--status", "100ms"]).start_script(WORK);
-    wait_for(&mut run, "of CPU so far");
+    wait_for(&mut run, "of CPU in all");
     let said = run.wait_for_end().must_exit(0);
     said.must_say(&[&format!("batch on CPU {BATCH_LANE} beside {}", service.target()), "gate holder"]);
     let quiet = Run::beside(service.target()).and(&["--quiet"]).complete(&["true"]).must_exit(0);
@@ -76,7 +76,7 @@ fn drives_batch_away_until_it_is_gone(mut run: Running, service: &Service) {
     wait_for(
         &mut run,
         &format!(
-            "came to a batch lane; batch leaves that lane until the service is gone; confine the \
+            "ran on a batch lane; batch leaves that lane until the service has left it; confine the \
              service to its request lanes (taskset -a -c -p {REQUEST_LANE} PID)"
         ),
     );
@@ -165,7 +165,7 @@ fn requests_are_compared_with_those_without_batch() {
     let mut run = Run::beside(format!("pid:{}", server.pid())).start_script(WORK);
     run.first_line();
     // Batch is evicted for other reasons too, for example after the host took the machine's CPU away for long.
-    let kept_off = "batch is kept off, to compare requests without it or to spare them";
+    let kept_off = "batch is kept off, to measure requests without it or to keep max_slowdown";
     let evicted = |audit: &[Value]| audit.iter().position(|line| line["action"] == "evict" && line["why"] == kept_off);
     let is_back = |audit: &[Value]| audit.iter().any(|line| line["action"] == "restore");
     ask_until(&server, || {
@@ -182,12 +182,12 @@ fn unseen_requests_are_noted_and_batch_runs() {
     let service = Service::idle();
     let mut run = Run::beside(service.target()).start_script(UNTIL_END_OF_INPUT);
     run.first_line();
-    run.wait_for_end().must_exit(0).must_say(&["what batch costs the requests of", "listens on no TCP port"]);
+    run.wait_for_end().must_exit(0).must_say(&["cannot measure the slowdown of", "listens on no TCP port"]);
     // This service gets no request, so batch is left alone.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let service = Service::in_bursts_at(listener);
     let run = Run::beside(service.target()).complete(&["timeout", "1", "sh", "-c", common::SPIN]).must_exit(124);
-    run.must_say(&["too few to tell what batch costs them (0 beside batch, 0 without were seen)"]);
+    run.must_say(&["too few to measure the slowdown (0 beside batch, 0 without)"]);
 }
 
 #[test]

@@ -117,7 +117,7 @@ fn wrong_arguments_of_trace_have_exact_errors() {
         (&["trace", "--service", "port:8080", "--slo", "10"], "as in p99=10ms"),
         (&["trace", "--service", "port:8080", "--record", ".", "--log", "x"], "cannot be used with"),
         (&["trace", "--service", "port:8080", "--log", "/nowhere/at/all"], "there is no directory /nowhere/at"),
-        (&["report", "/dev/null", "--slo", "1ms"], "--slo is for logs of sidelane trace"),
+        (&["report", "/dev/null", "--slo", "1ms"], "it is not a log of `sidelane trace`"),
     ] {
         let output = Command::new(SIDELANE).args(arguments).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -265,7 +265,7 @@ fn a_client_that_reads_slowly_is_named() {
     };
     let Some((found, told)) = told_of(answer, Some(4 << 10), take) else { return };
     assert_eq!(found, "slow-reader", "{told}");
-    assert!(told.contains("look at the client") && !told.contains("TCP_NODELAY"), "{told}");
+    assert!(told.contains("check the client") && !told.contains("TCP_NODELAY"), "{told}");
 }
 
 #[test]
@@ -420,7 +420,7 @@ fn a_question_that_the_network_loses_is_named_with_the_address() {
     let Some((found, told)) = told_of(answer, None, take) else { return };
     assert_eq!(found, "retransmission", "{told}");
     let said = in_one_line(&told);
-    assert!(said.contains(&format!("a segment of a question to {address}")), "{told}");
+    assert!(said.contains(&format!("a segment of a request to {address}")), "{told}");
     assert!(said.contains("`ss -tin dst 127.0.0.1`"), "{told}");
 }
 

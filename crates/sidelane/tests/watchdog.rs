@@ -95,7 +95,7 @@ fn demoted_holder_is_promoted_again() {
     });
     service.rest();
     run.wait_until("batch was back", |_| lane.is_batchs(LaneState::Released));
-    end(run).must_say(&["the holder of batch lane 1 out of its scheduling class", "the thread that watches"]);
+    end(run).must_say(&["the scheduling class of the holder of batch lane 1", "the thread that watches"]);
     before.must_come_back();
 }
 
@@ -183,7 +183,7 @@ fn thread_that_keeps_promoting_itself_is_stopped() {
     let service = Service::in_bursts();
     let mut run = Run::beside(service.target()).and(&["--allow-realtime"]).start(&["python3", "-c", CLIMBER]);
     run.wait_until("batch was stopped and went on", |run| run.has_audited("go_on", 0));
-    let run = end(run).must_say(&["all batch was stopped for a while", "climber"]);
+    let run = end(run).must_say(&["all batch was stopped: its thread", "climber"]);
     let audit = run.audit();
     let steps = steps(&audit);
     let first_ns = |action: &str| audit.iter().find(|entry| entry["action"] == action)?["at_ns"].as_u64();

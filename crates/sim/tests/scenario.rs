@@ -74,19 +74,19 @@ fn unknown_keys_are_refused() {
     wrong(
         "workers = 1",
         "worker = 1",
-        "a.toml:9: `service.worker` is not a key here; did you mean `workers`? there are `arrivals`, `demand`, `name`, `queue`, \
+        "a.toml:9: `service.worker` is not a key here; did you mean `workers`? the keys here are `arrivals`, `demand`, `name`, `queue`, \
          `queue_limit`, `workers`",
     );
     wrong(
         "rate_per_s\" = [20",
         "rate\" = [20",
-        "a.toml:30: `service.arrivals.rate` is swept, but is not a key here; write the path of a key that this \
-         scenario can have, such as service.arrivals.rate_per_s",
+        "a.toml:30: `service.arrivals.rate` is in [sweep], but is not a key of this scenario; write the path of a key \
+         that this scenario can have, such as service.arrivals.rate_per_s",
     );
     wrong(
         "\nloop = 1.5",
         "\nlop = 1.5",
-        "a.toml:17: `slowdown.search.lop` names no program; there are nap, search, loop",
+        "a.toml:17: `slowdown.search.lop` is not a program of this scenario; write one of nap, search, loop",
     );
 }
 
@@ -150,14 +150,14 @@ fn missing_files_are_errors() {
     wrong(
         "kind = \"exponential\", mean_ms = 5",
         &file("gone.txt"),
-        "a.toml:11: `service.demand.file` cannot be read: gone.txt: no such file; name a file that can be read, \
-         with one number of microseconds a line, or that `sidelane requests --log` wrote",
+        "a.toml:11: `service.demand.file` cannot be read: gone.txt: no such file; name a file with one number of \
+         microseconds a line, or one that `sidelane requests --log` wrote",
     );
     wrong(
         "kind = \"exponential\", mean_ms = 5",
         &file("words.txt"),
-        "a.toml:11: `service.demand.file` names words.txt, which is not such a file; name a file that can be \
-         read, with one number of microseconds a line, or that `sidelane requests --log` wrote",
+        "a.toml:11: `service.demand.file` names words.txt, which has another form; name a file with one number of \
+         microseconds a line, or one that `sidelane requests --log` wrote",
     );
     let recorded = read(&GOOD.replace("kind = \"exponential\", mean_ms = 5", &file("work.txt"))).unwrap();
     assert_eq!(recorded.points[0].runs[0].service.demand.mean_ns(), 1_500_250.0);
@@ -198,7 +198,7 @@ fn gates_come_from_doctor() {
     let measured = read(&gate("gate = \"lane holder\"")).unwrap();
     assert!((10_000..20_000).contains(&measured.points[0].runs[1].setting.gate.off.longest_ns()));
     let error = read(&gate("gate = \"SIGSTOP\"")).unwrap_err();
-    assert_eq!(error, "a.toml:22: `gate.gate` is \"SIGSTOP\"; there are lane holder");
+    assert_eq!(error, "a.toml:22: `gate.gate` is \"SIGSTOP\"; write one of lane holder");
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn quick_runs_are_shorter() {
     let error = read_with(&other, Choices { quick: true, seed: None }).unwrap_err();
     assert_eq!(
         error,
-        "a.toml:35: `quick.sweep.service.workers` is not swept; the sweep has service.arrivals.rate_per_s"
+        "a.toml:35: `quick.sweep.service.workers` is not in [sweep]; the sweep has service.arrivals.rate_per_s"
     );
 }
 
@@ -276,10 +276,10 @@ fn cases_are_values_that_change_together() {
     seconds(true, 1);
     let twice = format!("{GOOD}\n{}{}", case("few", 1, 3), case("few", 4, 5));
     let error = read_with(&twice, Choices::default()).unwrap_err();
-    assert_eq!(error, "a.toml:36: `case.1.name` is \"few\" for the second time; write another name");
+    assert_eq!(error, "a.toml:36: `case.1.name` is \"few\", which is used already; write another name");
     let unknown = format!("{GOOD}\n{}", case("few", 1, 3).replace("queue_limit", "queue_limits"));
     let error = read_with(&unknown, Choices::default()).unwrap_err();
-    assert!(error.contains("`service.queue_limits` is swept, but is not a key here"), "{error}");
+    assert!(error.contains("`service.queue_limits` is in [sweep], but is not a key of this scenario"), "{error}");
 }
 
 #[test]

@@ -97,13 +97,13 @@ fn unknown_keys_and_names_are_refused() {
     wrong(
         "workers = 2",
         "worker = 2",
-        "a.toml:11: `service.0.worker` is not a key here; did you mean `workers`? there are `arrivals`, `calls`, `class`, \
+        "a.toml:11: `service.0.worker` is not a key here; did you mean `workers`? the keys here are `arrivals`, `calls`, `class`, \
          `cpus`, `demand`, `limit_ms`, `may_be_placed`, `name`, `queue`, `queue_limit`, `workers`",
     );
     wrong(
         "count = 2",
         "counts = 2",
-        "a.toml:24: `container.0.counts` is not a key here; did you mean `count`? there are `allowed`, `arrivals`, `class`, \
+        "a.toml:24: `container.0.counts` is not a key here; did you mean `count`? the keys here are `allowed`, `arrivals`, `class`, \
          `count`, `cpus`, `gap_ms`, `name`, `priority`, `work`",
     );
     wrong(
@@ -120,19 +120,19 @@ fn unknown_keys_and_names_are_refused() {
     wrong(
         "look_us",
         "looks_us",
-        "a.toml:43: `setting.1.control.looks_us` is not a key here; did you mean `look_us`? there are `act_p50_us`, \
+        "a.toml:43: `setting.1.control.looks_us` is not a key here; did you mean `look_us`? the keys here are `act_p50_us`, \
          `act_p99_us`, `look_us`, `ring_p50_us`, `ring_p99_us`",
     );
     wrong(
         "[[setting]]\npolicy = \"alone\"",
         "[gate]\nkind = \"holder\"\n[[setting]]\npolicy = \"alone\"",
-        "a.toml:37: `gate` is not a key here; there are `case`, `chip`, `container`, `control`, `explanation`, `machine`, \
+        "a.toml:37: `gate` is not a key here; the keys here are `case`, `chip`, `container`, `control`, `explanation`, `machine`, \
          `memory`, `quick`, `requests`, `run_s`, `seed`, `service`, `setting`, `slowdown`, `sweep`, `title`, `warm_up_s`",
     );
     wrong(
         "sort = 1.5",
         "sart = 1.5",
-        "a.toml:28: `slowdown.leaf.sart` names no program; there are nap, front, leaf, sort",
+        "a.toml:28: `slowdown.leaf.sart` is not a program of this scenario; write one of nap, front, leaf, sort",
     );
 }
 
@@ -152,8 +152,8 @@ fn calls_without_an_end_are_refused() {
     wrong(
         "cpus = \"2\"",
         "cpus = \"2\"\ncalls = [{ service = \"front\" }]",
-        "a.toml:8: `service` has a circle of calls that front is in or leads to; write calls from one service to \
-         the next, and never back",
+        "a.toml:8: `service` has calls in a circle, at or after front; write calls from one service to the next, and \
+         never back",
     );
 }
 
@@ -162,7 +162,7 @@ fn contradicting_keys_are_refused() {
     wrong(
         "[[container]]",
         "[[service]]\nname = \"leaf\"\n\n[[container]]",
-        "a.toml:22: `service.2.name` is \"leaf\" for the second time; write another name",
+        "a.toml:22: `service.2.name` is \"leaf\", which is used already; write another name",
     );
     wrong(
         "arrivals = { kind = \"poisson\", rate_per_s = 2000 }\n",
@@ -172,24 +172,24 @@ fn contradicting_keys_are_refused() {
     wrong(
         "accesses_per_us = 20",
         "accesses_per_us = 0",
-        "a.toml:41: `setting.1.policy` goes by VPI, and no service has any; write [memory.SERVICE] with \
+        "a.toml:41: `setting.1.policy` needs memory stalls, but no service has any; write [memory.SERVICE] with \
          accesses_per_us and stall_share for at least one service",
     );
     wrong(
         "count = 2",
         "gap_ms = 2\narrivals = { kind = \"poisson\", rate_per_s = 1 }",
-        "a.toml:24: `container.0.gap_ms` is given beside arrivals; write one of the two",
+        "a.toml:24: `container.0.gap_ms` is given, but arrivals is given, too; write one of them",
     );
     wrong(
         "kind = \"poisson\"",
         "on_ms = [3, 2], off_ms = [1, 1], kind = \"on-off\"",
-        "a.toml:12: `service.0.arrivals.on_ms` is something else; write a list of the shortest and the longest \
-         time, such as [60_000, 90_000]",
+        "a.toml:12: `service.0.arrivals.on_ms` is not such a list; write a list of the shortest and the longest time, \
+         such as [60_000, 90_000]",
     );
     wrong(
         "[[setting]]\npolicy = \"alone\"",
         "[chip]\nslowdown = [{ pressure = 1, times = 1 }, { pressure = 1, times = 2 }]\n[[setting]]\npolicy = \"alone\"",
-        "a.toml:38: `chip.slowdown.1.pressure` is 1; write more than at the point before",
+        "a.toml:38: `chip.slowdown.1.pressure` is 1; write a higher number than at the point before",
     );
 }
 

@@ -156,7 +156,7 @@ fn still(what: &str, done: u64, undecided: &[Check], is_last: bool) -> String {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let then = if is_last { "this is the limit" } else { "going on" };
+    let then = if is_last { "this was the last round" } else { "continuing" };
     format!(
         "sidelane: {what}: after {} undecided: {} ({interval}, wanted {wanted}){others}; {then}",
         counted(done),
@@ -250,6 +250,6 @@ mod tests {
         assert_eq!(announcement("p99", Limit { rounds: 6, ..LIMIT }), "sidelane: p99: 6 rounds");
         let wide = check(&[9.0, 9.0, 9.0, 9.0, 9.0, 30.0]);
         let said = still("p99", 6, &[wide.clone(), wide], false);
-        assert!(said.contains("cost (9.0 µs to 30.0 µs, wanted ≤ 10.0 µs) and 1 more; going on"), "{said}");
+        assert!(said.contains("cost (9.0 µs to 30.0 µs, wanted ≤ 10.0 µs) and 1 more; continuing"), "{said}");
     }
 }

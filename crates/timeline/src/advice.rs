@@ -29,7 +29,7 @@ pub fn usual(cause: Cause) -> &'static str {
             "The client sends slowly or in parts: let it write a request at once, set TCP_NODELAY there."
         }
         Cause::ServiceQueue => {
-            "Requests come faster than threads take them up: more threads or CPUs, fewer long requests."
+            "Requests arrive faster than threads take them up: use more threads or CPUs, or fewer long requests."
         }
         Cause::RunQueue => {
             "Keep others off the service's CPUs: pin them elsewhere, or run batch beside the service with `sidelane run`."
@@ -38,48 +38,52 @@ pub fn usual(cause: Cause) -> &'static str {
             "Keep sidelane off the service's CPUs: start it where it may use another CPU, or record less with `--light`."
         }
         Cause::Migration => "Pin the service's threads (`taskset`, cpuset), so that they keep their CPUs and caches.",
-        Cause::IdleExit => {
-            "Forbid deep idle states (/dev/cpu_dma_latency, `cpupower idle-set`), or poll while it matters."
-        }
+        Cause::IdleExit => "Forbid deep idle states (/dev/cpu_dma_latency, `cpupower idle-set`).",
         Cause::Interrupt => {
             "Send interrupts to CPUs without the service (/proc/irq/*/smp_affinity, RPS), or fewer of them."
         }
         Cause::Stolen => {
-            "The host gives the virtual machine too little: dedicated CPUs, another host, fewer neighbours."
+            "The host gives the virtual machine too little CPU time: use dedicated CPUs, another host, or fewer \
+             neighbours."
         }
-        Cause::Sibling => "Run what works beside the service with `sidelane run`, which gives the core back in time.",
+        Cause::Sibling => "Run the batch beside the service with `sidelane run`, which gives the core back in time.",
         Cause::PageFault => {
-            "Touch memory before it is needed: -XX:+AlwaysPreTouch, mlockall, MAP_POPULATE; look at transparent huge pages."
+            "Touch memory before it is needed: -XX:+AlwaysPreTouch, mlockall, MAP_POPULATE; check transparent huge \
+             pages."
         }
         Cause::Collection => {
-            "Let a backup server answer during the pause (`sidelane proxy`); a collector with shorter pauses; more heap, less garbage."
+            "Let a backup server answer during the pause (`sidelane proxy`); use a collector with shorter pauses, more \
+             heap, or less garbage."
         }
         Cause::Safepoint => {
-            "Let a backup server answer during the pause (`sidelane proxy`); find what stops the runtime (-Xlog:safepoint)."
+            "Let a backup server answer during the pause (`sidelane proxy`); find the reason of the pause \
+             (-Xlog:safepoint)."
         }
-        Cause::Lock => "Hold the lock for less, split it, or let fewer threads contend for it.",
-        Cause::HandOver => "Look at the thread that it waited for; do the work where the request is received.",
-        Cause::Timer => "The program sleeps while a request waits: wait for an event in place of a time.",
-        Cause::Disk => "Keep data in memory, read ahead, write in the background; a faster disk, or one of its own.",
-        Cause::Reclaim => "More memory, or a higher limit of the group; keep batch's memory in a group with a limit.",
-        Cause::Throttled => "Raise the group's quota (cpu.max), or give it CPUs (cpuset) in place of a quota.",
-        Cause::Frozen => "Find who froze or stopped the service: the freezer of its group, SIGSTOP, a debugger.",
+        Cause::Lock => "Hold the lock for a shorter time, split it, or let fewer threads contend for it.",
+        Cause::HandOver => {
+            "Look at the thread that it waited for; do the work in the thread that receives the \
+                            request."
+        }
+        Cause::Timer => "The program sleeps while a request waits: wait for an event, not for a time.",
+        Cause::Disk => {
+            "Keep data in memory, read ahead, write in the background; use a faster disk, or one for the \
+                        service alone."
+        }
+        Cause::Reclaim => "Give the service more memory, or its cgroup a higher limit; limit the memory of batch.",
+        Cause::Throttled => "Raise the quota of its cgroup (cpu.max), or give it CPUs (cpuset) in place of a quota.",
+        Cause::Frozen => "Find what froze or stopped the service: the freezer of its cgroup, SIGSTOP, a debugger.",
         Cause::SendBuffer
         | Cause::Nagle
         | Cause::SlowReader
         | Cause::CongestionWindow
         | Cause::Pacing
         | Cause::SendSpace => of_sending(cause),
-        Cause::Retransmission => {
-            "Segments are lost: look at the network card's and the switch's drops and at queue lengths."
-        }
+        Cause::Retransmission => "Segments are lost: check the drops of network card and switch, and queue lengths.",
         Cause::Downstream => {
-            "Trace the service that was asked (`sidelane trace` there); ask it earlier, or a copy of it too."
+            "Trace the other service (`sidelane trace` there); ask it earlier, or ask a copy of it, too."
         }
         Cause::Connect | Cause::NoAnswer | Cause::Full | Cause::Inside => of_wait(cause),
-        Cause::NotExplained => {
-            "Trace more kinds of records, without `--light` where it was set; see what cannot be told here."
-        }
+        Cause::NotExplained => "Trace without `--light`; see what is not known here.",
     }
 }
 
@@ -91,24 +95,24 @@ fn of_sending(cause: Cause) -> &'static str {
              delayed."
         }
         Cause::SlowReader => {
-            "The client reads slowly, or has a small receive buffer (SO_RCVBUF): look at the client; send less, or let a proxy \
-             that has room take the response."
+            "The client reads slowly, or has a small receive buffer (SO_RCVBUF): check the client; send less, or let a \
+             proxy buffer the response."
         }
         Cause::CongestionWindow => {
-            "The response takes several round trips: keep connections open, so that the window grows; a larger initcwnd (`ip \
-             route`), net.ipv4.tcp_slow_start_after_idle=0; send less."
+            "The response takes several round trips: keep connections open, so that the window grows; set a larger \
+             initcwnd (`ip route`) and net.ipv4.tcp_slow_start_after_idle=0; send less."
         }
         Cause::Pacing => {
-            "Look at limits and backlogs of the queueing discipline (`tc -s qdisc`), at SO_MAX_PACING_RATE, and at the \
-             bandwidth that the container may use."
+            "Check limits and backlog of the queueing discipline (`tc -s qdisc`), SO_MAX_PACING_RATE, and the \
+             bandwidth limit of the container."
         }
         Cause::SendSpace => {
             "The send buffer is smaller than what the network has in flight: leave SO_SNDBUF alone, or raise it and \
              net.ipv4.tcp_wmem."
         }
         _ => {
-            "The socket does not tell what held the response back: look at it while that happens (`ss -tiem`), and for TCP_CORK \
-             or MSG_MORE in the service."
+            "The socket does not show what held the response back: check it while that happens (`ss -tiem`), and \
+             TCP_CORK or MSG_MORE in the service."
         }
     }
 }
@@ -117,19 +121,19 @@ fn of_sending(cause: Cause) -> &'static str {
 fn of_wait(cause: Cause) -> &'static str {
     match cause {
         Cause::Connect => {
-            "Keep connections open (a pool); look at lost segments, at the accept queue of the service that is asked, and at \
-             name look-ups."
+            "Keep connections open (a pool); check lost segments, the accept queue of the other service, and name \
+             look-ups."
         }
         Cause::NoAnswer => {
-            "Find out why the service that was asked does not answer (`sidelane trace` there); ask a second one sooner, or \
-             allow less time."
+            "Find out why the other service does not answer (`sidelane trace` there); ask a second one sooner, or \
+             shorten the timeout."
         }
         Cause::Full => {
-            "Look at the process that reads so slowly; do not write to it while a request waits, or drop what is late."
+            "Check the process that reads slowly; do not write to it while a request waits, or drop data that is late."
         }
         _ => {
-            "Look in the program at what the request awaits (a timer, a lock of coroutines, a channel, a pool, a worker); the \
-             kernel sees no more of it."
+            "Find in the program what the request awaits (a timer, a lock of coroutines, a channel, a pool, a worker); \
+             the kernel does not see it."
         }
     }
 }

@@ -76,8 +76,8 @@ fn causes_are_ranked_by_the_tail_time_that_they_explain() {
     let shares: f64 = diagnosis.findings.iter().map(|finding| finding.share_percent).sum();
     assert!((shares - 100.0).abs() < 1e-7);
     let evidence = &finding(&diagnosis, RunQueue).evidence;
-    assert_eq!(evidence[0], "in 2 of 3 slow requests, 7.5 ms above the normal on average");
-    assert_eq!(evidence[1], "stress, process 900 had the CPU: 15.0 ms together, 10.0 ms at once");
+    assert_eq!(evidence[0], "in 2 of 3 slow requests, on average 7.5 ms above normal");
+    assert_eq!(evidence[1], "stress, process 900 had the CPU: 15.0 ms in all, at most 10.0 ms at once");
 }
 
 #[test]
@@ -219,13 +219,13 @@ fn downstream_finding_has_address_process_and_next_command() {
     let (seen, _) = said_of(Downstream, NONE, Wait::for_answer(Some(peer(TCP)), true));
     assert!(seen.contains("share the connection"), "{seen}");
     let (seen, advice) = said_of(Retransmission, NONE, Wait::for_answer(Some(peer(TCP)), false));
-    assert!(seen.starts_with("a segment of a question to 127.0.0.1:9191 (python3, process 42) was lost"), "{seen}");
+    assert!(seen.starts_with("a segment of a request to 127.0.0.1:9191 (python3, process 42) was lost"), "{seen}");
     assert!(advice.contains("`ss -tin dst 127.0.0.1`"), "{advice}");
     let by = Task { tid: 42, pid: 42 };
     let (seen, advice) = said_of(ServiceQueue, by, Wait::for_answer(Some(peer(TCP)), false));
-    let expected =
-        "worked on others; the answer of 127.0.0.1:9191 (python3, process 42) had come, and it had not read it";
-    assert!(seen.contains(expected) && advice.contains("keep long work off that thread"), "{seen}\n{advice}");
+    let expected = "the answer of 127.0.0.1:9191 (python3, process 42) had come, but ";
+    assert!(seen.contains(expected) && seen.contains("worked on other requests and had not read it"), "{seen}");
+    assert!(advice.contains("move long work to other threads"), "{seen}\n{advice}");
     // The thread had asked before, and now sleeps.
     let (_, advice) = said_of(Timer, NONE, Wait::for_answer(Some(Peer::Unix(42)), false));
     assert!(!advice.contains("Unix sockets"), "{advice}");

@@ -385,7 +385,10 @@ impl<'d, 't> Reader<'d, 't> {
                 }
                 false => {
                     let names = known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-                    format!("{}there are {names}", did_you_mean(nearest(name, known.iter().map(String::as_str))))
+                    format!(
+                        "{}the keys here are {names}",
+                        did_you_mean(nearest(name, known.iter().map(String::as_str)))
+                    )
                 }
             };
             self.document.wrong(at, &self.path(name), "is not a key here", advice);

@@ -72,7 +72,7 @@ impl AnalysisThread {
         let analysis = Analysis { pipeline, log, progress, ends: Arc::clone(&ends), ends_since: None, dropped: 0 };
         let left = Arc::clone(&waiting);
         let thread = Builder::new().name("sidelane-trace".into()).spawn(move || analysis.work(&batches, &left));
-        Ok(Self { sender, waiting, ends, thread: thread.context("cannot start the thread that studies records")? })
+        Ok(Self { sender, waiting, ends, thread: thread.context("cannot start the thread that analyses records")? })
     }
 
     /// Returns whether it takes more records.
@@ -92,7 +92,7 @@ impl AnalysisThread {
         drop(self.sender);
         self.ends.store(true, Ordering::Relaxed);
         let analysis = waited_for(LOOK_INTERVAL, || self.thread.join())
-            .map_err(|_| anyhow!("the pipeline of the records has failed"))?;
+            .map_err(|_| anyhow!("the thread that analyses records failed"))?;
         Ok(Analysed { pipeline: analysis.pipeline, log: analysis.log, dropped: analysis.dropped })
     }
 }

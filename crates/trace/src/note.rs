@@ -13,22 +13,23 @@ diagnostics! {
             runtime: &'static str = "Go",
             tasks: &'static str = "goroutines"
         } =>
-            "{program} is a program of {runtime}: the way of a request through its {tasks} is not seen; what a request waits \
-             for there is told as a wait inside the service, and no thread has it",
-            "look at the program's own tracer or profiler for such waits";
+            "{program} runs {runtime}: the path of a request through its {tasks} is not seen; such waits are shown as \
+             waits inside the service, without a thread",
+            "use the program's own tracer or profiler for such waits";
         PausesUnseen { pid: u32 = 1234, error: String = "process 1234 cannot be searched".to_owned() } =>
-            "pauses of the runtime are not told: {error}",
-            "see sidelane list pid:{pid}";
+            "pauses of the runtime are not known: {error}",
+            "see the reason with `sidelane list pid:{pid}`";
         PausesMissed { pauses: u64 = 3 } =>
-            "{pauses} pauses of the runtime were followed by another one so soon that they were not seen: their time is told \
-             as something else",
-            "leave sidelane more time on the CPUs";
+            "{pauses} pauses of the runtime were not seen, because another followed at once: their time counts for \
+             other causes",
+            "leave sidelane more CPU time";
         ServiceNotFollowed { error: String = "the table of listeners is full".to_owned() } =>
-            "the service was not looked after to the end, so requests at ports that it opened later are not seen: {error}",
+            "the service was not followed to the end, so requests at ports that it opened later are not seen: {error}",
             "start the trace again";
         BreakNotRecorded { late: Duration = Duration::from_secs(3) } =>
-            "the request that broke the objective arrived {late:.1?} before this recording begins, so its way is not in it",
-            "record less with --light (light = true in the agent's file), or keep more (keep)";
+            "the request that broke the objective arrived {late:.1?} before the begin of this recording, so the \
+             recording does not show it",
+            "record less with --light (light = true in [trace]), or keep more seconds (keep in [trace])";
     }
     told {}
 }

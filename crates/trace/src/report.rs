@@ -119,10 +119,10 @@ impl TraceReport {
             "title": format!("Why requests of {} were slow", self.service),
             "finding": terminal::headline(self),
             "explanation": [
-                "A request's time counts from its first segment to the moment the last of its response left for the \
-                 network device. All of it is divided among causes, without gap or overlap.",
-                "What a slow request lost is its time above that of a usual request. A cause's share is its part of \
-                 what all slow requests lost together. \"Not explained\" is the time that no record tells of.",
+                "The time of a request is from its first segment until the last of its response left for the network \
+                 device. All of it is divided among causes, without gap or overlap.",
+                "The lost time of a slow request is its time above that of a usual request. The share of a cause is \
+                 its part of the lost time of all slow requests. \"Not explained\" is time that no record explains.",
             ],
             "service": self.service,
             "slow_is_longer_than_us": self.limit_us(),

@@ -107,7 +107,7 @@ pub fn replay(path: &Path, options: &ReplayOptions) -> Result<TraceReport> {
     let threshold = match (options.threshold, &head.slo) {
         (Some(threshold), _) => threshold,
         (None, Some(slo)) => SlowThreshold::parse(slo)
-            .map_err(|error| anyhow!("{}: its head has a wrong objective: {error}", path.display()))?,
+            .map_err(|error| anyhow!("cannot read {}: the objective in its head is wrong: {error}", path.display()))?,
         (None, None) => SlowThreshold::P99,
     };
     let at_ns = |seconds: f64| head.begin_ns.saturating_add((seconds * 1e9) as u64);

@@ -30,7 +30,7 @@ impl SlowThreshold {
         }
         let limit = parse_time(text).map_err(|error| format!("{error}; or name a percentile, as in p99=10ms"))?;
         if limit.is_zero() {
-            return Err("no request takes no time at all: an objective is a time, as in 10ms or p99=10ms".to_owned());
+            return Err("an objective of 0 cannot be kept; write a time, as in 10ms or p99=10ms".to_owned());
         }
         Ok(Self::Limit(limit))
     }

@@ -62,8 +62,7 @@ impl Source {
         own_threads::keep_off(&target.to_string(), &service.pids);
         ensure!(
             !listeners(&service.pids, service.port).is_empty(),
-            "{target} listens on no TCP port, so its requests cannot be seen: name the process that takes them, as in \
-             port:8080"
+            "cannot trace {target}: it listens on no TCP port; name the process that takes requests, as in port:8080"
         );
         let reader = Patient::reader();
         let how = trace::TraceOptions { light, ..trace::TraceOptions::default() };

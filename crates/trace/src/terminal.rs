@@ -106,8 +106,8 @@ fn found(report: &TraceReport) -> String {
     }
     if diagnosis.requests == 0 {
         return format!(
-            "No request of {} was seen from its beginning to its end in {traced}. Check that load reaches it here: \
-             sidelane requests --service {}",
+            "No request of {} was seen from its beginning to its end in {traced}. Check that requests arrive: sidelane \
+             requests --service {}",
             report.service, report.service
         );
     }
@@ -127,10 +127,10 @@ fn found(report: &TraceReport) -> String {
     );
     match diagnosis.findings.first() {
         Some(first) if first.cause == Cause::NotExplained => {
-            format!("{slow} Most of the time that they lost is not explained. What to do: {}", first.advice)
+            format!("{slow} Most of their lost time is not explained. What to do: {}", first.advice)
         }
         Some(first) => format!(
-            "{slow} Largest cause: {}, {} of the time that they lost. What to do: {}",
+            "{slow} Largest cause: {}, {} of their lost time. What to do: {}",
             first.cause.words(),
             percent(first.share_percent),
             first.advice
@@ -151,11 +151,11 @@ fn in_the_way(report: &TraceReport) -> String {
     }
     let alone = match tracer.made_slow {
         0 => String::new(),
-        slow => format!(", {} of them slow for that alone and left out of the causes", human_count(slow)),
+        slow => format!(", {} of them slow only because of it and left out of the causes", human_count(slow)),
     };
     format!(
-        "sidelane itself delayed {} of {} requests by up to {}{alone}: {} of the time that slow requests lost. What to do: \
-         {} ",
+        "sidelane itself delayed {} of {} requests by up to {}{alone}: {} of the lost time of slow requests. What to \
+         do: {} ",
         human_count(tracer.delayed),
         human_count(diagnosis.requests),
         human_ns(tracer.longest_ns),
@@ -242,7 +242,7 @@ fn cannot_tell(report: &TraceReport) -> Option<String> {
     }
     let reasons: Vec<String> =
         reasons.into_iter().map(|(why, causes)| format!("{} ({why})", causes.join(", "))).collect();
-    (!reasons.is_empty()).then(|| format!("Cannot be told here: {}", reasons.join("; ")))
+    (!reasons.is_empty()).then(|| format!("Not known here: {}", reasons.join("; ")))
 }
 
 /// Returns the missing records and requests.
@@ -252,10 +252,7 @@ fn missing(report: &TraceReport) -> Option<String> {
     let parts = [
         part(counts.lost, &|| format!("{} of the records were lost", human_count(counts.lost))),
         part(counts.left_out, &|| {
-            format!(
-                "{} of the kernel's program were left out, of which no record tells",
-                several(counts.left_out, "run")
-            )
+            format!("{} runs of the kernel program were left out, and have no record", several(counts.left_out, "run"))
         }),
         part(broken, &|| {
             format!("{} could not be rebuilt from beginning to end and are not counted", several(broken, "request"))
@@ -271,9 +268,11 @@ fn missing(report: &TraceReport) -> Option<String> {
         part(report.cut.one_way, &|| format!("{} wanted no response", several(report.cut.one_way, "message"))),
         part(counts.unanswered, &|| format!("{} ended without a response", several(counts.unanswered, "request"))),
         part(counts.given_up, &|| {
-            format!("{} of which nothing was heard for a minute were given up", several(counts.given_up, "request"))
+            format!("{} had no record for a minute and were given up", several(counts.given_up, "request"))
         }),
-        part(counts.unknown, &|| format!("{} to requests that had begun unseen", several(counts.unknown, "response"))),
+        part(counts.unknown, &|| {
+            format!("{} to requests that began before the trace", several(counts.unknown, "response"))
+        }),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| format!("Missing: {}", parts.join("; ")))
@@ -308,7 +307,7 @@ mod tests {
     /// The text of the invented trace in a terminal of 120 columns.
     const WHOLE: &str = "\
 76 of 300 requests of port:8080 took longer than 2 ms (objective). Largest cause: response in the send buffer, 42 % of
-  the time that they lost. What to do: set TCP_NODELAY on the service's sockets
+  their lost time. What to do: set TCP_NODELAY on the service's sockets
   42 %  response in the send buffer: made 8 requests slow; one acknowledgement came 40 ms later; clearest: request 279,
         40.3 ms of 40.4 ms
   26 %  wait for a CPU: made 36 requests slow; stress-ng (900) had the CPU; clearest: request 238, 10.0 ms of 10.3 ms
@@ -316,7 +315,7 @@ mod tests {
   24 %  garbage collection: made 20 requests slow; 11 young collections; clearest: request 234, 13.8 ms of 14.1 ms
         What to do: give the heap more room, or put a backup server beside it
    and  lock 8 %
-Cannot be told here: disk (this kernel records no disk events)
+Not known here: disk (this kernel records no disk events)
 Missing: 12 of the records were lost; 3 requests could not be rebuilt from beginning to end and are not counted
 Traced for 15.1 s: 3,136 records, 10 a request, 4 % of one CPU in sidelane itself; this trace delayed none of 300
   requests
@@ -355,8 +354,8 @@ Traced for 15.1 s: 3,136 records, 10 a request, 4 % of one CPU in sidelane itsel
         assert!(headline(&report).starts_with("76 of 300 requests"), "{}", headline(&report));
         assert!(text(&report, 400).contains("this trace delayed 9 of 300 requests, by 3.0 ms at most"));
         report.diagnosis.tracer = cost(tail_ns);
-        let first = "sidelane itself delayed 9 of 300 requests by up to 3.0 ms, 7 of them slow for that alone and left out of \
-                     the causes: 50 % of the time that slow requests lost. What to do: ";
+        let first = "sidelane itself delayed 9 of 300 requests by up to 3.0 ms, 7 of them slow only because of it and \
+                     left out of the causes: 50 % of the lost time of slow requests. What to do: ";
         let said = headline(&report);
         assert!(said.starts_with(first) && said.contains(" 76 of 300 requests of port:8080 took longer"), "{said}");
     }

@@ -34,8 +34,8 @@ impl EventPair {
 /// The reason why requests are not counted.
 #[derive(Debug, Error)]
 #[error(
-    "request lane {cpu} has no counters of instructions and cycles ({source}); in a virtual machine, ask its host \
-     for a virtual PMU"
+    "request lane {cpu} has no counters of instructions and cycles ({source}); in a virtual machine, ask its host for \
+     a virtual PMU"
 )]
 pub struct CounterError {
     /// The lane.

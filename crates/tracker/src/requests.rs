@@ -246,7 +246,7 @@ impl Drop for WatchedSockets {
 }
 
 fn handle(service: &ServiceTracking, name: &str) -> Result<MapHandle, TrackerError> {
-    MapHandle::try_from(service.tracker().map(name)).map_err(bpf("keep the program's maps"))
+    MapHandle::try_from(service.tracker().map(name)).map_err(bpf("keep the maps of the program"))
 }
 
 /// Memory shared with the kernel program for the requests of one service.

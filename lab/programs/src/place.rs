@@ -37,7 +37,7 @@ fn enter(class: i32, priority: i32) -> io::Result<()> {
 
 /// Sets the timer slack to 1 ns: the default of 50 µs is as long as the measured times.
 pub fn wake_on_time() -> Result<()> {
-    set_current_timer_slack(NonZeroU64::new(1)).context("cannot set the timer slack to 1 ns")
+    set_current_timer_slack(NonZeroU64::new(1)).context("cannot set the timer slack of a thread to 1 ns")
 }
 
 /// Sleeps for 50 µs, so that the calling thread is usually switched out and in again. A sleep of a few nanoseconds may

@@ -83,7 +83,7 @@ pub fn run(lanes: &str, patience: RoundOptions) -> Result<ResultFile> {
     result.rows.push(cost_row("tracking_60_services", "per_switch_ns", &crowded_ns));
     result.rows.push(cost_row("empty_programs", "per_switch_ns", &floor_ns));
     let hold_us = bench.hold_us().context("cost of a hold")?;
-    result.rows.push(cost_row("hold_begun", "lc_cost_per_hold_us", &hold_us));
+    result.rows.push(cost_row("hold_begun", "service_cost_per_hold_us", &hold_us));
     let leak_percent = bench.long_hold(&mut result).context("long hold")?;
     let [overlap_percent, share_percent] = bench.reactions(&mut result).context("reactions")?;
     result.checks = vec![
@@ -239,7 +239,7 @@ impl Bench<'_> {
         result.rows.push(row(
             "long_hold",
             &[
-                ("lc_busy_s", Some(lc_ns as f64 / 1e9)),
+                ("service_busy_s", Some(lc_ns as f64 / 1e9)),
                 ("leak_percent", leak_percent.map(|leak| leak.measured)),
                 ("evictions_count", Some(holders.evictions as f64)),
             ],

@@ -156,7 +156,7 @@ fn row(setting: Setting, runs: &[Run], lanes: &Lanes) -> Row {
     row.put("batch_share_of_idle_percent", median(figures.clone().filter_map(share)));
     row.put("overlap_percent", median(figures.clone().filter_map(|figures| figures.books.overlap_percent(lanes))));
     let busy = |figures: &BesideFigures| figures.books.lc_ns(lanes) as f64 * 100.0 / figures.books.at_ns as f64;
-    row.put("lc_busy_percent", median(figures.clone().map(busy)));
+    row.put("service_busy_percent", median(figures.clone().map(busy)));
     row.put("stolen_percent", median(figures.clone().filter_map(|figures| figures.books.stolen_percent(lanes))));
     let gaps = figures.clone().filter_map(|figures| figures.books.stolen_gap_max_us(lanes));
     row.put("stolen_gap_max_us", gaps.reduce(f64::max));
@@ -179,8 +179,8 @@ fn put_reactions<'a>(row: &mut Row, figures: impl Iterator<Item = &'a BesideFigu
         median(figures.clone().map(|figures| figures.books.sum(summons) as f64 * 1e9 / figures.books.at_ns as f64))
     };
     row.put("holds_per_s", per_s(|lane| lane.summons));
-    row.put("lc_paid_holds_per_s", per_s(|lane| lane.lc_summons));
-    row.put("lc_cost_per_switch_ns", median(figures.filter_map(|figures| figures.books.cost_per_switch_ns())));
+    row.put("service_summons_per_s", per_s(|lane| lane.lc_summons));
+    row.put("cost_per_switch_ns", median(figures.filter_map(|figures| figures.books.cost_per_switch_ns())));
 }
 
 /// Returns p99 over the p99 alone for each round in which the setting took part.

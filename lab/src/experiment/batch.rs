@@ -25,7 +25,10 @@ pub fn alone_per_s(fixture: &Fixture, kernel: &str, length: Duration, round: u64
     let counter = fixture.counter(&format!("{kernel}-alone-{round}"));
     let command = command(fixture, kernel, &counter);
     let mut pinned = fixture.lab.command(&command[1..]);
-    keep_off_cpus(&fixture.beside()?.lanes.request_lanes).context("cannot leave the request lanes")?;
+    keep_off_cpus(&fixture.beside()?.lanes.request_lanes).context(
+        "cannot keep sidelane's own threads off the request \
+                                                                 lanes",
+    )?;
     let mut child = with_this_thread_on(&[fixture.place.batch], || pinned.spawn())?.context("cannot start batch")?;
     wait_for_work(&counter)?;
     let (began, done) = (Instant::now(), work_done(&counter));

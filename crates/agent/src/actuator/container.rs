@@ -164,7 +164,7 @@ impl ContainerHandle {
     pub(super) fn pause(&mut self, paused: bool, guardian: &mut Guardian) -> Result<()> {
         ensure!(
             !paused || self.freezer.is_some(),
-            "cannot pause {}: it has no group that can be frozen",
+            "cannot pause {}: it has no cgroup with a freezer; put it into a group of cgroup v2",
             self.dir.display()
         );
         self.paused = paused;
@@ -194,7 +194,7 @@ impl ContainerHandle {
         };
         match done {
             Err(_) if !dir.exists() => Ok(false),
-            done => done.map(|()| true).with_context(|| format!("cannot freeze or thaw {}", dir.display())),
+            done => done.map(|()| true).with_context(|| format!("cannot freeze or thaw the group {}", dir.display())),
         }
     }
 

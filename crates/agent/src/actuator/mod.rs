@@ -34,7 +34,7 @@ use tree::HeldTree;
 #[derive(Debug, thiserror::Error)]
 pub enum TakeError {
     /// Container without a process, or one that is still being put into its groups.
-    #[error("it is not complete")]
+    #[error("it has no process yet, or is being put into its groups")]
     Incomplete,
     /// Container that must not be changed.
     #[error(transparent)]
@@ -318,7 +318,11 @@ impl Actuator {
                     // It must not run at its old place even for a moment.
                     tree.map_or(Ok(0), HeldTree::carry_out)?;
                     let has = handle.in_effect().unwrap_or_default();
-                    ensure!(has.is_subset(cpus), "its group has CPUs {has}; it stays paused");
+                    ensure!(
+                        has.is_subset(cpus),
+                        "cannot resume it on CPUs {cpus}: its group has CPUs {has}; it stays \
+                                                  paused"
+                    );
                 } else if tree.is_some() {
                     touched.entry(root.clone()).or_default().push(why);
                 }
@@ -440,13 +444,16 @@ impl Actuator {
                 refused = self.claims.add(*pid, &mut self.guardian)?.or(refused);
             }
             let whose = ours(whose, &self.claims);
-            placed.threads.keep(|| whose.clone(), &mut self.guardian).context("cannot place who has come")?;
+            placed.threads.keep(|| whose.clone(), &mut self.guardian).context(
+                "cannot place new processes of the \
+                                                                               service",
+            )?;
             placed.threads.follow(&whose, &mut self.guardian)?;
         }
         if changed {
             self.give_up_claims()?;
         }
-        refused.map_or(Ok(()), |refused| Err(Error::from(refused).context("cannot place who has come")))
+        refused.map_or(Ok(()), |refused| Err(Error::from(refused).context("cannot place new processes of the service")))
     }
 
     /// Replaces the guardian by one that holds these locks, and the locks of the claims here.
@@ -563,11 +570,11 @@ impl Actuator {
 
     /// Undoes all changes. The guardian stays, with the claims.
     pub fn give_all_back(&mut self) -> Result<()> {
-        self.guardian.undo_all().context("cannot put the machine right")
+        self.guardian.undo_all().context("cannot undo all changes to the machine")
     }
 
     /// Dismisses the guardian. It undoes what is still on its list.
     pub fn finish(self) -> Result<()> {
-        self.guardian.dismiss().context("cannot put the machine right")
+        self.guardian.dismiss().context("cannot undo all changes to the machine")
     }
 }

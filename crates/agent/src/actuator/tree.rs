@@ -182,7 +182,7 @@ impl HeldTree {
     pub fn is_undone_first(&mut self, guardian: &mut Guardian) -> Result<()> {
         let before = self.ticket;
         self.ticket = guardian.add([Undo::Cpusets(self.found.clone())])?[0];
-        guardian.withdraw([before]).context("cannot tell the guardian what to undo")
+        guardian.withdraw([before]).context("cannot register an undo with the guardian")
     }
 
     /// Merges a container into another one above it, which gets the CPUs of both.
@@ -301,7 +301,7 @@ impl HeldTree {
 
     fn tell_guardian(&self, guardian: &mut Guardian) -> Result<()> {
         let told = guardian.replace(self.ticket, Undo::Cpusets(self.found.clone()));
-        told.context("cannot tell the guardian what to undo")
+        told.context("cannot register an undo with the guardian")
     }
 
     /// Returns whether the tree has its original settings.

@@ -25,10 +25,10 @@ pub enum GlobError {
     #[error("does not begin with /")]
     Relative,
     /// A pattern that matches the root, and so everything.
-    #[error("means the root, and so every process of the machine")]
+    #[error("is the root, with every process of the machine")]
     Root,
     /// A part that no path has.
-    #[error("has the part `{0}`, which no path has")]
+    #[error("has the part `{0}`, which is in no path")]
     Part(String),
 }
 

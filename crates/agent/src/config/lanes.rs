@@ -25,21 +25,24 @@ pub(super) fn lanes(reader: Reader) -> Option<LaneGate> {
     let lanes = LaneGate {
         gate: reader.setting("gate", gate, GateChoice::Auto, |gate| format!("\"{}\"", name_of(*gate))),
         policy: reader.setting("policy", policy.map(Some), None, |policy| {
-            policy.map_or("by what batch may cost".to_owned(), |policy| format!("\"{policy}\""))
+            policy
+                .map_or("deadline with an slo, dynamic-refresh with a budget, else borrow-idle".to_owned(), |policy| {
+                    format!("\"{policy}\"")
+                })
         }),
         budget: reader.setting("budget", budget.map(Some), None, |budget| {
-            budget.map_or("by each service's slo".to_owned(), |budget| time(&budget))
+            budget.map_or("what each service's slo leaves".to_owned(), |budget| time(&budget))
         }),
         min_idle: reader.setting("min_idle", min_idle, default, time),
         max_slowdown: max_slowdown(&reader),
     };
     if lanes.budget.is_some() && lanes.policy == Some(PolicyKind::BorrowIdle) {
         let advice = "leave it out, or choose another policy, such as deadline";
-        reader.wrong("budget", "is given, and borrow-idle never runs batch beside a request", advice);
+        reader.wrong("budget", "is given, but borrow-idle never runs batch beside a request", advice);
     }
     if reader.has("max_slowdown") && !lanes.may_be_bounded() {
-        let problem = "is given, and only a holder under borrow-idle keeps to it";
-        reader.wrong("max_slowdown", problem, "leave it out, or choose gate = \"holder\" and policy = \"borrow-idle\"");
+        let problem = "is given, but only gate \"holder\" with policy \"borrow-idle\" has such a bound";
+        reader.wrong("max_slowdown", problem, "leave it out, or write gate = \"holder\" and policy = \"borrow-idle\"");
     }
     reader.finish();
     Some(lanes)
@@ -56,7 +59,7 @@ fn parse_bound(text: &str) -> Result<MaxSlowdown, &'static str> {
         return Ok(MaxSlowdown::Any);
     }
     let percent = percent_of(text).filter(|percent| (0.0..=100.0).contains(percent));
-    percent.map(|percent| MaxSlowdown::Bound(percent / 100.0)).ok_or("is no percentage from 0 to 100")
+    percent.map(|percent| MaxSlowdown::Bound(percent / 100.0)).ok_or("is not a percentage from 0 to 100")
 }
 
 fn gate(reader: &Reader) -> Option<GateChoice> {
@@ -66,7 +69,11 @@ fn gate(reader: &Reader) -> Option<GateChoice> {
     let choice = reader.choice("gate", &names)?;
     if Gate::choose_for_adopted(choice).is_err() {
         let advice = "write holder, freezer or sched-idle";
-        reader.wrong("gate", format!("is \"{}\", which is for commands that Sidelane starts", name_of(choice)), advice);
+        reader.wrong(
+            "gate",
+            format!("is \"{}\", which works only for commands that Sidelane starts", name_of(choice)),
+            advice,
+        );
     }
     Some(choice)
 }

@@ -23,7 +23,7 @@ pub const LATENCY_THRESHOLD: f64 = 0.2;
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Unfit {
     /// CPUs that do not exist.
-    #[error("{key} names CPUs {missing}, and the machine has {online}; name some of these")]
+    #[error("{key} names CPUs {missing}, but this machine has CPUs {online}; name some of these")]
     NoSuchCpus {
         /// Key in the file.
         key: &'static str,
@@ -33,19 +33,19 @@ pub enum Unfit {
         online: CpuSet,
     },
     /// No CPU is left for batch.
-    #[error("policy.reserved leaves batch none of the machine's CPUs {online}; reserve fewer")]
+    #[error("policy.reserved names all CPUs of this machine ({online}), so batch would have none; reserve fewer")]
     NothingLeft {
         /// Online CPUs.
         online: CpuSet,
     },
     /// A formula that cannot be counted.
-    #[error("metric.formula cannot be counted here: {0}")]
+    #[error("metric.formula cannot be used here: {0}")]
     Formula(FormulaError),
     /// A machine without counters.
-    #[error("`metric.source` is \"counters\", but this machine has no hardware counters; write source = \"latency\"")]
+    #[error("metric.source is \"counters\", but this machine has no hardware counters; write source = \"latency\"")]
     NoCounters,
     /// A directory that does not exist.
-    #[error("{key} is {}, and there is no such directory; make it, or name another", .dir.display())]
+    #[error("{key} is {}, but there is no such directory; make it, or name another", .dir.display())]
     NoDirectory {
         /// Key in the file.
         key: &'static str,
@@ -54,7 +54,8 @@ pub enum Unfit {
     },
     /// A processor whose events are unknown.
     #[error(
-        "metric.source is \"counters\", and no events are known for this processor; write a formula, or \"latency\""
+        "metric.source is \"counters\", but no events are known for this processor; write a formula, or source = \
+         \"latency\""
     )]
     NoRow,
 }
@@ -326,7 +327,7 @@ mod tests {
             let config = Config::parse("a.toml", &text).expect(&text);
             config.hurry.as_ref().unwrap().sizes_here(config.lanes_of_cores(&machine())).unwrap().to_string()
         };
-        let big = "each of which is big while its siblings are idle";
+        let big = "a lane is big while its siblings are idle";
         assert_eq!(lanes(""), format!("lanes of the cores {{0,4}} {{1,5}} {{2,6}} {{3,7}}, {big}"));
         assert_eq!(lanes("siblings = [\"0,1\"]"), format!("lanes of the cores {{2,6}} {{3,7}} {{0-1}}, {big}"));
     }
@@ -337,10 +338,10 @@ mod tests {
         assert_eq!(
             unfit.iter().map(ToString::to_string).collect::<Vec<_>>(),
             [
-                "policy.reserved names CPUs 8-9, and the machine has 0-7; name some of these",
-                "policy.siblings names CPUs 12, and the machine has 0-7; name some of these",
-                "policy.reserved leaves batch none of the machine's CPUs 0-7; reserve fewer",
-                "`metric.source` is \"counters\", but this machine has no hardware counters; write source = \"latency\"",
+                "policy.reserved names CPUs 8-9, but this machine has CPUs 0-7; name some of these",
+                "policy.siblings names CPUs 12, but this machine has CPUs 0-7; name some of these",
+                "policy.reserved names all CPUs of this machine (0-7), so batch would have none; reserve fewer",
+                "metric.source is \"counters\", but this machine has no hardware counters; write source = \"latency\"",
             ]
         );
     }
@@ -402,6 +403,6 @@ mod tests {
         let unknown = with("[metric]\nsource = \"counters\"", CounterSupport { are_there: true, row: None });
         assert_eq!(unknown.unwrap_err(), [Unfit::NoRow]);
         let wrong = counting("[metric]\nformula = \"STALLS / LOADS\"").unwrap_err();
-        assert!(wrong[0].to_string().starts_with("metric.formula cannot be counted here: `STALLS` is no event"));
+        assert!(wrong[0].to_string().starts_with("metric.formula cannot be used here: `STALLS` is no event"));
     }
 }

@@ -19,13 +19,13 @@ use crate::note::AgentNote;
 
 const SERVICES: &str = "write names of [[service]], as in [\"redis\"]";
 const DIR: &str = "write the directory for recordings, as in \"/var/tmp\"";
-const SLO: &str = "write what requests may take, as in slo = \"p99=5ms\"";
+const SLO: &str = "write an objective for its requests, as in slo = \"p99=5ms\"";
 const KEEP_LEAST: Duration = Duration::from_secs(1);
 const KEEP_MOST: Duration = Duration::from_secs(60);
 const RECORDINGS_MAX: u32 = 10_000;
 const CPUS: &str = "write the numbers of CPUs, as in \"0-3,8\"";
 const PERCENTILE: &str = "write a percentile above 0 and below 100, as in 90";
-const LOG: &str = "write the directory for the moves of each service, as in \"/var/tmp\"";
+const LOG: &str = "write the directory for logs of moves, as in \"/var/tmp\"";
 /// Shortest interval of looks.
 const SAMPLING_LEAST: Duration = Duration::from_millis(1);
 
@@ -72,7 +72,7 @@ impl Table<'_> {
             return if is_any { Vec::new() } else { vec![problem(why.to_owned(), advice)] };
         };
         let unknown = names.iter().filter(|name| !config.services.iter().any(|rule| rule.name == **name));
-        unknown.map(|name| problem(format!("has \"{name}\", and no [[service]] is named so"), SERVICES)).collect()
+        unknown.map(|name| problem(format!("has \"{name}\", but no [[service]] has this name"), SERVICES)).collect()
     }
 }
 
@@ -106,8 +106,8 @@ pub(super) fn trace(reader: Reader) -> Option<TraceRule> {
 fn keep(reader: &Reader) -> Option<Duration> {
     let keep = reader.time("keep", KEEP_LEAST)?;
     if keep > KEEP_MOST {
-        let problem = format!("is {}, and each second takes 3.2 MB of memory for each service", time(&keep));
-        reader.wrong("keep", problem, format!("it is {KEEP_MOST:?} at most"));
+        let problem = format!("is {}, but each second takes 3.2 MB of memory for each service", time(&keep));
+        reader.wrong("keep", problem, format!("write {KEEP_MOST:?} or less"));
     }
     Some(keep)
 }
@@ -123,13 +123,17 @@ impl TraceRule {
 pub(super) fn unrecorded(config: &Config, lines: &Lines) -> Vec<Problem> {
     let Some(trace) = &config.trace else { return Vec::new() };
     let services = trace.services.as_deref();
-    let without_services = ("is missing, and no [[service]] has an slo that could break", SLO);
+    let without_services = (
+        "is missing, and no [[service]] has an slo, so no service would be mapped, so nothing \
+                             would be recorded",
+        SLO,
+    );
     let table = Table { key: "trace.services", services, line: lines.trace, without_services };
     let owe_nothing = lined(services, config, lines).filter(|(rule, _)| rule.settings.slo.is_none());
     let nothing = owe_nothing.map(|(rule, line)| Problem {
         line,
         key: "service.slo".to_owned(),
-        problem: format!("is missing, and [trace] names \"{}\" and records what breaks it", rule.name),
+        problem: format!("is missing, but [trace] names \"{}\" and records only what breaks an slo", rule.name),
         advice: SLO.to_owned(),
     });
     table.problems(config).into_iter().chain(nothing).collect()
@@ -144,7 +148,7 @@ pub(super) fn hurry(reader: Reader) -> Option<HurryRule> {
     let (threshold, percentile) = threshold(&reader);
     let sampling = reader.time("sampling", SAMPLING_LEAST).map(Some);
     let sampling = reader.setting("sampling", sampling, None, |sampling| {
-        sampling.map_or("when a request may be long".to_owned(), |every| time(&every))
+        sampling.map_or("whenever a request is due".to_owned(), |every| time(&every))
     });
     let log = reader.text("log", LOG).map(|dir| Some(PathBuf::from(dir)));
     let log = reader.setting("log", log, None, |dir| {
@@ -158,7 +162,7 @@ fn cores(reader: &Reader) -> BigCores {
     let siblings = reader.setting("siblings", reader.flag("siblings"), false, bool::to_string);
     if let (true, Some(key)) = (siblings, ["big", "little"].into_iter().find(|key| reader.has(key))) {
         let advice = "write one of them: with siblings all cores are alike";
-        reader.wrong("siblings", format!("is true beside `{key}`"), advice);
+        reader.wrong("siblings", format!("is true, but `{key}` is given, too"), advice);
     }
     match given(reader) {
         Some((big, little)) => BigCores::Given(big, little),
@@ -172,15 +176,15 @@ fn given(reader: &Reader) -> Option<(CpuSet, CpuSet)> {
         if reader.has(given) && !reader.has(missing) {
             reader.wrong(
                 missing,
-                format!("is missing, and `{given}` is given"),
-                "write both, or none to have them found",
+                format!("is missing, but `{given}` is given"),
+                "write both, or neither to use what the kernel reports",
             );
         }
     }
     let [big, little] = ["big", "little"].map(|key| {
         let cpus = reader.parsed(key, parse_cpus, CPUS);
         reader.setting(key, cpus.map(Some), None, |cpus| {
-            cpus.as_ref().map_or("as the kernel tells cores apart".to_owned(), |cpus| quoted(&cpus.to_string()))
+            cpus.as_ref().map_or("from the kernel".to_owned(), |cpus| quoted(&cpus.to_string()))
         })
     });
     let (big, little) = big.zip(little)?;
@@ -204,8 +208,8 @@ fn threshold(reader: &Reader) -> (Option<Duration>, f64) {
         reader.wrong("percentile", format!("is {above}"), PERCENTILE);
     }
     if reader.has("threshold") && reader.has("percentile") {
-        let advice = "write one of them: a given threshold is not learnt";
-        reader.wrong("percentile", "is given beside `threshold`", advice);
+        let advice = "write one of them: percentile is for a learnt threshold";
+        reader.wrong("percentile", "is given, but `threshold` is given, too", advice);
     }
     let usual = f64::from(Learning::default().percentile_e2) / 100.0;
     (threshold, reader.setting("percentile", percentile, usual, f64::to_string))
@@ -245,14 +249,14 @@ impl HurryRule {
 pub(super) fn unmoved(config: &Config, lines: &Lines) -> Vec<Problem> {
     let Some(hurry) = &config.hurry else { return Vec::new() };
     let services = hurry.services.as_deref();
-    let without_services = ("is missing, and no [[service]] has an slo", SERVICES);
+    let without_services = ("is missing, and no [[service]] has an slo, so no service would be mapped", SERVICES);
     let table = Table { key: "hurry.services", services, line: lines.hurry, without_services };
     let placed = lined(services, config, lines).filter(|(rule, _)| rule.settings.may_be_placed);
     let placed = placed.map(|(rule, line)| Problem {
         line,
         key: "service.may_be_placed".to_owned(),
-        problem: format!("is true, and [hurry] moves the threads of \"{}\", too", rule.name),
-        advice: "a thread has one owner: leave may_be_placed out, or name other services in [hurry]".to_owned(),
+        problem: format!("is true, but [hurry] moves the threads of \"{}\", too", rule.name),
+        advice: "leave may_be_placed out, or name other services in [hurry]".to_owned(),
     });
     table.problems(config).into_iter().chain(placed).collect()
 }

@@ -118,16 +118,16 @@ impl Claim {
         let (problem, advice) = match &self.what {
             What::Groups(_) | What::Unit(_) => (
                 format!(
-                    "is {}, which may hold the same groups as `{}`{place}, {}",
+                    "is {}, which may match the same groups as `{}`{place}, {}",
                     self.value, earlier.key, earlier.value
                 ),
-                "a group has one role: write patterns of which none can lie in the other",
+                "write patterns that cannot match the same group: a group has one role",
             ),
             What::Address(_) => (
-                format!("is {}, where `{}`{place} listens already, {}", self.value, earlier.key, earlier.value),
-                "write another address or port for one of them",
+                format!("is {}, which clashes with `{}`{place}, {}", self.value, earlier.key, earlier.value),
+                "write another address or port for one of the two",
             ),
-            _ => (format!("is {}, as `{}`{place} is already", self.value, earlier.key), "write each once"),
+            _ => (format!("is {}, the same as `{}`{place}", self.value, earlier.key), "write each once"),
         };
         Problem { line: self.line, key: self.key.to_owned(), problem, advice: advice.to_owned() }
     }

@@ -21,7 +21,7 @@ const RESERVED: Share = Share::OneIn(8);
 /// Default of the idle CPUs: PerfIso's authors keep 8 of 48 idle.
 const IDLE: Share = Share::OneIn(6);
 const CPUS_MAX: u32 = 512;
-const RESERVED_ADVICE: &str = "write how many, as in 4, or which, as in \"0-3\" or [0, 1]";
+const RESERVED_ADVICE: &str = "write a number of CPUs, as in 4, or which CPUs, as in \"0-3\" or [0, 1]";
 
 #[derive(Clone, Copy, PartialEq)]
 enum Name {
@@ -48,7 +48,7 @@ pub(super) fn policy(reader: Reader) -> PolicyConfig {
     let name = reader.setting("kind", name, Name::Holmes, |name| quoted(name_of(*name)));
     for (key, of) in OF_ONE.iter().filter(|(key, of)| reader.has(key) && !of.contains(&name)) {
         let whose = of.iter().map(|name| format!("`{}`", name_of(*name))).collect::<Vec<_>>().join(" and ");
-        reader.wrong(key, format!("is for {whose}, and kind is `{}`", name_of(name)), "leave it out");
+        reader.wrong(key, format!("is for {whose}, but kind is `{}`", name_of(name)), "leave it out");
     }
     let kind = match name {
         Name::Holmes => Kind::Holmes(holmes(&reader)),
@@ -70,8 +70,8 @@ fn name_of(wanted: Name) -> &'static str {
 }
 
 fn holmes(reader: &Reader) -> Holmes {
-    let e = reader
-        .positive("interference_threshold", "write the interference from which on batch leaves a sibling, as in 40");
+    let e =
+        reader.positive("interference_threshold", "write the interference at which batch leaves a sibling, as in 40");
     let s = reader.time("calm_time", Duration::from_micros(1));
     let t = reader.percent("reserved_busy", 1.0..=99.0, "80%").map(|percent| percent / 100.0);
     let default = HolmesConfig::default();
@@ -123,9 +123,9 @@ fn siblings(reader: &Reader) -> Vec<CpuSet> {
         };
         match parse_cpus(&text) {
             Err(why) => wrong(why),
-            Ok(core) if core.len() < 2 => wrong("is one CPU alone".to_owned()),
+            Ok(core) if core.len() < 2 => wrong("is a single CPU".to_owned()),
             Ok(core) => match cores.iter().find_map(|other| other.intersection(&core).first()) {
-                Some(twice) => wrong(format!("names CPU {twice}, which is of another core already")),
+                Some(twice) => wrong(format!("names CPU {twice}, which another core has already")),
                 None => cores.push(core),
             },
         }
@@ -148,7 +148,7 @@ pub(super) fn intervals(reader: Reader) -> Intervals {
         look: reader.setting("look", look, LOOK, time),
         processes: reader.setting("processes", processes, PROCESSES, time),
         poll: reader.setting("poll", poll.map(Some), None, |poll| {
-            poll.map_or("none: the kernel program wakes the agent".to_owned(), |poll| time(&poll))
+            poll.map_or("none; the kernel program wakes the agent".to_owned(), |poll| time(&poll))
         }),
         tick: reader.setting("tick", tick, usual_tick, time),
     };
@@ -166,15 +166,20 @@ pub(super) fn metric(reader: Reader) -> Metric {
         ("replay", || MetricSource::Replay("".into())),
     ];
     let chosen = reader.choice("source", &SOURCES).map(|source| source());
-    let file = reader.text("replay", "write the file with the recorded counters");
+    let file = reader.text("replay", "write the path of the recorded counters");
     let mut source = reader.setting("source", chosen, MetricSource::Auto, |source| quoted(source.name()));
     match (&mut source, file) {
         (MetricSource::Replay(path), Some(file)) => *path = file.into(),
         (MetricSource::Replay(_), None) => {
-            reader.missing("replay", "write the file with the recorded counters");
+            reader.missing("replay", "write the path of the recorded counters");
         }
         (_, Some(_)) => {
-            reader.wrong("replay", "is given, and source is another", "write source = \"replay\"");
+            reader.wrong(
+                "replay",
+                "is given, but source is not \"replay\"",
+                "write source = \"replay\", or leave it \
+                                                                              out",
+            );
         }
         (_, None) => {}
     }
@@ -196,7 +201,7 @@ fn parse_formula(text: &str) -> Result<String, &'static str> {
     };
     match Formula::parse_with(text, event) {
         Ok(_) => Ok(text.to_owned()),
-        Err(FormulaError::TooMany { .. }) => Err("has more events than are counted at the same time"),
+        Err(FormulaError::TooMany { .. }) => Err("has more than four events"),
         Err(FormulaError::Form { .. } | FormulaError::Event { .. }) => Err("is not a formula"),
     }
 }
@@ -215,7 +220,7 @@ impl Times for Reader<'_, '_> {
         let (why, advice) = match (value, time) {
             (DeValue::Integer(_) | DeValue::Float(_), _) => (", which has no unit", ADVICE.to_owned()),
             (_, None) => (", which is not a time", ADVICE.to_owned()),
-            (_, Some(time)) if time < min => ("", format!("it is {min:?} at least")),
+            (_, Some(time)) if time < min => ("", format!("write {min:?} or more")),
             (_, Some(time)) => return Some(time),
         };
         self.wrong(key, format!("is {}{why}", shown(value)), advice);

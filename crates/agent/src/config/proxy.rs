@@ -20,7 +20,7 @@ const SERVER: &str = "write ADDRESS:PORT, as in \"127.0.0.1:9001\"";
 const HAZARDS: &str = "write \"jvm-gc\", \"safepoint\", \"stopped\", \"throttled\" and \"restart\" with commas between, or \"all\", or \"none\"";
 const HEDGE: &str = "write \"hazard\", \"timer:TIME\" as in \"timer:20ms\", or \"none\"";
 const REPEAT: &str = "write a list of methods or commands, as in [\"GET\", \"POST\"]";
-const ACCESS_LOG: &str = "write the file for a line each request, as in \"/var/log/sidelane-access.log\"";
+const ACCESS_LOG: &str = "write the path of the access log, as in \"/var/log/sidelane-access.log\"";
 const NUMBER_MAX: u32 = 1_000_000_000;
 /// Shortest time: nothing could be done in less.
 const SHORTEST: Duration = Duration::from_micros(1);
@@ -47,15 +47,11 @@ pub(super) fn proxy(reader: Reader) -> Option<ProxyOptions> {
     let backup = reader.setting("backup", backup.map(Some), None, in_words);
     let proxy = options(&reader, ProxyOptions { backup, ..ProxyOptions::new(listen.unwrap_or(nowhere), active) });
     if let Some(twice) = proxy.twice().filter(|_| is_whole) {
-        let problem = format!("is \"{}\", as `proxy.{}` is", twice.address, twice.first);
-        reader.wrong(twice.second, problem, "a proxy needs another address for each");
+        let problem = format!("is \"{}\", the same as `proxy.{}`", twice.address, twice.first);
+        reader.wrong(twice.second, problem, "write a different address for each");
     }
     if proxy.traces_in_vain() {
-        reader.wrong(
-            "trace",
-            "is true for redis",
-            "what became of a command of Redis cannot be asked for: leave it out",
-        );
+        reader.wrong("trace", "is true, but protocol is \"redis\"", "leave it out: only HTTP requests can be traced");
     }
     reader.finish();
     is_whole.then_some(proxy)
@@ -67,8 +63,17 @@ fn options(reader: &Reader, usual: ProxyOptions) -> ProxyOptions {
     let protocol = reader.choice("protocol", &PROTOCOLS);
     let protocol = reader.setting("protocol", protocol, usual.protocol, |protocol| word(name_of(protocol, &PROTOCOLS)));
     let hazards =
-        reader.parsed("hazard", |text| text.parse::<WatchedHazards>().map_err(|_| "is no list of hazards"), HAZARDS);
-    let hedge = reader.parsed("hedge", |text| text.parse::<Hedge>().map_err(|_| "is no way to hedge"), HEDGE);
+        reader.parsed("hazard", |text| text.parse::<WatchedHazards>().map_err(|_| "is not a list of hazards"), HAZARDS);
+    let hedge = reader.parsed(
+        "hedge",
+        |text| {
+            text.parse::<Hedge>().map_err(|_| {
+                "is neither \"hazard\", \"timer:TIME\" \
+                                                                                 nor \"none\""
+            })
+        },
+        HEDGE,
+    );
     let once_to = reader.choice("once_to", &ONCE_TO);
     let forwarded = reader.choice("forwarded", &FORWARDED);
     let budget = reader.percent("budget", 0.0..=100.0, "10%");
@@ -101,7 +106,7 @@ fn options(reader: &Reader, usual: ProxyOptions) -> ProxyOptions {
 
 fn access_log(reader: &Reader) -> Option<PathBuf> {
     let file = |text: &str| match text {
-        "" | STDOUT => Err("is no file"),
+        "" | STDOUT => Err("is not a path of a file"),
         _ => Ok(Some(PathBuf::from(text))),
     };
     reader.setting("access_log", reader.parsed("access_log", file, ACCESS_LOG), None, |file| {
@@ -111,7 +116,7 @@ fn access_log(reader: &Reader) -> Option<PathBuf> {
 
 fn log_format(reader: &Reader) -> Format {
     if reader.has("log_format") && !reader.has("access_log") {
-        reader.wrong("log_format", "is there without `access_log`", "name the file of the access log, too");
+        reader.wrong("log_format", "is given without `access_log`", "write access_log, too");
     }
     let format = reader.choice("log_format", &LOG_FORMATS);
     reader.setting("log_format", format, Format::default(), |format| quoted(name_of(format, &LOG_FORMATS)))

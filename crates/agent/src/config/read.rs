@@ -18,7 +18,12 @@ impl Config {
     pub fn load(path: &Path) -> Result<Self, Problems> {
         let name = path.display().to_string();
         let text = fs::read_to_string(path).map_err(|why| {
-            Problems::unreadable(&name, &why, "name a file that can be read; `sidelane agent example` prints one")
+            Problems::unreadable(
+                &name,
+                &why,
+                "name the agent's file with --config; `sidelane agent example` prints \
+                                               one",
+            )
         })?;
         let mut config = Self::parse(&name, &text)?;
         let beside = path.parent().unwrap_or(Path::new(""));
@@ -134,7 +139,8 @@ fn audit(reader: Reader) -> Option<PathBuf> {
     if !reader.is_there() {
         return None;
     }
-    let file = reader.wanted_text("file", "write the file for decisions, as in \"/var/log/sidelane.jsonl\"").ok();
+    let file =
+        reader.wanted_text("file", "write the path of the audit log, as in \"/var/log/sidelane-audit.jsonl\"").ok();
     reader.finish();
     file.map(PathBuf::from)
 }
@@ -146,7 +152,7 @@ fn together(top: &Reader, config: &Config, lines: &Lines) {
         top.missing("service", "name a service in [[service]], or write kubernetes = true");
     }
     if !has_any(["batch", "kubernetes"]) {
-        top.missing("batch", "name a tree of groups in [[batch]], or write kubernetes = true");
+        top.missing("batch", "name a tree of cgroups in [[batch]], or write kubernetes = true");
     }
     let mut problems = contradictions(config, lines);
     problems.extend(podless(config, lines));
@@ -163,7 +169,7 @@ fn podless(config: &Config, lines: &Lines) -> Vec<Problem> {
     let problem = |line: Option<usize>| Problem {
         line,
         key: "service.pod".to_owned(),
-        problem: "is given, and pods are not looked for".to_owned(),
+        problem: "is given, but kubernetes is not true".to_owned(),
         advice: "write kubernetes = true above the first table of the file".to_owned(),
     };
     pods.map(|(_, line)| problem(*line)).collect()
@@ -179,8 +185,8 @@ fn unspent(config: &Config, lines: &Lines) -> Vec<Problem> {
     let problem = |key: &str, line| Problem {
         line,
         key: key.to_owned(),
-        problem: format!("is missing, and the policy {} of [lanes] has to know what batch may cost", policy_of(config)),
-        advice: "write what requests may take, as in slo = \"p99=5ms\", or a budget in [lanes]".to_owned(),
+        problem: format!("is missing, but the policy {} of [lanes] needs an slo or a budget", policy_of(config)),
+        advice: "write an objective, as in slo = \"p99=5ms\", or a budget in [lanes]".to_owned(),
     };
     lacking.map(|(_, key, line)| problem(key, line)).collect()
 }

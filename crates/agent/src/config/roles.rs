@@ -10,7 +10,7 @@ use sidelane_toml::Reader;
 const GROUP: &str =
     "write a group's path from the root of its hierarchy, as in \"/batch\" or \"/system.slice/redis@*.service\"";
 const POD: &str = "write NAMESPACE/NAME, as in \"kube-system/*\"";
-const ONE_OF: &str = "write one of `cgroup`, `unit`, `pod`, `port`, `comm`, which says how it is found";
+const ONE_OF: &str = "write one of `cgroup`, `unit`, `pod`, `port`, `comm`, by which the service is found";
 /// Kinds of systemd's units that have groups.
 const UNITS: [&str; 3] = [".service", ".scope", ".slice"];
 const PRIORITY_MAX: i32 = 1_000;
@@ -35,7 +35,7 @@ fn found_by(reader: &Reader) -> Option<Match> {
         }
         [way] => found_by_one(reader, way),
         [first, second, ..] => {
-            reader.wrong(second, format!("is given beside `{first}`"), ONE_OF);
+            reader.wrong(second, format!("is given, but `{first}` is given, too"), ONE_OF);
             None
         }
     }
@@ -91,9 +91,9 @@ fn parse_objective_alone(text: &str) -> Result<sidelane_policy::borrow::Objectiv
 pub(super) fn parse_cpus(text: &str) -> Result<CpuSet, String> {
     let mut all = CpuSet::default();
     for entry in text.split(',') {
-        let cpus: CpuSet = entry.parse().map_err(|_| format!("has `{}` where CPUs belong", entry.trim()))?;
+        let cpus: CpuSet = entry.parse().map_err(|_| format!("has `{}` in place of CPU numbers", entry.trim()))?;
         if cpus.is_empty() {
-            return Err("has nothing where CPUs belong".to_owned());
+            return Err("has no CPU number".to_owned());
         }
         if let Some(twice) = cpus.intersection(&all).first() {
             return Err(format!("names CPU {twice} twice"));
@@ -139,7 +139,12 @@ pub(super) fn kubernetes(top: &Reader) -> Option<Kubernetes> {
 fn settings_of_pods(reader: &Reader) -> ServiceSettings {
     let settings = settings(reader);
     if settings.cpus.is_some() {
-        reader.wrong("cpus", "is for one service", "leave it out: a pod's own groups say which CPUs it has");
+        reader.wrong(
+            "cpus",
+            "is given, but `pod` may match several services",
+            "leave it out: a pod has the CPUs of \
+                                                                                its groups",
+        );
     }
     settings
 }

@@ -104,7 +104,7 @@ impl Agent {
         self.forget_about(name);
         self.note_gap(container);
         self.note_means(place, name);
-        self.log_note("came", &format!("container {name} is looked after, on CPUs {allowed} at most"));
+        self.log_note("came", &format!("container {name} was added; it may have CPUs {allowed}"));
     }
 
     /// Measures for how long a container that came while the agent ran was not confined.
@@ -140,7 +140,8 @@ impl Agent {
             let notes = failed.into_iter().map(|(group, why)| AgentNote::NotBornConfined { group, why });
             notes.for_each(|note| self.note(note));
             let spared = births.places.iter().filter(|place| !place.spared.is_empty());
-            let why = |place: &Birthplace| format!("pods that are no batch are in it, as {}", place.spared[0]);
+            let why =
+                |place: &Birthplace| format!("it also holds pods that are not batch, such as {}", place.spared[0]);
             let notes = spared.map(|place| AgentNote::NotBornConfined { group: place.path.clone(), why: why(place) });
             notes.for_each(|note| self.note(note));
         }

@@ -39,7 +39,7 @@ impl Agent {
                 None
             }
             (_, Err(error)) => {
-                self.failed(error.context(format!("no lane is kept beside {}", found.name)));
+                self.failed(error.context(format!("cannot lend lanes beside {}", found.name)));
                 None
             }
         }
@@ -72,7 +72,7 @@ impl Agent {
         match gates.keep(&lanes, lending, &tracker) {
             Ok(kept) => {
                 self.pass_lanes_on(&kept.cpus(), &Owner::Policy, &Owner::Lanes);
-                self.log_note("keep", &format!("batch lanes {} are kept by the gate", kept.cpus()));
+                self.log_note("keep", &format!("the gate keeps batch lanes {}", kept.cpus()));
                 if let Some(served) = self.tracked.services.get_mut(place) {
                     served.tracked.kept = Some(kept);
                 }
@@ -134,13 +134,13 @@ impl Agent {
             None => drop_them(),
         }
         self.pass_lanes_on(&dropped, &Owner::Lanes, &Owner::Policy);
-        self.log_note("drop", &format!("batch lanes {dropped} are kept by the gate no more"));
+        self.log_note("drop", &format!("the gate does not keep batch lanes {dropped} any more"));
     }
 
     fn pass_lanes_on(&mut self, cpus: &CpuSet, from: &Owner, to: &Owner) {
         let kept = if *to == Owner::Lanes { self.kept_cpus().union(cpus) } else { self.kept_cpus() };
         if let Some(Err(error)) = self.lent.as_ref().map(|lent| lent.keep_off(&kept)) {
-            self.failed(Error::from(error).context("cannot keep the thread for alarms off the lanes"));
+            self.failed(Error::from(error).context("cannot keep the agent's alarm thread off the lanes"));
         }
         for cpu in cpus {
             if let Err(owned) = self.owners.pass_on(&Thing::Cpu(cpu), from, to.clone()) {

@@ -15,7 +15,11 @@ use sidelane_metrics::{Exposition, Family, Kind, latency};
 type Labels = Vec<(&'static str, String)>;
 
 const SECONDS: Option<Unit> = Some(Unit::Seconds);
-const RATIOS: Option<Unit> = Some(Unit::Ratios);
+
+/// Returns the unit of a quotient: OpenMetrics asks for `ratio`, in the singular.
+fn ratio() -> Option<Unit> {
+    Some(Unit::Other("ratio".to_owned()))
+}
 
 fn seconds(ns: Nanos) -> f64 {
     ns as f64 / 1e9
@@ -62,21 +66,27 @@ impl Agent {
             .each_service(|served| served)
             .filter(|(_, served)| known(served))
             .map(|(labels, served)| (labels, latency(&served.figures.all.latency, served.figures.all.latency_sum_ns)));
-        let help = "Time from a request's arrival to its finish";
+        let help = "Time from the arrival of a request to its finish";
         let latencies =
             Family { name: "service_latency", unit: SECONDS, help, kind: Kind::Histogram, values: latencies.collect() };
-        let attainment = ("service_slo_attainment", RATIOS, Kind::Gauge, "Share of requests in time for the objective");
-        let interference = ("service_interference", None, Kind::Gauge, "The most interference on a CPU of the service");
-        let used = ("service_cpus", None, Kind::Gauge, "CPUs' worth of time that the service used lately");
+        let attainment = ("service_slo_attainment", ratio(), Kind::Gauge, "Share of requests that met the objective");
+        let interference = ("service_interference", None, Kind::Gauge, "Highest interference on a CPU of the service");
+        let used = (
+            "service_used_cpus",
+            None,
+            Kind::Gauge,
+            "Number of CPUs that the service used in the last look, as CPU \
+                                                        time over time",
+        );
         let slowdown =
-            ("service_slowdown", RATIOS, Kind::Gauge, "What requests take beside batch, over what they take without");
+            ("service_slowdown", ratio(), Kind::Gauge, "Latency of requests beside batch, over latency without batch");
         let overlap = (
             "service_overlap",
-            RATIOS,
+            ratio(),
             Kind::Gauge,
-            "Overlap without leave in the last minute, over the service's time",
+            "Overlap without permission in the last minute, over the CPU time of the service",
         );
-        let broken = ("service_promise_broken", None, Kind::Gauge, "1 while the overlap is over its bound, else 0");
+        let broken = ("service_promise_broken", None, Kind::Gauge, "1 while the overlap is above its bound, else 0");
         let share = |ppm: u32| f64::from(ppm) / 1e6;
         let attained = |served: &AgentService| served.figures.objective.and(served.figures.all.attainment());
         let disturbed = |served: &AgentService| {
@@ -119,7 +129,7 @@ impl Agent {
         let busy = ("cpu_busy", SECONDS, Kind::Counter, "Time in which the CPU ran anything");
         let service = ("cpu_service", SECONDS, Kind::Counter, "Time in which the CPU ran a service");
         let batch = ("cpu_batch", SECONDS, Kind::Counter, "Time in which the CPU ran batch");
-        let interference = ("cpu_interference", None, Kind::Gauge, "How much whoever runs on the CPU is disturbed");
+        let interference = ("cpu_interference", None, Kind::Gauge, "Interference with the thread that runs on the CPU");
         let values = self.usable.iter().map(|cpu| (label("cpu", cpu), self.interference.read(cpu)));
         vec![
             Family::of(busy, total(|shares| shares.all_ns() - shares.idle_ns)),
@@ -144,7 +154,13 @@ impl Agent {
         let held = ("lane_held", SECONDS, Kind::Counter, "Time that a holder kept the batch lane empty");
         let batch = ("lane_batch", SECONDS, Kind::Counter, "Time that batch ran on the batch lane");
         let lent = ("lane_lent", SECONDS, Kind::Counter, "Time that batch ran beside a request, on its budget");
-        let overlap = ("lane_overlap", SECONDS, Kind::Counter, "Time that batch ran beside a request without leave");
+        let overlap = (
+            "lane_overlap",
+            SECONDS,
+            Kind::Counter,
+            "Time that batch ran beside a request without \
+                                                                permission",
+        );
         let kernel =
             ("lane_beside", SECONDS, Kind::Counter, "Time on the batch lane beside a request, by kind of work");
         let works = keepers.iter().flat_map(|(cpu, _)| {
@@ -159,7 +175,7 @@ impl Agent {
             kinds.map(|(kind, ns)| ([label("cpu", cpu), label("kind", kind)].concat(), Some(seconds(ns))))
         });
         let holds = ("lane_holds", None, Kind::Counter, "Times that the batch lane was taken from batch");
-        let evictions = ("lane_evictions", None, Kind::Counter, "Holds that lasted until batch was sent away");
+        let evictions = ("lane_evictions", None, Kind::Counter, "Holds that ended with batch moved away");
         vec![
             Family::of(held, each(&|_, keeper| seconds(keeper.napped_ns))),
             Family::of(batch, each(&|cpu, _| seconds(books.lane(cpu).batch_ns))),
@@ -184,34 +200,47 @@ impl Agent {
         let gaps = Family {
             name: "container_unconfined",
             unit: SECONDS,
-            help: "Time from a container's first process until it was looked after, where new batch is not confined",
+            help: "Time from the first process of a new container until the agent confined it",
             kind: Kind::Histogram,
             values: vec![(Labels::new(), latency(&self.gaps.times, self.gaps.sum_ns))],
         };
         let containers = ("containers", None, Kind::Gauge, "Containers of batch, by state");
-        let decisions = ("decisions", None, Kind::Counter, "Actions taken, by what and why");
+        let decisions = ("decisions", None, Kind::Counter, "Actions of the policy, by action and reason");
         let counted = self.stats.decisions.iter().map(|((action, why), count)| {
-            (vec![("action", (*action).to_owned()), ("reason", why.to_string())], Some(*count as f64))
+            (vec![("action", (*action).to_owned()), ("reason", why.name().to_owned())], Some(*count as f64))
         });
         vec![gaps, Family::of(containers, states.into_iter()), Family::of(decisions, counted)]
     }
 
     fn of_itself(&self) -> Vec<Family> {
         let one = |value: Option<f64>| std::iter::once((Labels::new(), value));
-        let cpu = ("agent_cpu", SECONDS, Kind::Counter, "CPU time of the agent itself");
-        let memory = ("agent_resident", Some(Unit::Bytes), Kind::Gauge, "Memory of the agent itself");
+        let cpu =
+            ("agent_cpu", SECONDS, Kind::Counter, "CPU time of the agent with its proxies, recorders and mappers");
+        let memory = (
+            "agent_resident",
+            Some(Unit::Bytes),
+            Kind::Gauge,
+            "Resident memory of the agent with its \
+                                                                         proxies, recorders and mappers",
+        );
         let reaction = Family {
             name: "agent_reaction",
             unit: SECONDS,
-            help: "Time from an onset of interference until batch had been taken away",
+            help: "Time from an onset of interference until batch was off the core",
             kind: Kind::Histogram,
             values: vec![(Labels::new(), latency(&self.stats.reaction, self.stats.reaction_sum_ns))],
         };
-        let lost = ("audit_lost_lines", None, Kind::Counter, "Lines of the audit log that could not be written");
+        let lost = ("audit_lines_lost", None, Kind::Counter, "Lines of the audit log that were not written");
         let lost_lines = self.log.as_ref().map(|log| log.state().lost_lines as f64);
-        let notes = ("agent_notes", None, Kind::Gauge, "What is degraded or went wrong, and is not over");
-        let left_out = ("agent_services_left_out", None, Kind::Gauge, "Services for which there is no place");
-        let repaired = ("agent_repairs", None, Kind::Counter, "Changes of somebody else that were put right");
+        let notes = ("agent_notes", None, Kind::Gauge, "Notes about degradation and errors that are not over");
+        let left_out = (
+            "agent_services_left_out",
+            None,
+            Kind::Gauge,
+            "Services that are not managed because the limit \
+                                                                       is reached",
+        );
+        let repaired = ("agent_repairs", None, Kind::Counter, "Changes by other programs that the agent undid");
         vec![
             reaction,
             Family::of(cpu, one(Some(seconds(self.usage.cpu_ns())))),

@@ -219,7 +219,7 @@ struct DecisionStats {
 /// Runs the agent by this file until a POSIX signal asks it to end.
 pub fn run(config: Config, options: AgentOptions) -> Result<u8> {
     // Done before any thread is started, so that no other thread receives a signal.
-    let signals = PosixSignals::listen().context("cannot listen for signals")?;
+    let signals = PosixSignals::listen().context("cannot receive POSIX signals")?;
     let mut agent = Agent::start(config, options)?;
     let served = agent.serve(&signals);
     agent.end(&signals).and(served).map(|()| 0)
@@ -232,7 +232,7 @@ impl Agent {
             let woken = self.wait(signals).context("cannot wait")?;
             self.begin_turn();
             let caught =
-                if woken.signal { signals.wait(Duration::ZERO).context("cannot read a signal")? } else { None };
+                if woken.signal { signals.wait(Duration::ZERO).context("cannot read a POSIX signal")? } else { None };
             if caught.is_some_and(|caught| !self.handle_signal(caught)) {
                 return Ok(());
             }
@@ -412,7 +412,7 @@ impl Agent {
         let finished = given_back.and(self.close_doors()).and(self.end_modules(signals));
         self.tracked.tracker().detach();
         if let Some(log) = &mut self.log {
-            log.note(now_ns(), "end", "the agent was asked to end; everything is as it was found");
+            log.note(now_ns(), "end", "a POSIX signal ended the agent; all changes are undone");
             let state = log.end();
             LogNote::of_audit(log.path(), &state).for_each(|note| eprint_fitted(&format!("sidelane: {note}")));
         }

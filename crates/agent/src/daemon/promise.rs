@@ -86,7 +86,7 @@ impl Agent {
         for (promise, is_broken) in self.promises.judge(judged) {
             let what = match is_broken {
                 true => promise.to_string(),
-                false => format!("promise kept again: batch keeps off {}", promise.service),
+                false => format!("promise kept again: overlap beside {} is within its bound", promise.service),
             };
             eprint_fitted(&format!("sidelane: {what}"));
             self.log_note("promise", &what);

@@ -52,7 +52,12 @@ impl Demoted {
             }
             match ThreadClass::ORDINARY.give(tid) {
                 Err(error) if thread.is_there() => {
-                    return Err(error).with_context(|| format!("cannot put the real-time thread {tid} of batch down"));
+                    return Err(error).with_context(|| {
+                        format!(
+                            "cannot demote the real-time thread {tid} of batch to \
+                                                               SCHED_OTHER"
+                        )
+                    });
                 }
                 Err(_) => {}
                 Ok(()) => names.push(procfs::thread_name(pid, tid)),
@@ -66,7 +71,7 @@ impl Demoted {
         let batch: BTreeSet<u32> = batch.iter().flat_map(|pid| threads(*pid)).collect();
         let gone: Vec<Thread> = self.threads.keys().filter(|thread| !batch.contains(&thread.tid)).copied().collect();
         let tickets: Vec<ChangeId> = gone.iter().filter_map(|thread| self.threads.remove(thread)).collect();
-        guardian.undo_these(&tickets).context("cannot give threads of batch their class back")
+        guardian.undo_these(&tickets).context("cannot restore the scheduling class of batch threads")
     }
 }
 

@@ -26,7 +26,9 @@ impl Agent {
         self.proxies.open_logs_again();
         let (config, here, kept) = match self.read_again() {
             Ok(read) => read,
-            Err(error) => return self.failed(error.context("the file was not taken over, and nothing is changed")),
+            Err(error) => {
+                return self.failed(error.context("cannot reload the file; the agent goes on with the old one"));
+            }
         };
         let is_over =
             |note: &AgentNote| matches!(note, AgentNote::ReadAtTheStart { .. } | AgentNote::RequestsAtTheStart);
@@ -53,7 +55,7 @@ impl Agent {
         if self.actuator.is_some()
             && let Err(error) = self.follow_proxies()
         {
-            self.failed(error.context("proxies were not taken over, and go on as before"));
+            self.failed(error.context("cannot apply the [[proxy]] tables; all proxies go on as before"));
         }
         if let Err(error) = self.find_again() {
             self.failed(error);
@@ -121,7 +123,7 @@ impl Agent {
             let container = contained.container.clone();
             let taken = self.find(&container, true).and_then(|found| self.take(place, found));
             if let Err(error) = taken {
-                self.failed(Error::from(error).context(format!("{} is left alone", container.name)));
+                self.failed(Error::from(error).context(format!("cannot manage {}", container.name)));
             }
         }
     }

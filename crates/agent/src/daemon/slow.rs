@@ -111,7 +111,7 @@ impl Agent {
         self.note_requests(place, &name);
         if learned == RequestVisibility::Seen {
             self.apply_slowdown();
-            self.log_note("requests", &format!("requests of service {name} can be seen"));
+            self.log_note("requests", &format!("requests of service {name} are seen"));
         }
     }
 
@@ -152,7 +152,7 @@ impl Agent {
     fn try_again(&mut self, what: Tried, error: Error) {
         if !self.tried_again.contains(&what) {
             self.tried_again.push(what);
-            self.failed(error.context("this is tried again until it can be done"));
+            self.failed(error.context("cannot apply the file completely; the agent tries again"));
         }
     }
 
@@ -179,7 +179,7 @@ impl Agent {
         self.here = MachineConfig { sizes, notes, ..here };
         self.begin_policy();
         self.have_cores();
-        self.log_note("cores", &format!("CPUs {} are online, and the cores are others", self.online));
+        self.log_note("cores", &format!("CPUs {} are online now, or cores have changed", self.online));
     }
 
     /// Manages services and containers that came, and releases those that went.
@@ -234,7 +234,7 @@ impl Agent {
         let added = self.tracked.add_service(found, lent.as_ref().map(|(lanes, lending)| (lanes, *lending)));
         let place = added.inspect_err(|_| self.owners.free(&thing))?;
         lent.into_iter().for_each(|(lanes, lending)| self.keep_lanes(place, lanes, lending));
-        self.log_note("came", &format!("service {name} is looked after"));
+        self.log_note("came", &format!("service {name} was added"));
         Ok(())
     }
 
@@ -258,7 +258,7 @@ impl Agent {
         self.owners.free(&Thing::Service(name.clone()));
         self.stats.notes.retain(|note, _| !is_of_service(note, name));
         self.forget_about(name);
-        self.log_note("went", &format!("service {} is looked after no more", served.found.name));
+        self.log_note("went", &format!("service {} was removed", served.found.name));
         let let_go = self.actuator.as_mut().map_or(Ok(()), |actuator| actuator.let_service_go(place));
         let_go.unwrap_or_else(|error| self.failed(error));
     }
@@ -278,7 +278,7 @@ impl Agent {
                     self.note_incomplete(&waiting);
                 }
                 Err(error) => {
-                    let what = format!("{} is left alone for now", waiting.what.name);
+                    let what = format!("cannot manage {} now", waiting.what.name);
                     self.failed_with(&waiting.what.name, Error::from(error).context(what));
                     waiting.was_refused(now_ns);
                 }
@@ -352,7 +352,7 @@ impl Agent {
         let Some(container) = self.tracked.remove_container(place) else { return };
         self.owners.free(&Thing::Group(container.id.path));
         self.forget_about(&container.name);
-        self.log_note("went", &format!("container {} is looked after no more", container.name));
+        self.log_note("went", &format!("container {} was removed", container.name));
         let let_go = self.actuator.as_mut().map_or(Ok(()), |actuator| actuator.let_go(place));
         // A group that its owner has narrowed since cannot be restored; the other groups are managed as before.
         let_go.unwrap_or_else(|error| self.failed(error));
@@ -393,7 +393,13 @@ impl Agent {
             let name = served.found.name.clone();
             let is_over = |note: &AgentNote| matches!(note, AgentNote::NotPlaced { service, .. } if *service == name);
             self.stats.notes.retain(|note, _| !note.is(is_over));
-            self.log_note("placed", &format!("service {name} is placed: no other process moves its threads any more"));
+            self.log_note(
+                "placed",
+                &format!(
+                    "service {name} is placed, since no other process moves its threads any \
+                                              more"
+                ),
+            );
         }
     }
 
@@ -508,7 +514,7 @@ impl Agent {
 
 /// Returns second handles on the locks of the agent's claims, for another guardian to hold.
 fn locks(owners: &Owners, claim: Option<&Claim>) -> Result<Vec<OwnedFd>> {
-    let mut locks = owners.share().context("cannot share the claims")?;
+    let mut locks = owners.share().context("cannot pass the claims on to the guardian")?;
     locks.extend(claim.map(Claim::share).transpose()?);
     Ok(locks)
 }

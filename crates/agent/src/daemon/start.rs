@@ -235,7 +235,7 @@ fn take_charge(
     (config, tracker): (&Config, &Tracker),
 ) -> Result<(Actuator, Endpoints)> {
     let claims = owners.claim(online)?;
-    let mut locks = owners.share().context("cannot share the claims")?;
+    let mut locks = owners.share().context("cannot pass the claims on to the guardian")?;
     locks.push(claim.share()?);
     let bell = config.lanes.as_ref().map(|_| tracker.halt_events()).transpose()?;
     let mut guardian = Guardian::start(&locks, bell).context("cannot start the guardian process")?;

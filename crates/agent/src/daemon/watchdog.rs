@@ -86,7 +86,13 @@ impl Agent {
         self.times.look_ns = now_ns;
         match lent.withheld.to_string() {
             none if none.is_empty() => self.log_note("lend", "batch lanes are lent again"),
-            lanes => self.log_note("withhold", &format!("batch lanes {lanes} are not lent for a while")),
+            lanes => self.log_note(
+                "withhold",
+                &format!(
+                    "batch lanes {lanes} are not lent for now: batch did not leave \
+                                                         its lane"
+                ),
+            ),
         }
     }
 }

@@ -150,7 +150,7 @@ impl fmt::Display for CpuDemandSource {
             Self::File => "the file",
             Self::Limit => "its limit",
             Self::Request => "its request",
-            Self::Nobody => "all that it may use",
+            Self::Nobody => "all CPUs that it may use",
         })
     }
 }

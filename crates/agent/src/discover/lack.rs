@@ -71,36 +71,37 @@ impl fmt::Display for DiscoveryProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Service { name, how } => {
-                write!(f, "service {name}: nothing is found by {how}; it is followed as soon as it is there")
+                write!(f, "service {name}: no process is found by {how}; it is added when it starts")
             }
             Self::Tree { cgroup } => {
-                write!(f, "batch {cgroup}: there is no such group; its containers are followed as soon as it is there")
+                write!(f, "batch {cgroup}: there is no such group; its containers are added when it is made")
             }
             Self::Pods => f.write_str(
-                "kubernetes: there are no groups of pods; start the kubelet, or name its group in [kubernetes] cgroup",
+                "kubernetes: no cgroup of pods was found; start the kubelet, or name its group as cgroup of \
+                 [kubernetes]",
             ),
             Self::PodNames { count, logs } => write!(
                 f,
-                "kubernetes: {count} pods have no name in {}, so that they are not batch and neither `exclude` nor \
-                 `pod` matches them; let the agent read the kubelet's logs there",
+                "kubernetes: {count} pods have no name in {}, so they are never batch, and `exclude` and `pod` do not \
+                 match them; let the agent read the kubelet's logs there",
                 logs.display()
             ),
             Self::Taken { service, other } => {
-                write!(f, "service {service}: its processes are those of the service {other}; name each service once")
+                write!(f, "service {service}: it has the same processes as service {other}; name each service once")
             }
             Self::Holds { container, pid, service, how } => write!(
                 f,
-                "service {service}: process {pid} in batch's group {container} fits {how}, and stays batch; if it is the \
-                 service, move it to a group of its own"
+                "service {service}: process {pid} matches {how}, but is in batch group {container} and stays batch; if \
+                 it is the service, move it to a group of its own"
             ),
             Self::Mixed { group, count } => write!(
                 f,
-                "group {group}: it has {count} processes of its own beside groups below it, and all of them are one \
-                 container; move its own processes to a group below it to have several"
+                "group {group}: it has {count} processes of its own, so it is one container with all groups below it; \
+                 to have several containers, move these processes to a group below it"
             ),
             Self::Blind => f.write_str(
-                "groups: the kernel watches no more directories, so that all are read at each look; raise \
-                 fs.inotify.max_user_watches and fs.inotify.max_user_instances",
+                "groups: the kernel's limit of watched directories is reached, so all groups are read at each look; \
+                 raise fs.inotify.max_user_watches and fs.inotify.max_user_instances",
             ),
         }
     }

@@ -130,7 +130,7 @@ impl Evictor for Evictions {
         }
         state.evicted.remove(&cpu);
         self.ask(&mut state);
-        Err(io::Error::other("batch could not be sent away"))
+        Err(io::Error::other("cannot move batch away from its lane"))
     }
 
     fn restore(&self, cpu: u32) -> io::Result<()> {

@@ -72,7 +72,7 @@ impl Flights {
     pub fn end(&mut self) -> Result<()> {
         self.running.values().for_each(|flight| flight.recorder.ask_to_end());
         let ended: Vec<Result<()>> = self.running.values_mut().map(|flight| flight.recorder.end()).collect();
-        ended.into_iter().collect::<Result<()>>().context("a flight recorder could not go on")
+        ended.into_iter().collect::<Result<()>>().context("a flight recorder failed")
     }
 
     /// Returns their status, as of the last look.
@@ -86,7 +86,10 @@ impl Flights {
             .running
             .iter()
             .map(|(service, flight)| (vec![("service", service.clone())], Some(f64::from(flight.recordings))));
-        vec![Family::of(("trace_recordings", None, Kind::Counter, "Recordings that were written"), recordings)]
+        vec![Family::of(
+            ("trace_recordings", None, Kind::Counter, "Recordings written since the recorder began"),
+            recordings,
+        )]
     }
 }
 

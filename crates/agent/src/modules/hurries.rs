@@ -100,7 +100,12 @@ impl Hurries {
         for Hurry { service, mapper, .. } in self.ending.drain(..) {
             match mapper.end() {
                 Ok(summary) => self.last_words.extend(last_words(&service, summary)),
-                Err(error) => outcome = outcome.and(Err(error.context(format!("threads of {service}")))),
+                Err(error) => {
+                    outcome = outcome.and(Err(error.context(format!(
+                        "cannot give the threads of {service} \
+                                                                               their CPUs back"
+                    ))))
+                }
             }
         }
         outcome
@@ -117,8 +122,8 @@ impl Hurries {
             let known = self.running.values().filter_map(|hurry| Some((&hurry.service, hurry.figures.as_ref()?)));
             known.map(move |(service, figures)| (vec![("service", service.clone())], Some(value(figures))))
         };
-        let moved = ("hurry_moved", None, Kind::Counter, "Requests that moved to big cores");
-        let refused = ("hurry_refused", None, Kind::Counter, "Moves of threads that the system refused");
+        let moved = ("hurry_requests_moved", None, Kind::Counter, "Requests that moved to big cores");
+        let refused = ("hurry_moves_refused", None, Kind::Counter, "Moves of threads that the system refused");
         let threads = ("hurry_threads", None, Kind::Gauge, "Threads that work on requests and may be moved");
         let help = "Time on a little core after which a request is long";
         let threshold = ("hurry_threshold", Some(Unit::Seconds), Kind::Gauge, help);

@@ -79,7 +79,7 @@ impl Proxies {
             Some(before) => before.successor(options.clone()),
             None => ReadyProxy::new(options.clone()),
         };
-        ready.with_context(|| format!("the proxy at {} cannot be started", options.listen))
+        ready.with_context(|| format!("cannot start the proxy at {}", options.listen))
     }
 
     /// Reads their state. Returns texts on their servers and on proxies that have ended, which are removed; an error is
@@ -161,7 +161,7 @@ impl Proxies {
     /// them.
     pub fn end(&mut self, signals: &PosixSignals) -> Vec<Result<String>> {
         let mut all: Vec<RunningProxy> = self.running.drain(..).chain(self.draining.drain(..)).collect();
-        let waited = drain(&mut all, signals, |_| {}).context("cannot wait for the end of the proxies");
+        let waited = drain(&mut all, signals, |_| {}).context("cannot wait until the proxies have ended");
         let ended = all.into_iter().map(|proxy| end(proxy).map(|(_, told)| told));
         waited.err().into_iter().map(Err).chain(ended).collect()
     }
@@ -171,11 +171,15 @@ impl Proxies {
 fn end(proxy: RunningProxy) -> Result<(State, String)> {
     let address = proxy.address();
     let state = proxy.end().with_context(|| format!("the proxy at {address} has ended"))?;
-    let cut =
-        in_flight_in_words(&state).map_or(String::new(), |cut| format!(", and cut {cut}: not over in time (drain)"));
-    let unlogged = match state.log_lost {
+    let cut = in_flight_in_words(&state).map_or(String::new(), |cut| {
+        format!(
+            ", and cut {cut} that the time to drain was too \
+                                                                        short for (drain)"
+        )
+    });
+    let unlogged = match state.log_lines_lost {
         0 => String::new(),
-        lost => format!("; {lost} of its requests are not in its access log"),
+        lost => format!("; {lost} requests have no line in its access log"),
     };
     Ok((state, format!("the proxy at {address} has ended{cut}{unlogged}")))
 }

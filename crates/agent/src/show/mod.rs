@@ -65,8 +65,10 @@ pub struct ContainerShown {
     /// Priority: containers with a higher one are given CPUs first.
     pub priority: i32,
     /// Number of CPUs that it wants.
+    #[serde(rename = "wanted_cpus")]
     pub wants_cpus: u32,
     /// Source of this number.
+    #[serde(rename = "wanted_from")]
     pub wants_by: String,
     /// CPUs that its processes may use.
     pub cpus: CpuSet,
@@ -171,7 +173,7 @@ impl CpusShown {
         let interference = match &here.source {
             ActiveSource::Counters(formula) => formula.to_string(),
             ActiveSource::Replay(file) => format!("counters that were recorded in {}", file.display()),
-            ActiveSource::Latency => "the services' own request times".to_owned(),
+            ActiveSource::Latency => "request times of the services".to_owned(),
         };
         let is_holmes = matches!(config.policy.kind, Kind::Holmes(_));
         Self {

@@ -57,7 +57,7 @@ fn cpus_text(cpus: &CpuSet) -> String {
 fn cpus_of(cpus: &CpusShown) -> Vec<Vec<String>> {
     let mut rows = vec![("never batch", cpus_text(&cpus.reserved)), ("batch", cpus_text(&cpus.batch))];
     if let Some(threshold) = cpus.interference_threshold {
-        rows.push(("batch leaves a sibling at", format!("{threshold}, told from {}", cpus.interference)));
+        rows.push(("batch leaves a sibling at", format!("{threshold}, measured by {}", cpus.interference)));
     }
     rows.extend(cpus.mapped_to.iter().map(|cores| ("threads are mapped to", cores.clone())));
     rows.into_iter().map(|(name, text)| vec![name.to_owned(), text]).collect()
@@ -125,7 +125,7 @@ mod tests {
             cpus: Some(CpusShown {
                 reserved: "0".parse().unwrap(),
                 batch: "1".parse().unwrap(),
-                interference: "the services' own request times".into(),
+                interference: "request times of the services".into(),
                 interference_threshold: Some(0.1),
                 mapped_to: Some("big CPUs 0 and little CPUs 1 (given)".into()),
             }),
@@ -137,29 +137,34 @@ mod tests {
             missing: vec!["batch /more: there is no such group; it is followed".into()],
             unfit: Vec::new(),
         };
-        let expected = "\
-a.toml on 2 CPUs
+        let expected = "a.toml on 2 CPUs
 
 Services
   name   processes           CPUs  slo      may be placed
-  redis  1 2 3 4 and 2 more  0     p99=5ms  no
+  redis  \
+                        1 2 3 4 and 2 more  0     p99=5ms  no
 
 Containers
-  name      priority  wants          CPUs  processes
+  name      priority  wants          CPUs  \
+                        processes
   /batch/a  0         2 (its limit)  none  0
 
 CPUs
   never batch                0
-  batch                      1
-  batch leaves a sibling at  0.1, told from the services' own request times
+  \
+                        batch                      1
+  batch leaves a sibling at  0.1, told from request times of the \
+                        services
   threads are mapped to      big CPUs 0 and little CPUs 1 (given)
 
 Settings
-  key                   value  from
+  key     \
+                                      value  from
   policy.reserved_busy  \"80%\"  default
 
 Missing here
-  – batch /more: there is no such group; it is followed
+  – batch \
+                        /more: there is no such group; it is followed
 ";
         assert_eq!(shown.render(80, false), expected);
         assert!(shown.render(36, false).lines().all(|line| length(line) <= 36), "{}", shown.render(36, false));

@@ -29,10 +29,10 @@ pub struct Snapshot {
     #[serde(default)]
     pub proxies: Vec<ProxyStatus>,
     /// Flight recorders.
-    #[serde(default)]
+    #[serde(default, rename = "flight_recorders")]
     pub flights: Vec<FlightStatus>,
     /// Mappers of threads to big and little cores.
-    #[serde(default)]
+    #[serde(default, rename = "mappers")]
     pub hurries: Vec<HurryStatus>,
     /// Number of each action, with its reason.
     pub decisions: Vec<DecisionCount>,
@@ -105,6 +105,7 @@ pub struct AgentStatus {
     /// Reason of the last action.
     pub why: String,
     /// Number of settings changed by other processes, and restored.
+    #[serde(rename = "repairs_count")]
     pub repaired: u64,
     /// Number of onsets of interference at which batch was taken away at once.
     #[serde(default)]
@@ -257,6 +258,7 @@ pub struct ContainerStatus {
     /// CPUs that it may be given.
     pub allowed: String,
     /// Number of CPUs that it wants.
+    #[serde(rename = "wanted_cpus")]
     pub wanted: u32,
     /// Source of this number.
     pub wanted_from: String,
@@ -348,7 +350,7 @@ pub struct HurryStatus {
     /// `learnt`, or `given`.
     pub threshold_from: String,
     /// Share of one CPU used since it began.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(rename = "own_cpu_percent", skip_serializing_if = "Option::is_none", default)]
     pub own_percent: Option<f64>,
 }
 
@@ -396,14 +398,16 @@ fn ask() -> Result<Snapshot> {
     let mut stream = match UnixStream::connect(SOCKET) {
         Ok(stream) => stream,
         Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused].contains(&error.kind()) => {
-            bail!("no agent runs on this machine: start one with `sidelane agent --config FILE`")
+            bail!("no agent runs on this machine; start one with `sidelane agent --config FILE`")
         }
-        Err(error) => return Err(error).with_context(|| format!("cannot ask the agent at {SOCKET}, which takes root")),
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot connect to the agent at {SOCKET}; run as root"));
+        }
     };
     stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     let mut text = String::new();
-    stream.read_to_string(&mut text).context("the agent does not answer")?;
-    serde_json::from_str(&text).context("the agent's answer is not of this version: restart the agent")
+    stream.read_to_string(&mut text).context("the agent does not answer; see its standard error")?;
+    serde_json::from_str(&text).context("cannot read the agent's answer: the agent has another version; restart it")
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ impl fmt::Display for Snapshot {
             (self.containers_left_out, "containers"),
         ];
         for (count, what) in left_out.into_iter().filter(|(count, _)| *count > 0) {
-            writeln!(f, "  ! {count} more {what} are left out here, because all of them are too much to send")?;
+            writeln!(f, "  ! {count} more {what} are left out, because the answer would be too long")?;
         }
         if !self.services.is_empty() {
             writeln!(f, "\nservices")?;
@@ -60,14 +60,14 @@ impl Snapshot {
         let containers = self.containers.len() + self.containers_left_out;
         writeln!(
             f,
-            "{services} service(s), {containers} container(s) of batch, {paused} of them paused; {}",
+            "{services} service(s), {containers} batch container(s), {paused} of them paused; last action: {}",
             agent.why
         )?;
         let threshold = agent.threshold.map_or_else(String::new, |e| format!(", threshold {e}"));
         writeln!(f, "policy {}; interference by {}{threshold}", agent.policy, agent.metric)?;
         if let (Some(p50), Some(p99)) = (agent.reaction_p50_ns, agent.reaction_p99_ns) {
             let (p50, p99, count) = (p50 as f64 / 1e3, p99 as f64 / 1e3, agent.reactions_count);
-            writeln!(f, "batch taken away after an onset within p50 {p50:.0} µs, p99 {p99:.0} µs ({count} onsets)")?;
+            writeln!(f, "batch off the core after an onset within p50 {p50:.0} µs, p99 {p99:.0} µs ({count} onsets)")?;
         }
         let cpu = agent.cpu_percent.map_or_else(|| "not measured yet".to_owned(), |cpu| format!("{cpu:.2} % of a CPU"));
         let memory = agent.resident_bytes.map_or(0.0, |bytes| bytes as f64 / 1e6);
@@ -87,7 +87,7 @@ fn write_note(f: &mut fmt::Formatter<'_>, note: &NoteStatus) -> fmt::Result {
 
 fn write_service(f: &mut fmt::Formatter<'_>, service: &ServiceStatus) -> fmt::Result {
     let ran_on =
-        if service.ran_on.is_empty() { "no CPU lately".to_owned() } else { format!("CPUs {}", service.ran_on) };
+        if service.ran_on.is_empty() { "no CPU recently".to_owned() } else { format!("CPUs {}", service.ran_on) };
     let placed = service.placed.as_ref().map_or_else(String::new, |cpus| format!(", placed on {cpus}"));
     write!(
         f,
@@ -102,7 +102,7 @@ fn write_service(f: &mut fmt::Formatter<'_>, service: &ServiceStatus) -> fmt::Re
         let (p50, p99) = (us(requests.latency_p50_ns), us(requests.latency_p99_ns));
         write!(f, "; {} requests, p50 {p50}, p99 {p99}", requests.count)?;
         if let (Some(slo), Some(percent)) = (&requests.slo, requests.in_time_percent) {
-            write!(f, ", {percent:.2} % in time for {slo}")?;
+            write!(f, ", {percent:.2} % met {slo}")?;
         }
     }
     writeln!(f)?;
@@ -124,8 +124,8 @@ fn write_slowdown(f: &mut fmt::Formatter<'_>, slowdown: &SlowdownStatus) -> fmt:
     let told: Vec<String> = told.collect();
     let cost = if told.is_empty() { "not known yet: too few requests".to_owned() } else { told.join(", ") };
     let wait = slowdown.min_idle_ns.map_or_else(
-        || "batch is kept off".to_owned(),
-        |ns| format!("batch waits for {:.0} µs of idleness", ns as f64 / 1e3),
+        || "batch is kept off its lanes".to_owned(),
+        |ns| format!("batch waits until the service is idle for {:.0} µs", ns as f64 / 1e3),
     );
     writeln!(f, "    cost of batch beside it: {cost}; {:.0} % allowed; {wait}", slowdown.allowed_percent)
 }
@@ -261,8 +261,9 @@ threads on big and little cores
         let shown = Snapshot { services: vec![of(measured), of(unknown)], ..Default::default() }.to_string();
         let lines: Vec<&str> = shown.lines().filter(|line| line.contains("cost of batch")).collect();
         let expected = [
-            "    cost of batch beside it: p50 +1 % (-1 to +3); 5 % allowed; batch waits for 32 µs of idleness",
-            "    cost of batch beside it: not known yet: too few requests; 5 % allowed; batch is kept off",
+            "    cost of batch beside it: p50 +1 % (-1 to +3); 5 % allowed; batch waits until the service is idle for \
+             32 µs",
+            "    cost of batch beside it: not known yet: too few requests; 5 % allowed; batch is kept off its lanes",
         ];
         assert_eq!(lines, expected);
     }

@@ -37,7 +37,7 @@ pub(super) enum Wrong {
 impl Wrong {
     pub(super) fn why(&self) -> &'static str {
         match self {
-            Wrong::Missing => "the field is not in the file any more",
+            Wrong::Missing => "the file does not have the field any more",
             Wrong::NotANumber { why, .. } => why,
         }
     }
@@ -103,9 +103,9 @@ pub(super) fn parse(word: &[u8]) -> Result<u64, Wrong> {
 
 fn no_number(word: &[u8]) -> Wrong {
     let why = match word {
-        [b'-', b'0'..=b'9', ..] => "negative: only numbers from 0 on can be observed",
-        [b'0'..=b'9', ..] if word.contains(&b'.') => "no whole number",
-        [b'0'..=b'9', ..] => "no number below 2^64 in decimal digits",
+        [b'-', b'0'..=b'9', ..] => "a negative number; only numbers from 0 on can be observed",
+        [b'0'..=b'9', ..] if word.contains(&b'.') => "not a whole number",
+        [b'0'..=b'9', ..] => "not a number below 2^64 in decimal digits",
         _ => "no number",
     };
     Wrong::NotANumber { text: word.escape_ascii().to_string(), why }

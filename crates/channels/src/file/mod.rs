@@ -22,16 +22,16 @@ const BYTES_MAX: usize = 256 << 10;
 #[allow(missing_docs)]
 pub enum FileError {
     /// The system's error.
-    #[error("{} cannot be read: {source}", .path.display())]
+    #[error("cannot read {}: {source}", .path.display())]
     Open { path: PathBuf, source: io::Error },
     /// A read could block, or never end.
-    #[error("{} is not a regular file: only regular files can be observed", .path.display())]
+    #[error("cannot observe {}: it is not a regular file; name one of /proc or of a cgroup", .path.display())]
     NotAFile { path: PathBuf },
     /// The file has no such field.
-    #[error("{} has no field {field}; it has {have}", .path.display())]
+    #[error("cannot observe {}: it has no field {field}; name one that it has: {have}", .path.display())]
     NoField { path: PathBuf, field: String, have: String },
     /// The field is not a number that can be observed.
-    #[error("{}: {field} is {text}, {why}", .path.display())]
+    #[error("cannot observe {field} of {}: it is {text}, {why}", .path.display())]
     NotANumber { path: PathBuf, field: String, text: String, why: &'static str },
 }
 
@@ -160,10 +160,8 @@ mod tests {
         assert!(read(PRESSURE, Some("totals")).unwrap_err().contains("it has total"));
         assert!(read("1 2 3", Some("4")).unwrap_err().contains("the words 1 to 3"));
         assert!(read("", None).unwrap_err().contains("it has nothing"));
-        assert!(read(PRESSURE, Some("avg10")).unwrap_err().contains("0.12, no whole number"));
-        assert!(
-            Number::open(Path::new("/no/such"), None).err().unwrap().to_string().contains("/no/such cannot be read")
-        );
+        assert!(read(PRESSURE, Some("avg10")).unwrap_err().contains("0.12, not a whole number"));
+        assert!(Number::open(Path::new("/no/such"), None).err().unwrap().to_string().contains("cannot read /no/such"));
         assert!(Number::open(Path::new("/dev/zero"), None).err().unwrap().to_string().contains("not a regular file"));
     }
 

@@ -37,7 +37,7 @@ pub(super) fn check(pid: u32, file: &File) -> Result<(), JvmError> {
         return untrusted("the mapped file is not a regular file".into());
     }
     if found.uid() != user {
-        return untrusted(format!("the file belongs to user {}, the JVM to {user}", found.uid()));
+        return untrusted(format!("the file belongs to user {}, and the JVM to user {user}", found.uid()));
     }
     if found.len() == 0 || found.len() > FILE_BYTES_MAX {
         return untrusted(format!("the file has {} bytes", found.len()));

@@ -80,7 +80,7 @@ pub enum Variability {
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum FormatError {
     /// The file is too short, or of another format.
-    #[error("it does not begin as HotSpot's counters do")]
+    #[error("it does not begin like a file of HotSpot's counters")]
     Magic,
     /// Written on a machine with another byte order.
     #[error("its byte order is not this machine's")]
@@ -89,7 +89,7 @@ pub enum FormatError {
     #[error("it is of version {0}, not {VERSION}")]
     Version(u8),
     /// The JVM is still starting.
-    #[error("the JVM has not filled it in yet: try again in a moment")]
+    #[error("the JVM has not filled it in yet; try again in a moment")]
     NotReady,
     /// An invalid entry.
     #[error("entry {number}, at byte {offset}, does not fit in: {what}")]
@@ -136,7 +136,7 @@ fn check(bytes: &[u8]) -> Result<(), FormatError> {
 
 /// `entry` begins at byte `start` of the file.
 fn parse_entry(entry: &[u8], start: usize) -> Result<Entry, &'static str> {
-    let head = entry.get(..ENTRY_HEAD_BYTES).ok_or("it is shorter than its head")?;
+    let head = entry.get(..ENTRY_HEAD_BYTES).ok_or("it is shorter than its own head")?;
     let name = number(head, NAME_OFFSET).and_then(|at| entry.get(at..)).and_then(text_in).ok_or("its name")?;
     let data_offset = number(head, DATA_OFFSET).filter(|at| *at < entry.len()).ok_or("its value")?;
     let vector_length = number(head, VECTOR_LENGTH).ok_or("its length")?;

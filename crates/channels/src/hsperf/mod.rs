@@ -46,34 +46,34 @@ const LAST_CAUSE: &str = "sun.gc.lastCause";
 #[allow(missing_docs)]
 pub enum JvmError {
     /// No process is observed.
-    #[error("jvm: signals are read in the processes that are observed, and none is: name one, as in pid:1234")]
+    #[error("cannot read jvm: signals, since no process is observed; name one with --service pid:1234")]
     NoTarget,
     /// The process does not exist, or has ended.
     #[error("there is no process {pid}")]
     NoProcess { pid: u32 },
     /// The process does not run HotSpot.
-    #[error("process {pid} is not a JVM: it has no libjvm.so mapped, so it has no jvm: signals")]
+    #[error("process {pid} has no jvm: signals: it is not a JVM (it has no libjvm.so mapped)")]
     NoJvm { pid: u32 },
     /// It runs HotSpot without the counter file.
     #[error(
-        "the JVM {pid} keeps no counters that others can read: start it without -XX:-UsePerfData and \
+        "cannot read counters of JVM {pid}: it does not share them; start it without -XX:-UsePerfData and \
          -XX:+PerfDisableSharedMem"
     )]
     NoCounters { pid: u32 },
     /// The system refuses access.
-    #[error("process {pid} cannot be searched for the counters of a JVM: {source}{}", permission_hint(.source))]
+    #[error("cannot search process {pid} for counters of a JVM: {source}{}", permission_hint(.source))]
     Open { pid: u32, source: io::Error },
     /// The file is not the JVM's own: not a regular file, of another user, or of an invalid size.
-    #[error("the counters of JVM {pid} are not read: {what}")]
+    #[error("cannot trust the counters of JVM {pid}: {what}")]
     Untrusted { pid: u32, what: String },
     /// The file is not in the expected format.
-    #[error("the counters of JVM {pid} cannot be parsed: {source}")]
+    #[error("cannot parse the counters of JVM {pid}: {source}")]
     Format { pid: u32, source: FormatError },
     /// There is none of that name.
-    #[error("JVM {pid} has no counter {name}{}; see sidelane list pid:{pid}", did_you_mean(.close))]
+    #[error("JVM {pid} has no counter {name}{}; list them with `sidelane list pid:{pid}`", did_you_mean(.close))]
     NoSuchCounter { pid: u32, name: String, close: Vec<String> },
     /// The counter is not a number.
-    #[error("{name} of JVM {pid} is {is}: it cannot be read as a {wanted}")]
+    #[error("cannot read {name} of JVM {pid} as a {wanted}: it is {is}")]
     Kind { pid: u32, name: String, is: &'static str, wanted: Kind },
 }
 

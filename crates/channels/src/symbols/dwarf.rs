@@ -31,25 +31,25 @@ pub(super) struct VariableLocation {
 #[allow(missing_docs)]
 pub enum FieldError {
     /// The debug information is damaged, or in a newer format.
-    #[error("its debug information cannot be read: {0}")]
+    #[error("cannot read its debug information: {0}")]
     Format(String),
     /// The type has no field of that name.
     #[error("{of} has no field {field}{}", did_you_mean(.close))]
     NoField { of: String, field: String, close: Vec<String> },
     /// The path leads through a number or a pointer.
-    #[error("{of} is {is}, so {field} cannot be followed: what changes its place cannot be observed by name")]
+    #[error("cannot follow {field}: {of} is {is}, whose target changes its place; observe an address")]
     NoParts { of: String, is: &'static str, field: String },
     /// The index is outside the array.
     #[error("{of} has {length} elements; the first is [0]")]
     Index { of: String, length: u64 },
     /// The array has several dimensions.
-    #[error("{of} has several dimensions: say its place in bytes, as in {of}+16/u64")]
+    #[error("{of} has several dimensions; name a place in bytes, as in {of}+16/u64")]
     Dimensions { of: String },
     /// The field is a bit field.
-    #[error("{field} is a bit field: observe the word that holds it, by offset and width")]
+    #[error("{field} is a bit field; observe the word around it, by offset and width")]
     BitField { field: String },
     /// The type is described in another file.
-    #[error("the description of {of} is in another file, which is not read: say its place in bytes, as in {of}+16/u64")]
+    #[error("the description of {of} is in another file, which is not read; name a place in bytes, as in {of}+16/u64")]
     Elsewhere { of: String },
 }
 
@@ -102,7 +102,10 @@ fn uncompressed<'a>(section: &object::Section<'a, '_>) -> Result<Cow<'a, [u8]>, 
     let failed = |error: object::Error| FieldError::Format(error.to_string());
     let compressed = section.compressed_data().map_err(failed)?;
     if compressed.uncompressed_size > (compressed.data.len() as u64).saturating_mul(RATIO_MAX) {
-        return Err(FieldError::Format(format!("a section claims to have {} bytes", compressed.uncompressed_size)));
+        return Err(FieldError::Format(format!(
+            "a section has an impossible length of {} bytes",
+            compressed.uncompressed_size
+        )));
     }
     compressed.decompress().map_err(failed)
 }

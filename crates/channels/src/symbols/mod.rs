@@ -38,28 +38,28 @@ pub enum SymbolError {
     #[error("there is no process {pid}")]
     NoProcess { pid: u32 },
     /// The system refuses access.
-    #[error("the memory map of process {pid} cannot be read: {source}{}", permission_hint(.source))]
+    #[error("cannot read the memory map of process {pid}: {source}{}", permission_hint(.source))]
     Map { pid: u32, source: io::Error },
     /// The process has no such variable.
     #[error("process {pid} has no variable {name}{}{}", did_you_mean(.close), stripped_hint(*.stripped))]
     NotFound { pid: u32, name: String, close: Vec<String>, stripped: bool },
     /// The variable exists, but its type is unknown.
     #[error(
-        "{variable} of {object} is there, but its fields are not known: install the debug symbols of {object}, or say \
-         the place in bytes, as in mem:{variable}+16/u64"
+        "the fields of {variable} in {object} are not known; install the debug symbols of {object}, or name a place in \
+         bytes, as in mem:{variable}+16/u64"
     )]
     NoDebug { variable: String, object: String },
     /// The name is that of a function.
-    #[error("{name} is a function of {object}, not a variable")]
+    #[error("{name} is a function of {object}, not a variable; name a variable")]
     Function { name: String, object: String },
     /// The field is behind a pointer.
-    #[error("{name}: what is behind a pointer changes its place, so it cannot be observed by name; say its address")]
+    #[error("cannot observe {name} by name: the target of a pointer changes its place; name its address")]
     Pointer { name: String },
     /// The variable is thread-local.
-    #[error("{name} of {object} is thread-local: each thread has its own, so it has no one place to observe")]
+    #[error("cannot observe {name} of {object}: it is thread-local, so each thread has its own; name an address")]
     ThreadLocal { name: String, object: String },
     /// Several variables match.
-    #[error("{name} may be any of these: {}; say which by its address, as in mem:{pid}:0x{:x}", listed(.candidates), .candidates[0].address)]
+    #[error("{name} may be any of these: {}; name one by its address, as in mem:{pid}:0x{:x}", listed(.candidates), .candidates[0].address)]
     Ambiguous { pid: u32, name: String, candidates: Vec<Variable> },
     /// The variable exists, the field does not.
     #[error("{name} of {object}: {source}")]
@@ -80,7 +80,7 @@ pub fn permission_hint(error: &io::Error) -> String {
 
 fn stripped_hint(stripped: bool) -> &'static str {
     if stripped {
-        "; its executable is stripped: install its debug symbols, or give an address, as in mem:PID:0x7f00/u64"
+        "; its executable is stripped; install its debug symbols, or name an address, as in mem:PID:0x7f00/u64"
     } else {
         ""
     }

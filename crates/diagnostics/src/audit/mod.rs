@@ -6,7 +6,7 @@
 mod file;
 mod writer;
 
-use std::fmt::{Debug, Display};
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -33,13 +33,13 @@ pub trait Line: Send + 'static {
 /// was seen.
 pub fn decision(
     (kind, number): (&str, u32),
-    action: impl Debug,
+    action: &str,
     why: impl Display,
     seen: Map<String, Value>,
 ) -> Map<String, Value> {
     let mut fields = Map::new();
     fields.insert(kind.to_owned(), json!(number));
-    fields.insert("action".to_owned(), json!(format!("{action:?}").to_lowercase()));
+    fields.insert("action".to_owned(), json!(action));
     fields.insert("why".to_owned(), json!(why.to_string()));
     fields.insert("seen".to_owned(), Value::Object(seen));
     fields
@@ -48,9 +48,9 @@ pub fn decision(
 /// What is written down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum AuditLevel {
-    /// What is of interest to people: starts and ends, notes, batch that leaves for long and comes back
+    /// Starts, ends, notes, and batch that is moved away from its lane and back
     Events,
-    /// Each decision, too
+    /// These, and each hold and release of a lane
     #[default]
     All,
 }
@@ -119,11 +119,6 @@ impl<L: Line> Source for Noted<L> {
 mod tests {
     use super::*;
 
-    #[derive(Debug)]
-    enum Cooks {
-        Call,
-    }
-
     /// A decision of a policy that exists here only.
     struct Called {
         tables: u32,
@@ -137,7 +132,7 @@ mod tests {
 
         fn fields(&self) -> Map<String, Value> {
             let seen = Map::from_iter([("tables_count".to_owned(), json!(self.tables))]);
-            super::decision(("kitchen", 1), Cooks::Call, "there are guests", seen)
+            super::decision(("kitchen", 1), "call", "there are guests", seen)
         }
     }
 

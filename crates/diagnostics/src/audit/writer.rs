@@ -121,7 +121,7 @@ impl AuditLog {
         self.shared.ends.store(true, Ordering::Release);
         self.drain();
         if self.end.recv_timeout(END_PATIENCE) == Err(RecvTimeoutError::Timeout) {
-            self.shared.state().error = Some(format!("it took nothing for {END_PATIENCE:?}"));
+            self.shared.state().error = Some(format!("the file took no data for {END_PATIENCE:?}"));
         }
         self.state()
     }
@@ -208,7 +208,7 @@ impl Writer {
 }
 
 fn told_of_lost(lost: u64, error: Option<&str>) -> Map<String, Value> {
-    let why = error.map_or_else(|| "the disk did not keep up".to_owned(), |error| format!("the file failed: {error}"));
+    let why = error.map_or_else(|| "the disk was too slow".to_owned(), |error| format!("the file failed: {error}"));
     let why = format!("{lost} lines before this one are missing: {why}");
     let fields = [("action", json!("lost")), ("why", json!(why)), ("lost_entries_count", json!(lost))];
     fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()

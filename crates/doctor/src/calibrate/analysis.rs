@@ -63,21 +63,19 @@ pub struct Conclusion {
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum Inconclusive {
     /// No event was counted.
-    #[error("no event was counted")]
+    #[error("no event could be counted")]
     NotCounted,
     /// Too few steps.
-    #[error("{0} steps are too few, {SAMPLES_MIN} are needed")]
+    #[error("{0} steps are too few; {SAMPLES_MIN} are needed")]
     TooFew(usize),
     /// The second thread did not slow the first one.
-    #[error("a second thread hardly disturbs the first: requests take {inflation:.2} times as long as alone at most")]
+    #[error("a second thread hardly disturbs the first: requests take at most {inflation:.2} times as long as alone")]
     Undisturbed {
         /// Latency beside the other thread over that alone.
         inflation: f64,
     },
     /// No event goes with the latency.
-    #[error(
-        "no event goes with the latency of requests: the best correlation is {best:.2}, {CORRELATION_MIN} is needed"
-    )]
+    #[error("no event follows the latency of requests: the best correlation is {best:.2}; {CORRELATION_MIN} is needed")]
     PoorFit {
         /// The highest correlation.
         best: f64,

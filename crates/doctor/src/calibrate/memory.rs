@@ -64,7 +64,7 @@ impl MemoryThread {
             }
         };
         thread::Builder::new().name("memory".to_owned()).spawn(work).context("cannot start a thread")?;
-        is_ready.recv().context("the thread that asks memory ended early")??;
+        is_ready.recv().context("the measuring thread ended early")??;
         Ok(Self { steps, answers })
     }
 
@@ -73,7 +73,7 @@ impl MemoryThread {
     /// # Errors
     /// If the thread has ended.
     pub fn begin(&self, rate: Option<f64>, length: Duration) -> Result<()> {
-        self.steps.send((rate, length)).context("the thread that asks memory has ended")
+        self.steps.send((rate, length)).context("the measuring thread has ended")
     }
 
     /// Waits for the end of the step.
@@ -81,7 +81,7 @@ impl MemoryThread {
     /// # Errors
     /// If the thread has ended.
     pub fn end(&self) -> Result<Answer> {
-        self.answers.recv().context("the thread that asks memory has ended")
+        self.answers.recv().context("the measuring thread has ended")
     }
 }
 
@@ -93,11 +93,12 @@ struct Area {
 impl Area {
     /// Maps it on `cpu`, which the calling thread does not leave.
     fn ready(cpu: u32, area_mb: usize) -> Result<Self> {
-        pin_this_thread(&[cpu])
-            .with_context(|| format!("cannot run on CPU {cpu}; is it online, and in this cpuset?"))?;
+        pin_this_thread(&[cpu]).with_context(|| {
+            format!("cannot run on CPU {cpu}; check that it is online and in this process's cpuset")
+        })?;
         // The default of 50 µs is as long as what is measured.
-        set_current_timer_slack(NonZeroU64::new(1)).context("cannot set the timer slack")?;
-        let no_memory = || format!("there are no {area_mb} MB of memory");
+        set_current_timer_slack(NonZeroU64::new(1)).context("cannot set the timer slack of a thread")?;
+        let no_memory = || format!("cannot allocate {area_mb} MB of memory; free some");
         let mut memory = MmapMut::map_anon(area_mb * MB).with_context(no_memory)?;
         // Large pages, where there are any, leave page tables out of what is measured.
         let _ = memory.advise(Advice::HugePage);

@@ -50,7 +50,10 @@ pub struct Calibration {
 pub fn run(options: &CalibrateOptions, mut tell: impl FnMut(&str)) -> Result<Calibration> {
     let topology = Topology::read(Path::new("/sys"))?;
     let pair = TestPair::choose(&topology, &own_cpus(), options.lanes.as_deref())?;
-    let pair = pair.context("calibrating takes two CPUs, siblings of one core at best; this process may use one")?;
+    let pair = pair.context(
+        "cannot calibrate: this process may use one CPU only; allow it a second one, best a \
+                             sibling of the first (taskset, cpuset)",
+    )?;
     let row = Processor::find().and_then(|processor| row_of(&processor));
     let (candidates, mut notes) = candidates(options, row)?;
     let counters = count(&candidates, &pair, &mut notes);
@@ -103,7 +106,7 @@ fn result(
     notes: Vec<CalibrationNote>,
 ) -> ResultFile {
     let mut settings = Map::new();
-    settings.insert("title".to_owned(), "which counters tell interference".into());
+    settings.insert("title".to_owned(), "counters that show interference".into());
     settings.insert("finding".to_owned(), finding(candidates, analysis).into());
     if let Ok(conclusion) = analysis.conclusion {
         settings.insert("formula".to_owned(), candidates[conclusion.candidate].to_string().into());
@@ -143,7 +146,7 @@ fn finding(candidates: &[Formula], analysis: &Analysis) -> String {
     let seen = match (analysis.alone_ns, analysis.beside_ns) {
         (Some(alone), Some(beside)) => {
             format!(
-                "requests to memory take {:.0} µs alone and up to {:.0} µs beside another thread",
+                "memory requests take {:.0} µs alone and up to {:.0} µs beside another thread",
                 alone / 1e3,
                 beside / 1e3
             )
@@ -152,9 +155,9 @@ fn finding(candidates: &[Formula], analysis: &Analysis) -> String {
     };
     match &analysis.conclusion {
         Ok(conclusion) => format!(
-            "{} tells interference (correlation {:.4} with latency); suggested E: {:.4}; {seen}",
+            "{} shows interference (correlation {:.4} with latency); suggested interference_threshold: {:.4}; {seen}",
             candidates[conclusion.candidate], conclusion.correlation, conclusion.threshold
         ),
-        Err(refusal) => format!("no conclusion: {refusal}; {seen}"),
+        Err(refusal) => format!("no metric found: {refusal}; {seen}"),
     }
 }

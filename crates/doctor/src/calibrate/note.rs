@@ -7,13 +7,13 @@ diagnostics! {
     pub enum CalibrationNote in Calibration;
     degraded {
         InterferenceOfGivenEvents { formula: String = "page-faults / task-clock".to_owned() } =>
-            "interference is {formula}, as it was given: what that tells is up to who gave it",
-            "leave the formula out to have the processor's own";
+            "only the formula of --events was tried: {formula}",
+            "leave --events out to try the candidates of this processor";
         CalibratedWithoutSiblings { cpus: String = "0 and 1".to_owned() } =>
-            "CPUs {cpus} are no siblings: what they do to each other, they do through caches and memory that they share",
-            "calibrate where the kernel shows siblings, or name two with --lanes";
+            "CPUs {cpus} are no siblings, so they disturb each other only through shared caches and memory",
+            "calibrate on a machine with SMT siblings, or name two siblings with --lanes";
         NothingCounted { cpu: u32 = 0, error: String = "No such file or directory".to_owned() } =>
-            "no event could be counted on CPU {cpu} ({error}), so none can be compared with latency",
+            "no event could be counted on CPU {cpu} ({error})",
             "in a virtual machine, ask its host for a virtual PMU, or name other events with --events";
         ProcessorUnknown =>
             "this processor is not in the table of events",

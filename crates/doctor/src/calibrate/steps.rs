@@ -78,15 +78,15 @@ impl<'a> Bench<'a> {
             tell(&step);
             steps.push(step);
         };
-        let fastest = self.step("one thread, as fast as it can", None, None)?;
+        let fastest = self.step("one thread, as fast as possible", None, None)?;
         let rates = rates(fastest.own_per_s, self.effort.steps_max);
         add(fastest);
         for rate in &rates {
             add(self.step(&format!("one thread, {rate:.0} /s"), Some(*rate), None)?);
         }
         for rate in rates.iter().copied().map(Some).chain([None]) {
-            let other = rate.map_or("as fast as it can".to_owned(), |rate| format!("at {rate:.0} /s"));
-            add(self.step(&format!("two threads, the other {other}"), None, Some(rate))?);
+            let other = rate.map_or("as fast as possible".to_owned(), |rate| format!("at {rate:.0} /s"));
+            add(self.step(&format!("two threads, the second {other}"), None, Some(rate))?);
         }
         for rate in &rates {
             add(self.step(&format!("two threads, at {rate:.0} /s"), Some(*rate), Some(None))?);

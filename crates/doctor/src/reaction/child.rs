@@ -135,10 +135,10 @@ impl Child {
         let deadline = Instant::now() + timeout;
         while !wanted(&self.board) {
             if self.has_ended() {
-                return Err(io::Error::other("a measuring process cannot run on the CPU it was meant for"));
+                return Err(io::Error::other("a measuring process cannot run on its CPU"));
             }
             if Instant::now() >= deadline {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "a measuring process does not get its turn"));
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "a measuring process did not run in time"));
             }
             // No process waits for this moment, and a sleeping thread takes no CPU.
             thread::sleep(Duration::from_millis(1));

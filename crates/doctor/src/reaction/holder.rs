@@ -79,7 +79,7 @@ pub fn reactions(
     effort: &ReactionPlan,
 ) -> Result<(Histogram, Histogram)> {
     let lanes = pair.lanes();
-    keep_off_cpus(&lanes.request_lanes).context("cannot leave the request lane")?;
+    keep_off_cpus(&lanes.request_lanes).context("cannot keep a thread off the request lane")?;
     let door = eventfd(0, EventfdFlags::CLOEXEC)?;
     let keep = Some(door.as_fd());
     let service = Child::start(pair.request, Class::Ordinary, keep, |board| serve(board, woken_by, &door))?;
@@ -130,7 +130,7 @@ fn start_holder(pair: &TestPair, tracker: &Tracker) -> Result<Holder> {
     // Other gates resume at once too; what idle moments are worth it is the policy's business.
     let policy = PolicyKind::BorrowIdle.policy(BorrowConfig { min_idle_ns: 0, ..BorrowConfig::default() });
     Holder::start(lane, tracker.memory(), ring, policy, Arc::new(NeverEvicts), LaneAudit::default())
-        .context("cannot make a thread SCHED_FIFO")
+        .context("cannot put a thread into SCHED_FIFO")
 }
 
 fn run_bursts(service: &Child, batch: &Child, effort: &ReactionPlan) -> Result<()> {

@@ -39,7 +39,7 @@ pub fn measure(pair: &TestPair, effort: &ReactionPlan) -> Result<Option<Figures>
 
 /// From the service's wake-up to a nap, and from its end to the nap's end.
 pub fn reactions(pair: &TestPair, effort: &ReactionPlan) -> Result<(Histogram, Histogram)> {
-    let own = std::env::current_exe().context("cannot find this program")?;
+    let own = std::env::current_exe().context("cannot find the path of this program")?;
     let command = [own.into_os_string(), VERB.into()];
     let gate = Gate::choose(GateChoice::Instrumented, &command)?;
     let lanes = format!("{}:{}", pair.request, pair.batch);
@@ -57,7 +57,10 @@ pub fn beside_pulses(
     start: Duration,
     length: Duration,
 ) -> Result<Accounting> {
-    let service = Child::start(request, Class::Ordinary, None, pulse).context("cannot start a service")?;
+    let service = Child::start(request, Class::Ordinary, None, pulse).context(
+        "cannot start the service that is \
+                                                                               measured",
+    )?;
     let beside = Placement::find(Target::Pid(service.pid()), Some(lanes), false)?;
     let options = SessionOptions {
         class: gate.batch_class(),

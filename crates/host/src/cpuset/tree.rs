@@ -19,7 +19,8 @@ const LOOKS_MAX: usize = 10;
 
 /// A group's CPUs cannot be changed.
 #[derive(Debug, Error)]
-#[error("cannot give the group {} CPUs {cpus}: the kernel, or who made the group, allows it others only", dir.display())]
+#[error("cannot give the group {} CPUs {cpus}; check the cpuset of the groups above it, and of the program that made \
+         it", dir.display())]
 pub struct CpusetError {
     /// The group.
     pub dir: PathBuf,

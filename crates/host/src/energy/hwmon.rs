@@ -39,7 +39,7 @@ pub fn meters(sys: &Sysfs<'_>) -> Result<Result<Vec<Meter>, String>, ReadError> 
     Ok(match (meters.is_empty(), others.is_empty()) {
         (false, _) => Ok(meters),
         (true, true) => Err("no energy meter in hwmon".to_owned()),
-        (true, false) => Err(format!("no energy meter in hwmon that is known to be the CPUs' ({})", others.join(", "))),
+        (true, false) => Err(format!("no energy meter in hwmon that is known to measure CPUs ({})", others.join(", "))),
     })
 }
 

@@ -12,7 +12,7 @@ use crate::sysfs::ReadError;
 pub enum MeterError {
     /// It cannot be read.
     #[error(
-        "the energy meter {label} ({}) cannot be read any more, so energy is not measured; see the kernel's log",
+        "cannot read the energy meter {label} ({}) any more, so energy is not measured; see the kernel's log",
         path.display()
     )]
     Lost {
@@ -25,8 +25,8 @@ pub enum MeterError {
     },
     /// It went back although its range is unknown: it was reset to 0.
     #[error(
-        "the energy meter {label} went back from {before_uj} to {now_uj} µJ, so energy is not measured; keep other \
-         programs from setting it back"
+        "the energy meter {label} went back from {before_uj} to {now_uj} µJ, so energy is not measured; let no other \
+         program reset it"
     )]
     WentBack {
         /// The meter.
@@ -77,7 +77,7 @@ fn read_uj(file: &File) -> io::Result<u64> {
     let mut text = [0; 32];
     let length = file.read_at(&mut text, 0)?;
     let number = std::str::from_utf8(&text[..length]).ok().and_then(|text| text.trim().parse().ok());
-    number.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no number of microjoules"))
+    number.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a number of microjoules"))
 }
 
 /// A counter that may start again at 0.

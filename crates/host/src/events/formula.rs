@@ -29,15 +29,18 @@ pub struct Formula {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum FormulaError {
     /// It has no such form.
-    #[error("`{text}` is not a formula: write events, a line, events, as in `page-faults / (cycles + ref-cycles)`")]
+    #[error(
+        "`{text}` is not a formula; write one sum of events over another, as in `page-faults / (cycles + \
+             ref-cycles)`"
+    )]
     Form {
         /// The text.
         text: String,
     },
     /// An unknown event.
     #[error(
-        "`{name}` is no event that is known here; known are {}, the events of this processor's row, and rHEX for the \
-         processor's own numbers (`perf list --details` shows them)",
+        "`{name}` is not an event that is known here; write one of {}, an event of this processor, or rHEX for the \
+         processor's own number (`perf list --details`)",
         known()
     )]
     Event {
@@ -45,7 +48,7 @@ pub enum FormulaError {
         name: String,
     },
     /// More events than are counted at the same time.
-    #[error("a formula has at most {EVENTS_MAX} events, and `{text}` has {count}; leave some out")]
+    #[error("`{text}` has {count} events, and at most {EVENTS_MAX} can be counted; leave some out")]
     TooMany {
         /// The text.
         text: String,

@@ -67,7 +67,7 @@ pub enum PairKind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LaneError {
     /// None of the service's cores has a lane to spare.
-    #[error("no lane to borrow beside CPUs {service}: no core there has a second lane online; {fix}")]
+    #[error("cannot find a batch lane beside CPUs {service}: no core there has a second lane online; {fix}")]
     NoSmt {
         /// The service's online CPUs.
         service: CpuSet,
@@ -75,7 +75,7 @@ pub enum LaneError {
         fix: String,
     },
     /// No CPU that the service may use is online.
-    #[error("the service is allowed on CPUs {service} only, and of those none is online; allow it on some of {online}")]
+    #[error("cannot use request lanes {service}: none of them is online; allow the service CPUs of {online}")]
     ServiceOffline {
         /// The CPUs that the service may use.
         service: CpuSet,
@@ -91,7 +91,7 @@ pub enum LaneError {
         part: String,
     },
     /// A declared CPU does not exist.
-    #[error("CPU {cpu} does not exist; this machine has {present}")]
+    #[error("cannot use CPU {cpu}: it does not exist; name some of {present}")]
     NoSuchCpu {
         /// The CPU named.
         cpu: u32,
@@ -100,7 +100,8 @@ pub enum LaneError {
     },
     /// A declared CPU is offline.
     #[error(
-        "CPU {cpu} is offline; use some of {online}, or switch it on with `echo 1 > /sys/devices/system/cpu/cpu{cpu}/online`"
+        "cannot use CPU {cpu}: it is offline; name some of {online}, or switch it on with `echo 1 > \
+         /sys/devices/system/cpu/cpu{cpu}/online`"
     )]
     CpuOffline {
         /// The CPU named.
@@ -109,13 +110,13 @@ pub enum LaneError {
         online: CpuSet,
     },
     /// A CPU is declared both request lane and batch lane.
-    #[error("CPU {cpu} is declared both request lane and batch lane; name it once")]
+    #[error("cannot use CPU {cpu} as request lane and batch lane at once; name it once")]
     BothEnds {
         /// The CPU named.
         cpu: u32,
     },
     /// A batch lane is declared twice.
-    #[error("CPU {cpu} is declared batch lane twice; name each batch lane once")]
+    #[error("CPU {cpu} is named as batch lane twice; name each batch lane once")]
     BatchTwice {
         /// The CPU named.
         cpu: u32,

@@ -18,19 +18,19 @@ use sidelane_host::thread::Thread;
 #[derive(Debug, Error)]
 pub enum AdoptError {
     /// Name that is neither a process tree nor a group.
-    #[error("`{0}` does not name batch to adopt: use pid:NUMBER or cgroup:/PATH")]
+    #[error("cannot adopt `{0}`: it is not a name of batch; write pid:NUMBER or cgroup:/PATH")]
     Syntax(String),
     /// Name of a group that does not exist.
-    #[error("there is no group {0} in any hierarchy that is mounted here; see `systemd-cgls`")]
+    #[error("cannot adopt cgroup {0}: no such cgroup is mounted here; list them with `systemd-cgls`")]
     NoGroup(String),
     /// Group without processes.
-    #[error("the group {0} holds no process: there is nothing to adopt")]
+    #[error("cannot adopt cgroup {0}: it has no process; start the batch first")]
     Empty(String),
     /// Id of a process that does not exist.
-    #[error("no process {0} is running: there is nothing to adopt")]
+    #[error("cannot adopt process {0}: no such process runs; list processes with `ps -e`")]
     NoProcess(u32),
     /// Batch that shares a process with the service.
-    #[error("{batch} holds process {pid} of the service: adopt only the part of it that is batch")]
+    #[error("cannot adopt {batch}: it contains process {pid} of the service; name a part that is batch alone")]
     HoldsService {
         /// Name of the batch, as the user gave it.
         batch: Target,
@@ -39,12 +39,12 @@ pub enum AdoptError {
     },
     /// Batch that contains Sidelane itself.
     #[error(
-        "{0} holds this sidelane itself, which would be frozen with it: adopt only the part of it that is batch, \
-         or run sidelane elsewhere"
+        "cannot adopt {0}: it contains this sidelane itself, which would be frozen with it; name a part that is batch \
+         alone, or run sidelane outside of it"
     )]
     HoldsSidelane(Target),
     /// Batch that contains threads of the kernel.
-    #[error("process {0} is a thread of the kernel: it cannot be adopted")]
+    #[error("cannot adopt process {0}: it is a kernel thread; name a process of a program")]
     Kernel(u32),
 }
 
@@ -245,7 +245,10 @@ mod tests {
 
     #[test]
     fn missing_process_or_group_is_named() {
-        assert!(refusal(Target::Pid(u32::MAX)).contains("no process 4294967295"));
-        assert!(refusal(Target::Cgroup("/no/such/group".into())).contains("no group /no/such/group"));
+        assert!(refusal(Target::Pid(u32::MAX)).contains("cannot adopt process 4294967295: no such process runs"));
+        assert!(
+            refusal(Target::Cgroup("/no/such/group".into()))
+                .contains("cannot adopt cgroup /no/such/group: no such cgroup")
+        );
     }
 }

@@ -78,7 +78,7 @@ impl fmt::Display for Counts {
 impl Adopted {
     /// Makes the group that is needed, and tells the guardian of all changes to come. Does not change the batch yet.
     pub fn prepare(adoptee: Adoptee, lanes: &CpuSet, name: &str, guardian: &mut Guardian) -> Result<Self> {
-        let (affinity, class) = adoptee.of_root().context("the batch has ended before it was adopted")?;
+        let (affinity, class) = adoptee.of_root().context("cannot adopt the batch: it ended before")?;
         let leaf = if adoptee.freezable.is_some() { None } else { make_leaf(&adoptee, name, guardian)? };
         let (groups, families) = match &adoptee.members {
             Members::Group(dir) => (vec![dir.clone()], vec![]),
@@ -111,7 +111,7 @@ impl Adopted {
         // group has.
         if let Some(leaf) = &adopted.cpuset {
             let found = Tree::read(&leaf.dir).found();
-            ensure!(!found.lists.is_empty(), "cannot read the CPUs of the batch's group {}", leaf.dir.display());
+            ensure!(!found.lists.is_empty(), "cannot read the CPUs of the adopted group {}", leaf.dir.display());
             guardian.add([Undo::Cpusets(found)])?;
         }
         Ok(adopted)
@@ -140,7 +140,7 @@ impl Adopted {
         for _ in 0..ROUNDS_MAX {
             let new = self.strangers(job);
             if new.is_empty() {
-                confinement.settle_again().context("cannot confine the batch's group to its lanes")?;
+                confinement.settle_again().context("cannot confine the adopted group to the batch lanes")?;
                 return self.must_be_confined();
             }
             for pid in new {
@@ -148,7 +148,10 @@ impl Adopted {
                 self.counts.processes += 1;
             }
         }
-        bail!("{} starts processes faster than they can be adopted", self.adoptee.target)
+        bail!(
+            "cannot adopt {}: it starts processes faster than they can be moved; adopt it when it starts fewer",
+            self.adoptee.target
+        )
     }
 
     /// Returns an error if the group does not have its CPUs: a v2 group accepts CPUs that the groups above do not have.
@@ -156,7 +159,12 @@ impl Adopted {
         let effective = self.cpuset.as_ref().and_then(|leaf| leaf.read("cpuset.cpus.effective").ok());
         let cpus: CpuSet = effective.and_then(|cpus| cpus.parse().ok()).unwrap_or_default();
         let lanes = &self.newcomers.confined;
-        ensure!(cpus.is_subset(lanes), "the group of {} may not use CPUs {lanes}", self.adoptee.target);
+        ensure!(
+            cpus.is_subset(lanes),
+            "cannot confine {} to CPUs {lanes}: a group above it does not have them; give \
+                                        that group these CPUs, or choose other lanes with --lanes",
+            self.adoptee.target
+        );
         Ok(())
     }
 
@@ -188,7 +196,7 @@ impl Adopted {
         // The process that had this id before has ended.
         guardian
             .withdraw(before.map(|(_, tickets)| tickets).unwrap_or_default())
-            .context("cannot tell the guardian what to undo")
+            .context("cannot register an undo with the guardian")
     }
 
     fn take(
@@ -253,7 +261,7 @@ impl Adopted {
         }
         self.newcomers.families = families;
         let undo = Undo::Newcomers(self.newcomers.clone());
-        guardian.replace(self.newcomers_ticket, undo).context("cannot tell the guardian what to undo")
+        guardian.replace(self.newcomers_ticket, undo).context("cannot register an undo with the guardian")
     }
 
     /// Gives back a process that was batch's and is not any more. Returns whether it was.
@@ -280,7 +288,7 @@ impl Adopted {
             guardian.undo_these(&tickets.unwrap_or_default())
         });
         self.counts.left += 1;
-        given.with_context(|| format!("cannot give process {pid} back, which has left the batch's group"))?;
+        given.with_context(|| format!("cannot give back process {pid}, which left the adopted group"))?;
         Ok(true)
     }
 
@@ -288,7 +296,7 @@ impl Adopted {
     fn forget_ended(&mut self, guardian: &mut Guardian) -> Result<()> {
         let ended: Vec<u32> = self.noted.keys().copied().filter(|pid| !is_alive(*pid)).collect();
         let tickets = ended.into_iter().filter_map(|pid| self.noted.remove(&pid)).flat_map(|(_, tickets)| tickets);
-        guardian.withdraw(tickets.collect::<Vec<_>>()).context("cannot tell the guardian what to undo")
+        guardian.withdraw(tickets.collect::<Vec<_>>()).context("cannot register an undo with the guardian")
     }
 
     /// Returns whether all of its processes have ended.
@@ -311,13 +319,18 @@ impl Adopted {
 /// Returns the text of an error for a process that cannot be put on these CPUs, with what to do.
 fn refusal(pid: u32, lanes: &CpuSet) -> String {
     let kept = threads(pid).into_iter().find(|tid| is_kept_in_place(*tid));
-    let why = kept.map_or("its groups may allow others only".to_owned(), |tid| {
-        format!(
-            "the kernel refuses to move its thread {}; boot Linux 6.3 or later, or have it use no io_uring",
-            thread_name(pid, tid)
-        )
-    });
-    format!("cannot put process {pid} of the batch on CPUs {lanes}; {why}")
+    let why = kept.map_or(
+        "a group above it may not have these CPUs; give that group these CPUs, or choose other lanes \
+                           with --lanes"
+            .to_owned(),
+        |tid| {
+            format!(
+                "the kernel refuses to move its thread {}; boot Linux 6.3 or later, or let it use no io_uring",
+                thread_name(pid, tid)
+            )
+        },
+    );
+    format!("cannot move batch process {pid} to CPUs {lanes}: {why}")
 }
 
 /// Puts every thread of a process into SCHED_IDLE and on these CPUs, until a round finds no new thread.

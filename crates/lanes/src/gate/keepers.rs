@@ -70,14 +70,17 @@ pub fn start(
         Gate::SchedExt => {
             let scheduler = Scheduler::start(tracker)?;
             let start = |lane| outfit.keep_by(&scheduler, tracker, lane).map(LaneKeeper::SchedExt);
-            let keepers = lanes.batch.iter().map(start).collect::<io::Result<_>>().context("cannot keep the lanes")?;
+            let keepers = lanes.batch.iter().map(start).collect::<io::Result<_>>().context(
+                "cannot start the threads \
+                                                                                            that keep the batch lanes",
+            )?;
             Ok((keepers, Some(scheduler)))
         }
     }
 }
 
-const NO_HOLDER: &str = "cannot hold the batch lanes: SCHED_FIFO is needed (root, or CAP_SYS_NICE and a real-time limit; \
-                         in a group of cgroup v1 also time in its cpu.rt_runtime_us)";
+const NO_HOLDER: &str = "cannot hold the batch lanes: SCHED_FIFO is refused; run as root, or grant CAP_SYS_NICE and a \
+                         real-time limit, and in a group of cgroup v1 time in its cpu.rt_runtime_us";
 
 impl Outfit {
     fn keep_by(&self, scheduler: &Scheduler, tracker: &Tracker, lane: &BatchLane) -> io::Result<ExtKeeper> {

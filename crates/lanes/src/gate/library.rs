@@ -14,17 +14,15 @@ const OVERRIDE: &str = "SIDELANE_GATE_LIBRARY";
 pub enum LibraryError {
     /// A library that was not found.
     #[error(
-        "the gate `instrumented` needs {NAME}, and there is none beside sidelane, in ../lib, or where {OVERRIDE} \
-         says ({looked}): build it with `cargo build --release --workspace`, or use --gate holder"
+        "cannot use --gate instrumented: there is no {NAME} at {looked}; build it with `cargo build --release \
+         --workspace`, name its path in {OVERRIDE}, or use --gate holder"
     )]
     NoLibrary {
         /// Places that were searched.
         looked: String,
     },
     /// A path that the loader would split at a blank or colon.
-    #[error(
-        "the gate `instrumented` cannot preload {0}: the loader cannot read a path with a blank or a colon; move it"
-    )]
+    #[error("cannot preload {0}: the loader takes no path with a blank or a colon; move the library")]
     UnusablePath(PathBuf),
 }
 

@@ -25,20 +25,20 @@ use sidelane_host::corecookie::{CookieError, CoreCookie};
 /// Which gate to use, as on the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum GateChoice {
-    /// The best that is known to work for this command
+    /// The best gate that is known to work for the command
     #[default]
     Auto,
-    /// The command checks for itself: it was built with -pg, -finstrument-functions or the header
+    /// The command checks its lane itself: it was built with -pg, -finstrument-functions or runtime/c/sidelane_gate.h
     Instrumented,
-    /// The kernel's scheduler keeps batch off the lane (sched_ext, since Linux 6.12)
+    /// A scheduler for batch refuses it the lane (sched_ext, Linux 6.12 or later)
     SchedExt,
     /// A real-time thread takes the lane away; works for every command
     Holder,
-    /// The kernel never runs batch and others on one core at once; either may have to wait (for comparison)
+    /// The kernel never runs batch and other threads on one core at once: either may have to wait (for comparison)
     CoreSched,
     /// Batch is frozen while the service runs (for comparison)
     Freezer,
-    /// Batch only ever yields its own lane (for comparison)
+    /// Batch in SCHED_IDLE yields its own lane to other threads, never the lane beside it (for comparison)
     SchedIdle,
 }
 
@@ -70,13 +70,16 @@ pub enum GateError {
     #[error(transparent)]
     Instrumented(#[from] LibraryError),
     /// The kernel has no sched_ext, or another scheduler is active.
-    #[error("the gate `sched-ext` cannot be used here: {0}; or use --gate holder")]
+    #[error("cannot use --gate sched-ext: {0}; or use --gate holder")]
     SchedExt(Unavailable),
     /// The kernel lacks core scheduling.
-    #[error("the gate `core-sched` cannot be used here: {0}; use --gate holder")]
+    #[error("cannot use --gate core-sched: {0}; or use --gate holder")]
     CoreSched(CookieError),
     /// Adopted batch, which must be unchanged when it is given back.
-    #[error("--adopt goes with --gate holder, freezer or sched-idle: batch that runs already cannot be given another")]
+    #[error(
+        "cannot use this gate with --adopt: it works only for commands that sidelane starts; use --gate holder, \
+             freezer or sched-idle"
+    )]
     Adopted,
 }
 

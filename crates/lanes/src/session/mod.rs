@@ -58,7 +58,7 @@ const DIES_WITHIN: Duration = Duration::from_secs(1);
 const STUCK_LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Error text: the library of the gate reads the words of one service only.
 const INSTRUMENTED_BESIDE_ONE: &str =
-    "--gate instrumented works beside one service; name one --service, or use --gate holder";
+    "cannot use --gate instrumented beside several services; name one --service, or use --gate holder";
 
 /// Result of a session.
 pub struct Outcome {
@@ -176,7 +176,7 @@ impl Session {
         let tracker = PendingService::load_tracker(&pending, &options, gate == Gate::SchedExt)?;
         let mut services = pending.into_iter().map(|service| service.track(&tracker)).collect::<Result<Vec<_>>>()?;
         let job = BatchTracking::start(&tracker, None)?;
-        keep_off_cpus(&lanes.request_lanes).context("cannot leave the request lanes")?;
+        keep_off_cpus(&lanes.request_lanes).context("cannot keep sidelane's own threads off the request lanes")?;
         // Just before the guardian is started, which is to hold them too.
         let requests = lanes.request_lanes.iter().map(Claim::take_for_requests);
         let pinned = services
@@ -366,7 +366,7 @@ impl Session {
             self.notes.extend(LogNote::of_audit(log.path(), &state).map(Note::from));
         }
         drop(self.claims);
-        self.guardian.dismiss().context("cannot send the guardian home")?;
+        self.guardian.dismiss().context("cannot dismiss the guardian")?;
         let of_services = self.services.iter_mut().flat_map(SessionService::notes).collect::<BTreeSet<_>>();
         let notes = self.notes.into_iter().chain(of_ending.map(Note::from)).chain(of_services);
         let notes = notes.chain(leak_notes(&books, holders).map(Note::from)).chain(own_threads::notes()).collect();
@@ -397,8 +397,8 @@ impl Session {
             if began.elapsed() >= DIES_WITHIN {
                 let name = thread_name(pid, pid);
                 return eprint_fitted(&format!(
-                    "sidelane: process {name} of the batch does not end: it is in a system call that no signal interrupts; \
-                     see where with cat /proc/{pid}/stack"
+                    "sidelane: batch process {name} does not end: it is in a system call that no signal interrupts; \
+                     see where with `cat /proc/{pid}/stack`"
                 ));
             }
             sleep(STUCK_LOOK_EVERY);

@@ -90,9 +90,11 @@ impl Work {
     pub(super) fn finish(self) -> Result<(Ending, String)> {
         match self {
             Work::Command(batch) => {
-                let status = batch.reap().context("cannot learn how the batch command ended")?;
-                let why =
-                    format!("the batch command has ended: {status}; its groups are gone, affinities are given back");
+                let status = batch.reap().context("cannot read the exit status of the batch command")?;
+                let why = format!(
+                    "the batch command has ended: {status}; its groups are removed, and affinities are \
+                             restored"
+                );
                 Ok((Ending::Command(status), why))
             }
             Work::Adopted(adopted) => {
@@ -179,19 +181,19 @@ pub(super) fn start_batch(
     let pass = make_pass(&stage.services[0].tracked.tracking, &options.gate)?;
     let barrier = StartBarrier::start(command, options.class, options.quiet, !options.keeps_class(), pass.as_ref())
         .context("cannot start the batch command")?;
-    let process = Thread::of(barrier.pid()).context("the batch command has ended before it ran")?;
+    let process = Thread::of(barrier.pid()).context("the batch command ended before it ran")?;
     guardian.add([Undo::Family { process }])?;
-    confinement.admit(barrier.pid()).context("cannot put the batch command into its lanes")?;
+    confinement.admit(barrier.pid()).context("cannot confine the batch command to its lanes")?;
     // The barrier takes its class itself, but may not have done so when the session first looks.
     options.class.put_back(barrier.pid());
     if options.gate == Gate::CoreSched {
-        CoreCookie::give(barrier.pid()).context("cannot give the batch command a cookie of its own")?;
+        CoreCookie::give(barrier.pid()).context("cannot give the batch command a core-scheduling cookie")?;
     }
     stage.job.take_in(barrier.pid());
     stage.attach()?;
     let what = format!("process {} was started", barrier.pid());
     let (kept, log) = keep_lanes(stage, &confinement, options, &what)?;
-    let work = Work::Command(barrier.open().context("cannot let the batch command run")?);
+    let work = Work::Command(barrier.open().context("cannot release the batch command")?);
     let HeldLanes { kept, scheduler, watch } = kept;
     Ok(Started { confinement, kept, scheduler, watch, work, log })
 }
@@ -264,7 +266,7 @@ type Log = Option<AuditLog>;
 fn make_pass(tracking: &ServiceTracking, gate: &Gate) -> Result<Option<Pass>> {
     let Gate::Instrumented { library } = gate else { return Ok(None) };
     let pass = Pass::make(tracking, library);
-    pass.map(Some).context("cannot hand the lane words to the batch command")
+    pass.map(Some).context("cannot pass the lane words to the batch command")
 }
 
 /// Opens the audit log, which begins with the changes to the machine so far.
@@ -290,6 +292,6 @@ fn open_log(
 pub(super) fn undo(guardian: Guardian, error: anyhow::Error) -> anyhow::Error {
     match guardian.finish() {
         Ok(()) => error,
-        Err(undoing) => error.context(format!("and the machine could not be put right: {undoing}")),
+        Err(undoing) => error.context(format!("cannot undo all changes to the machine either ({undoing})")),
     }
 }

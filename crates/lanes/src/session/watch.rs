@@ -151,7 +151,10 @@ impl Session {
     /// Notes once that the kernel has ended batch's scheduler, and restores the class of threads that have left it.
     fn look_after_scheduler(&mut self) -> Result<()> {
         if let Some(error) = self.keepers().find_map(LaneKeeper::forsaken) {
-            bail!("batch's scheduler was put out, and its lanes cannot be held instead ({error}): batch was ended");
+            bail!(
+                "the run has ended: the kernel ended batch's scheduler, and its lanes cannot be held ({error}); use \
+                   --gate holder"
+            );
         }
         let Some(scheduler) = &self.scheduler else { return Ok(()) };
         if let Some(why) = scheduler.ejection() {
@@ -167,8 +170,8 @@ impl Session {
     fn must_keep(&self, gone: Option<u32>) -> Result<()> {
         let Some(cpu) = gone else { return Ok(()) };
         bail!(
-            "batch lane {cpu} cannot be kept any more: it went offline, or its holder was moved to another CPU; the run \
-             has ended for that: choose other lanes with --lanes"
+            "the run has ended: batch lane {cpu} went offline, or its holder was moved to another CPU; choose other \
+             lanes with --lanes"
         )
     }
 
@@ -202,8 +205,8 @@ impl Session {
         }
         if !self.guardian.take_frozen().is_empty() {
             self.was_stopped = true;
-            self.confinement.settle_again().context("cannot let batch go on after this process was stopped")?;
-            self.guardian.heard().context("cannot tell the guardian that batch goes on")?;
+            self.confinement.settle_again().context("cannot resume batch after sidelane was stopped")?;
+            self.guardian.heard().context("cannot tell the guardian that batch was resumed")?;
         }
         Ok(())
     }

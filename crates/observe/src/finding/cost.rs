@@ -6,10 +6,9 @@ use sidelane_report::Unit;
 /// The cost with its interval, or why it cannot be told.
 pub(super) fn sentence(slowdown: Option<&Slowdown>) -> String {
     match slowdown.map(measured) {
-        Some(Ok(cost)) => format!("Observing cost the target {cost}."),
-        Some(Err(why)) => format!("What observing cost cannot be told: {why}."),
-        None => "What observing cost cannot be told: no counter says what the target gets done; name one with \
-                 --progress."
+        Some(Ok(cost)) => format!("Observing slowed the target down by {cost}."),
+        Some(Err(why)) => format!("The cost of observing is not known: {why}."),
+        None => "The cost of observing is not known: no counter shows the target's progress; name one with --progress."
             .to_owned(),
     }
 }
@@ -19,14 +18,18 @@ fn measured(slowdown: &Slowdown) -> Result<String, String> {
     let events = Unit::Count.human(events_a_pair.round());
     let Some(percent) = percent else {
         return Err(format!(
-            "{counter} counts {events} events in a pair of windows with and without the observer, and {} are needed",
+            "{counter} has {events} events in a pair of windows with and without the observer, and {} are needed",
             Unit::Count.human(EVENTS_MIN as f64)
         ));
     };
     let (Some(low), Some(high)) = (low_percent, high_percent) else {
-        return Err(format!("{pairs} pairs of windows with and without the observer are too few"));
+        return Err(format!("there are only {pairs} pairs of windows with and without the observer"));
     };
     let words = |percent: f64| Unit::Percent.human(percent);
     let interval = format!("{} to {}, by {counter} in {pairs} pairs", words(*low), words(*high));
-    if *low > 0.0 { Ok(format!("{} of its speed ({interval})", words(*percent))) } else { Err(interval) }
+    if *low > 0.0 {
+        Ok(format!("{} of its speed ({interval})", words(*percent)))
+    } else {
+        Err(format!("it is within its error of 0 ({interval})"))
+    }
 }

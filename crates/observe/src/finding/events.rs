@@ -48,7 +48,7 @@ fn apart(seen: &Evidence<'_>, events: &Events) -> String {
         _ => [1.0, 99.0].map(|percent| distances.percentile(percent)),
     };
     let time = |cycles: Option<f64>| seen.time(cycles.unwrap_or_default());
-    format!(", {} apart in the median ({} to {})", time(distances.percentile(50.0)), time(low), time(high))
+    format!(", with a median distance of {} ({} to {})", time(distances.percentile(50.0)), time(low), time(high))
 }
 
 /// The value of a tag beside which there were more of the events than its share of the time explains.

@@ -8,7 +8,7 @@ pub(super) fn sentence(seen: &Evidence<'_>) -> Option<String> {
     let counters = counters.map(|(counter, _)| seen.counter(counter).to_owned());
     let tags = (0..seen.analysis.tags.len()).filter_map(|tag| constant(seen, tag));
     let still: Vec<String> = counters.chain(tags).collect();
-    (!still.is_empty()).then(|| format!("Without a change: {}.", still.join(", ")))
+    (!still.is_empty()).then(|| format!("Did not change: {}.", still.join(", ")))
 }
 
 /// A tag with its only value.

@@ -43,10 +43,10 @@ fn pause_is_described_by_share_number_and_length() {
 #[test]
 fn a_counter_that_seldom_changes_is_events_beside_a_value() {
     let found = finding(&paused());
-    let wanted = "pauses: 20,000 events a second, 50.0 µs apart in the median (50.0 µs to 50.0 µs); 100 % of them while \
+    let wanted = "pauses: 20,000 events a second, with a median distance of 50.0 µs (50.0 µs to 50.0 µs); 100 % of them while \
                   cause is G1 Evacuation Pause, 20.0 % of the time.";
     assert_eq!(found.sentences[1..], [wanted]);
-    assert_eq!(found.left_out.as_deref(), Some("Without a change: threads (20)."));
+    assert_eq!(found.left_out.as_deref(), Some("Did not change: threads (20)."));
 }
 
 #[test]
@@ -77,17 +77,17 @@ fn cost_has_an_interval_or_is_unknown() {
         pairs: 40,
         events_a_pair: 5_000.0,
     };
-    let told = "Observing cost the target 2.1 % of its speed (1.0 % to 3.2 %, by done in 40 pairs).";
+    let told = "Observing slowed the target down by 2.1 % of its speed (1.0 % to 3.2 %, by done in 40 pairs).";
     assert_eq!(cost(Some(known.clone())), told);
     let cannot = |slowdown: Slowdown| {
         let told = cost(Some(slowdown));
-        told.strip_prefix("What observing cost cannot be told: ").unwrap_or_else(|| panic!("{told}")).to_owned()
+        told.strip_prefix("The cost of observing is not known: ").unwrap_or_else(|| panic!("{told}")).to_owned()
     };
     let uncertain = Slowdown { low_percent: Some(-1.0), ..known.clone() };
-    assert_eq!(cannot(uncertain), "-1.0 % to 3.2 %, by done in 40 pairs.");
+    assert_eq!(cannot(uncertain), "it is within its error of 0 (-1.0 % to 3.2 %, by done in 40 pairs).");
     let short = Slowdown { low_percent: None, high_percent: None, pairs: 5, ..known.clone() };
-    assert_eq!(cannot(short), "5 pairs of windows with and without the observer are too few.");
+    assert_eq!(cannot(short), "there are only 5 pairs of windows with and without the observer.");
     let few = Slowdown { percent: None, pairs: 0, events_a_pair: 2.0, ..known };
-    assert!(cannot(few).starts_with("done counts 2 events in a pair"));
+    assert!(cannot(few).starts_with("done has 2 events in a pair"));
     assert!(cost(None).contains("name one with --progress"));
 }

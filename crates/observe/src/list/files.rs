@@ -59,7 +59,8 @@ pub(super) fn group(pid: u32) -> Group {
         seen.push(field);
         is_new
     });
-    let notes = if signals.is_empty() { vec![format!("no file of process {pid} can be read")] } else { vec![] };
+    let notes =
+        if signals.is_empty() { vec![format!("no file of process {pid} can be read; run as root")] } else { vec![] };
     Group { title: "Files", signals, notes }
 }
 

@@ -76,21 +76,20 @@ fn lanes() -> Group {
     group
         .signals
         .push(Listed::new("request", "whether the observed lane works on a request, how many wait, how many are done"));
-    group.signals.push(Listed::new("cpc", "cycles a cycle, which is 1: how true the samples are"));
+    group.signals.push(Listed::new("cpc", "cycles per cycle: 1; its distance from 1 is the error of the samples"));
     if has_pmu() {
-        group.signals.push(Listed::new("ipc", "instructions a cycle"));
+        group.signals.push(Listed::new("ipc", "instructions per cycle"));
     } else {
         group.notes.push(NO_PMU.replace("{}", "ipc"));
     }
     group
 }
 
-const NO_PMU: &str =
-    "{} cannot be read: this machine shows no hardware counters (no PMU); many virtual machines have none";
+const NO_PMU: &str = "{} cannot be read: this machine has no hardware counters (PMU), as many virtual machines";
 
 fn emitted(pid: u32) -> Group {
     let signals = app_signals(pid);
-    let none = "the program emits none; runtime/c/sidelane_signal.h is how it could";
+    let none = "the program emits none; it can do so with runtime/c/sidelane_signal.h";
     let notes = if signals.is_empty() { vec![none.to_owned()] } else { vec![] };
     Group { title: "Emitted by the program", signals, notes }
 }
@@ -150,7 +149,7 @@ fn variables(pid: u32, filter: Option<&str>) -> Group {
         }
     };
     if all.is_empty() {
-        group.notes.push("its symbol table names none: install its debug symbols, or give addresses".into());
+        group.notes.push("its symbol table names none; install its debug symbols, or name addresses".into());
         return group;
     }
     // Names with these prefixes are made by the compiler or the linker.
@@ -191,7 +190,7 @@ fn word(pid: u32, variable: &Variable, has_twin: bool) -> Option<Listed> {
 }
 
 fn structure(variable: &Variable) -> Listed {
-    let about = format!("{} bytes: say a field or a width", variable.bytes.unwrap_or(0));
+    let about = format!("{} bytes; name a field or a width", variable.bytes.unwrap_or(0));
     Listed::new(format!("tag:mem:{}.FIELD", variable.name), about)
 }
 
@@ -200,11 +199,11 @@ impl Group {
     fn shorten(&mut self, mut signals: Vec<Listed>, filter: Option<&str>) {
         let shown = filter.map_or(SHOWN, |_| SHOWN_FILTERED);
         if signals.len() > shown {
-            self.notes.push(format!("{} more: a filter chooses some by name", signals.len() - shown));
+            self.notes.push(format!("{} more; choose some with --filter", signals.len() - shown));
             signals.truncate(shown);
         }
         if let (true, Some(filter)) = (signals.is_empty(), filter) {
-            self.notes.push(format!("none has `{filter}` in its name"));
+            self.notes.push(format!("no name contains `{filter}`"));
         }
         self.signals.append(&mut signals);
     }

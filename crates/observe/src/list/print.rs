@@ -14,7 +14,7 @@ impl Listing {
     /// The listing for a terminal of `width` columns.
     pub fn render(&self, width: usize, color: bool) -> String {
         let ink = Ink { color };
-        let head = format!("What can be observed of process {} ({})\n", self.pid, self.program);
+        let head = format!("Signals of process {} ({})\n", self.pid, self.program);
         head + &self.groups.iter().map(|group| render(group, width, ink)).collect::<String>()
     }
 }
@@ -63,8 +63,8 @@ mod tests {
         let notes = vec!["nothing else is there".into()];
         let group = Group { title: "JVM", signals: vec![number, text], notes };
         let listing = Listing { pid: 7, program: "java".into(), groups: vec![group] };
-        let expected = "What can be observed of process 7 (java)\n\nJVM\n  jvm:a       7 events  counter\n  \
-                        jvm:longer     No GC  tag\n  nothing else is there\n";
+        let expected = "Signals of process 7 (java)\n\nJVM\n  jvm:a       7 events  counter\n  jvm:longer     No GC  \
+                        tag\n  nothing else is there\n";
         assert_eq!(listing.render(31, false), expected);
         let narrow = listing.render(20, false);
         assert!(narrow.lines().skip(1).all(|line| length(line) <= 20), "{narrow}");

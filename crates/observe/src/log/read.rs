@@ -30,7 +30,7 @@ impl<R: Read> LogReader<R> {
     pub fn new(mut input: R) -> Result<Self, String> {
         let head: LogHead = read_head(&mut input, &MAGIC)?;
         if head.signals.len() > SIGNALS_MAX || !(head.cycles_per_ns > 0.0 && head.cycles_per_ns.is_finite()) {
-            return Err("its head describes no samples".to_owned());
+            return Err("its head does not describe samples".to_owned());
         }
         Ok(Self { input, head, foot: LogFoot::default(), left_out: 0, problem: None })
     }

@@ -39,15 +39,18 @@ pub struct ChosenLanes {
 pub enum LaneChoiceError {
     /// The target may run on several lanes.
     #[error(
-        "the target may run on CPUs {0}, and a signal was asked for that is one lane's: say which with --cpu, and pin \
-         the target there (taskset -cp), or let sidelane start it"
+        "cannot choose a lane: the target may run on CPUs {0}, and a signal is of one lane; name it with --cpu, and \
+         pin the target there (taskset -cp)"
     )]
     WhichLane(CpuSet),
     /// There is no second lane.
-    #[error("an observer needs a lane to itself beside the observed one, and this process may use CPUs {0} only")]
+    #[error(
+        "cannot observe from another lane: this process may use CPUs {0} only; allow it a second CPU (taskset, \
+             cpuset)"
+    )]
     NoLane(CpuSet),
     /// A lane cannot be used.
-    #[error("CPU {cpu} cannot be used ({option}): this process may use CPUs {allowed}; see `lscpu -e`")]
+    #[error("cannot use CPU {cpu} ({option}): this process may use CPUs {allowed} only; name one of these")]
     NotAllowed {
         /// The lane.
         cpu: u32,
@@ -57,7 +60,10 @@ pub enum LaneChoiceError {
         allowed: CpuSet,
     },
     /// Observer and target are on the same lane.
-    #[error("the observer cannot sit on CPU {0}, which it observes: the two would never run at the same time")]
+    #[error(
+        "cannot observe CPU {0} from itself: observer and target would never run at the same time; choose another \
+             --observer-cpu"
+    )]
     SameLane(u32),
 }
 

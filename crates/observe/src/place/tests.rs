@@ -71,7 +71,7 @@ fn placement_errors_name_the_cpus() {
     let same = LaneRequirements { observed: Some(1), observer: Some(1), ..LaneRequirements::default() };
     assert_eq!(chosen(same, &smt(), None), Err(LaneChoiceError::SameLane(1)));
     let far = LaneRequirements { observer: Some(9), ..LaneRequirements::default() };
-    assert!(chosen(far, &smt(), None).unwrap_err().to_string().contains("CPU 9 cannot be used (--observer-cpu)"));
+    assert!(chosen(far, &smt(), None).unwrap_err().to_string().contains("cannot use CPU 9 (--observer-cpu)"));
     let one = machine(&["0"]);
     assert_eq!(chosen(LaneRequirements::default(), &one, Some("0")), Err(LaneChoiceError::NoLane(set("0"))));
 }

@@ -44,9 +44,9 @@ impl Observed {
             "title": format!("Sidelane observe: {}", self.target),
             "finding": sentences(finding(self)),
             "explanation": [
-                "An observer thread on a lane of its own read the signals below, again and again. Cycles are those of \
-                 the time stamp counter. Rates are of the periods in which both readings of the clock agree \
-                 (double-time error correction); their number is given.",
+                "An observer thread on a lane of its own read the signals below continuously. Cycles are those of the \
+                 time stamp counter. Rates are of samples whose two clock readings agree (double-time error \
+                 correction); their number is given.",
             ],
             "target": self.target,
             "period": self.period.to_string(),
@@ -188,7 +188,7 @@ fn put_cost(row: &mut Row, slowdown: Option<&Slowdown>) {
     row.put("slowdown_low_percent", slowdown.and_then(|slowdown| slowdown.low_percent));
     row.put("slowdown_high_percent", slowdown.and_then(|slowdown| slowdown.high_percent));
     row.put("slowdown_pairs_count", slowdown.map(|slowdown| slowdown.pairs as f64));
-    row.put("events_a_pair_count", slowdown.map(|slowdown| slowdown.events_a_pair));
+    row.put("events_per_pair_count", slowdown.map(|slowdown| slowdown.events_a_pair));
 }
 
 fn suffix(rate: &Rate) -> &'static str {

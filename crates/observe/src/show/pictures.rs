@@ -41,9 +41,9 @@ impl Observed {
         let signals: Vec<SignalSeries> = tags.chain(rates).filter(|signal| !signal.samples.is_empty()).collect();
         (!signals.is_empty()).then(|| Series {
             title: "Over time".into(),
-            caption: "Rates: the mean of each moment's kept samples, in a band from the least to the greatest. Tags: \
-                      the value that each moment ended with; where several share a pixel, by their shares. Zoom with \
-                      the wheel or the buttons, drag to move."
+            caption: "Rates: the mean of the kept samples of each moment, in a band from lowest to highest. Tags: the \
+                      last value of each moment; if several share a pixel, by their shares. Zoom with the wheel or the \
+                      buttons; drag to move."
                 .into(),
             signals,
         })
@@ -121,16 +121,16 @@ impl Observed {
         };
         let of_rate = |rate: &Rate| Quantity { name: rate.name.clone(), unit: unit(rate) };
         let of = if hottest.len() > BARS_MAX {
-            format!("the {BARS_MAX} hottest of {} values", hottest.len())
+            format!("the {BARS_MAX} most frequent of {} values", hottest.len())
         } else {
             "value".into()
         };
         let share = Quantity { name: "share of time".into(), unit: Unit::Percent };
-        let rate_words = if rates.is_empty() { "" } else { ", and the mean of each rate meanwhile" };
+        let rate_words = if rates.is_empty() { "" } else { ", and the mean of each rate during it" };
         Bars {
-            title: format!("Hot values of {}", self.names.tag(tag)),
+            title: format!("Most frequent values of {}", self.names.tag(tag)),
             caption: format!(
-                "How much of the time each value was seen{rate_words}. A bar is as long as its column's greatest."
+                "The share of time of each value{rate_words}. The longest bar of a column is its highest value."
             ),
             of,
             columns: std::iter::once(share).chain(rates.iter().map(of_rate)).collect(),
@@ -154,7 +154,7 @@ impl Observed {
         let cells: Vec<Cell> = seen.map(cell).collect();
         (!cells.is_empty()).then(|| Heatmap {
             title: format!("{} against {}", first.name, second.name),
-            caption: "How often both rates were seen together, in the kept samples. Axes and colour are logarithmic."
+            caption: "How often two rates occurred together, in the kept samples. Axes and colour are logarithmic."
                 .into(),
             across: quantity(first),
             up: quantity(second),
@@ -179,8 +179,8 @@ impl Observed {
         };
         let panels: Vec<Panel> = self.analysis.recipe().rates.iter().zip(&self.analysis.rates).map(panel).collect();
         (!panels.is_empty()).then(|| Multiples {
-            title: "How rates are spread".into(),
-            caption: "The value that so many percent of the kept samples do not exceed.".into(),
+            title: "Distribution of rates".into(),
+            caption: "For each percentage, the value that this share of the kept samples does not exceed.".into(),
             across: "samples".into(),
             across_unit: Unit::Percent,
             panels,

@@ -94,9 +94,8 @@ fn share(row: &Row) -> f64 {
 }
 
 fn left_out(rare: usize) -> Option<String> {
-    (rare > 0).then(|| {
-        format!("Left out below, and shown by -v: {rare} rare values of tags, rates of single samples, histograms.")
-    })
+    (rare > 0)
+        .then(|| format!("Not shown without -v: {rare} rare values of tags, rates of single samples, histograms."))
 }
 
 /// The rows without the columns `left_out`, and without those in which no row has a number other than zero.

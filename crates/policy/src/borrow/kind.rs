@@ -44,7 +44,7 @@ pub struct UnknownPolicy;
 
 impl fmt::Display for UnknownPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no such policy: there are ")?;
+        f.write_str("there is no such policy; write one of ")?;
         for (number, kind) in PolicyKind::ALL.into_iter().enumerate() {
             write!(f, "{}{kind}", if number == 0 { "" } else { ", " })?;
         }

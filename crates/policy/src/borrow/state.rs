@@ -150,14 +150,14 @@ impl fmt::Display for LaneReason {
             LaneReason::RequestBusy => "the service runs",
             LaneReason::IdleTooShort => "the service stopped a moment ago",
             LaneReason::RequestIdle => "the service is idle",
-            LaneReason::HeldTooLong => "held too long to stay out of the kernel's way",
+            LaneReason::HeldTooLong => "the lane was held too long, and kernel threads need it",
             LaneReason::ServiceOnBatchLane => "the service has threads on the batch lane",
             LaneReason::CoRunning => "a request has budget left",
             LaneReason::BudgetSpent => "the request's budget is spent",
-            LaneReason::RequestWaited => "a request that had to wait runs",
-            LaneReason::RequestTooOld => "a request runs that is too old, or has too many behind it",
+            LaneReason::RequestWaited => "the request that runs had to wait",
+            LaneReason::RequestTooOld => "the request that runs is too old, or too many wait behind it",
             LaneReason::End => "the run is over",
-            LaneReason::KeptOff => "batch is kept off, to compare requests without it or to spare them",
+            LaneReason::KeptOff => "batch is kept off, to measure requests without it or to keep max_slowdown",
         })
     }
 }

@@ -68,18 +68,37 @@ impl fmt::Display for CpuReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             CpuReason::Interference => "interference reached the threshold on a CPU of a service",
-            CpuReason::ReservedBusy => "the reserved CPUs are busier than they may be",
-            CpuReason::TooFewIdle => "fewer CPUs were idle than are to be kept idle",
-            CpuReason::CpusChanged => "CPUs went or came",
+            CpuReason::ReservedBusy => "the reserved CPUs are busier than reserved_busy",
+            CpuReason::TooFewIdle => "fewer CPUs were idle than the policy keeps idle",
+            CpuReason::CpusChanged => "CPUs went offline or came online",
             CpuReason::Exited => "a service or a container ended",
-            CpuReason::Launched => "a service or a container came, or asks for something else",
-            CpuReason::Calm => "interference stayed below the threshold for long enough",
-            CpuReason::ReservedIdle => "the reserved CPUs are idle enough for fewer of them",
-            CpuReason::EnoughIdle => "more CPUs were idle than are to be kept idle",
-            CpuReason::Steady => "nothing was to be done, or what was begun went on",
+            CpuReason::Launched => "a service or a container came, or its settings changed",
+            CpuReason::Calm => "interference stayed below the threshold for calm_time",
+            CpuReason::ReservedIdle => "fewer reserved CPUs would be enough",
+            CpuReason::EnoughIdle => "more CPUs were idle than the policy keeps idle",
+            CpuReason::Steady => "nothing had to change",
             CpuReason::Start => "nothing seen yet",
         })
     }
 }
 
 impl crate::PolicyReason for CpuReason {}
+
+impl Reason {
+    /// Returns its short name, which metrics have as a label. It never changes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::Interference => "interference",
+            Reason::ReservedBusy => "reserved_busy",
+            Reason::TooFewIdle => "too_few_idle",
+            Reason::CpusChanged => "cpus_changed",
+            Reason::Exited => "exited",
+            Reason::Launched => "launched",
+            Reason::Calm => "calm",
+            Reason::ReservedIdle => "reserved_idle",
+            Reason::EnoughIdle => "enough_idle",
+            Reason::Steady => "steady",
+            Reason::Start => "start",
+        }
+    }
+}

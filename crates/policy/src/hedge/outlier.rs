@@ -60,7 +60,7 @@ impl fmt::Display for Fault {
         match self {
             Self::InARow(count) => write!(f, "{count} requests in a row failed"),
             Self::Share { failed, of } => write!(f, "{failed} of {of} requests failed within {WINDOW} s"),
-            Self::Again => f.write_str("it failed again after its return"),
+            Self::Again => f.write_str("it failed again after it had come back"),
         }
     }
 }

@@ -142,10 +142,10 @@ impl crate::PolicyReason for HedgeReason {}
 impl fmt::Display for HedgeReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Start => f.write_str("it was named as the active server"),
+            Self::Start => f.write_str("it is the server named as active"),
             Self::Swapped(hazard) => write!(f, "hazard of the other server: {hazard}"),
-            Self::Returned(hazard) => write!(f, "the hazard for which it was left is over: {hazard}"),
-            Self::NoBetter(hazard) => write!(f, "it has a hazard ({hazard}), and the other server is no better off"),
+            Self::Returned(hazard) => write!(f, "its own hazard is over: {hazard}"),
+            Self::NoBetter(hazard) => write!(f, "it has a hazard ({hazard}), but the other server has one, too"),
         }
     }
 }

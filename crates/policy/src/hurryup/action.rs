@@ -56,7 +56,7 @@ impl fmt::Display for HurryReason {
         f.write_str(match self {
             Self::NoneLong => "no request on a little core is longer than the threshold",
             Self::Moved => "long requests moved to big cores",
-            Self::Ahead => "next to take a request",
+            Self::Ahead => "the thread is next to take a request",
             Self::NoBigCore => "no big core is free for a long request",
             Self::Spread => "threads are spread evenly over the cores",
             Self::Fixed => "threads stay where they were put",

@@ -118,7 +118,7 @@ impl Shared {
     }
 
     /// Returns the number of lost entries of the access log since the start.
-    pub(super) fn log_lost(&self) -> u64 {
+    pub(super) fn log_lines_lost(&self) -> u64 {
         self.log.as_ref().map_or(0, |log: &RefCell<Sender>| log.borrow().lost())
     }
 }

@@ -62,14 +62,15 @@ pub struct State {
     /// Number of clients that were turned away because there were too many.
     pub turned_away: u64,
     /// Number of failed connects to servers for lack of open files or ports on this machine.
-    pub without_link: u64,
+    pub local_connect_errors: u64,
     /// Number of lost access log lines, because the log could not be written, or not fast enough.
-    pub log_lost: u64,
+    pub log_lines_lost: u64,
     /// Number of hedges that the budget still allows.
     pub hedges_left: u64,
     /// Number of hazards that have begun, by server, as reported by watchers.
     pub hazards_begun: [u32; 2],
     /// Whether the proxy drains and accepts no more clients.
+    #[serde(rename = "draining")]
     pub drains: bool,
     /// State of each server: the initially active one, and its backup.
     pub by_server: Vec<ServerState>,
@@ -137,8 +138,8 @@ impl View {
             clients: shared.clients.get(),
             tunnels: shared.tunnels.get(),
             turned_away: shared.turned_away.get(),
-            without_link: shared.without_link.get(),
-            log_lost: shared.log_lost(),
+            local_connect_errors: shared.local_connect_errors.get(),
+            log_lines_lost: shared.log_lines_lost(),
             hedges_left: table.hedges_left(),
             hazards_begun: Server::BOTH.map(|server| shared.board.word(server).read().began),
             drains: shared.drain.has_begun(),
@@ -152,8 +153,8 @@ impl State {
     /// Adds the counts of an earlier proxy at the same address, which accepts no more clients.
     pub fn add_counts(&mut self, other: &Self) {
         self.turned_away += other.turned_away;
-        self.without_link += other.without_link;
-        self.log_lost += other.log_lost;
+        self.local_connect_errors += other.local_connect_errors;
+        self.log_lines_lost += other.log_lines_lost;
         self.counts.add(&other.counts);
         for theirs in &other.by_server {
             match self.by_server.iter_mut().find(|server| server.address == theirs.address) {
@@ -194,8 +195,10 @@ pub struct Ejected {
     /// Reason for the ejection.
     pub why: String,
     /// Total time out of service in whole seconds.
+    #[serde(rename = "length_s")]
     pub seconds: u64,
     /// Remaining time out of service in whole seconds.
+    #[serde(rename = "left_s")]
     pub seconds_left: u64,
 }
 

@@ -55,7 +55,7 @@ pub(super) struct Shared {
     /// Number of clients that were turned away because there were too many.
     pub(super) turned_away: Cell<u64>,
     /// Number of failed connects for lack of open files or ports on this machine.
-    pub(super) without_link: Cell<u64>,
+    pub(super) local_connect_errors: Cell<u64>,
     /// Notification for the timer task: the request table wants to be called earlier.
     pub(super) sooner: Notify,
     /// Number of ejections of each server, and whether it is out of service.
@@ -103,7 +103,7 @@ impl Shared {
             tunnels: Cell::new(0),
             dropping: Cell::new(0),
             turned_away: Cell::new(0),
-            without_link: Cell::new(0),
+            local_connect_errors: Cell::new(0),
             sooner: Notify::new(),
             ejections: Cell::default(),
             changed: Notify::new(),
@@ -265,7 +265,7 @@ impl Shared {
                 self.offer(server, connection);
             }
             Err(error) if is_local_error(&error) => {
-                self.without_link.set(self.without_link.get() + 1);
+                self.local_connect_errors.set(self.local_connect_errors.get() + 1);
                 self.connect_queue(server).turn_first_away();
             }
             Err(error) => {

@@ -9,7 +9,7 @@ const TRAILER_MAX: u16 = 16_384;
 
 /// Error: the framing of a body does not match its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the body is not chunked as its head says")]
+#[error("the body is not chunked, although its head says so")]
 pub struct BadBody;
 
 /// Body of a message, as far as it has arrived.

@@ -20,9 +20,9 @@ pub(super) struct ParsedFields {
 /// Error in the header fields about connection and framing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum FieldsError {
-    #[error("the length of the body is said twice")]
+    #[error("the length of the body is given twice")]
     TwoLengths,
-    #[error("Content-Length is no number")]
+    #[error("Content-Length is not a number")]
     NoNumber,
     #[error("a Transfer-Encoding other than chunked")]
     Encoding,

@@ -41,7 +41,7 @@ pub enum Refused {
     #[error("the head of the request is too long")]
     TooLarge,
     /// The request needs a function that this proxy does not have.
-    #[error("{0} is not done by this proxy")]
+    #[error("this proxy does not support {0}")]
     NotDone(&'static str),
 }
 
@@ -59,8 +59,8 @@ impl Refused {
 impl From<FieldsError> for Refused {
     fn from(wrong: FieldsError) -> Self {
         match wrong {
-            FieldsError::TwoLengths => Self::Malformed("the length of its body is said twice"),
-            FieldsError::NoNumber => Self::Malformed("its Content-Length is no number"),
+            FieldsError::TwoLengths => Self::Malformed("the length of its body is given twice"),
+            FieldsError::NoNumber => Self::Malformed("its Content-Length is not a number"),
             FieldsError::Encoding => Self::NotDone("a Transfer-Encoding other than chunked"),
             FieldsError::Expectation => Self::NotDone("an Expect other than 100-continue"),
         }
@@ -120,7 +120,10 @@ pub fn read_request(
 fn check(method: &str, is_old: bool, said: &ParsedFields) -> Result<(), Refused> {
     match () {
         () if method == "CONNECT" => Err(Refused::NotDone("CONNECT")),
-        () if said.hosts > 1 || (said.hosts == 0 && !is_old) => Err(Refused::Malformed("it has not one Host")),
+        () if said.hosts > 1 || (said.hosts == 0 && !is_old) => Err(Refused::Malformed(
+            "it does not have exactly one \
+                                                                                        Host",
+        )),
         () if is_old && said.is_chunked => Err(Refused::Malformed("HTTP/1.0 with Transfer-Encoding")),
         () => Ok(()),
     }
@@ -150,11 +153,11 @@ fn place(bytes: &[u8], part: &str) -> (usize, usize) {
 
 fn words(error: httparse::Error) -> &'static str {
     match error {
-        httparse::Error::HeaderName => "a field has no valid name",
-        httparse::Error::HeaderValue => "a field has no valid value",
-        httparse::Error::NewLine => "a line does not end as it has to",
-        httparse::Error::Status => "its status is no number",
-        httparse::Error::Token => "its first line is not that of a request",
+        httparse::Error::HeaderName => "a field has an invalid name",
+        httparse::Error::HeaderValue => "a field has an invalid value",
+        httparse::Error::NewLine => "a line does not end with CR LF",
+        httparse::Error::Status => "its status is not a number",
+        httparse::Error::Token => "its first line is not a request line",
         httparse::Error::TooManyHeaders => "it has too many fields",
         httparse::Error::Version => "it is not HTTP/1.0 or HTTP/1.1",
     }
@@ -206,13 +209,13 @@ mod tests {
         };
         assert_eq!(body("Content-Length: 12\r\n"), Ok(Body::Length(12)));
         assert_eq!(body("Transfer-Encoding: Chunked\r\n"), Ok(Body::CHUNKED));
-        let two = Refused::Malformed("the length of its body is said twice");
+        let two = Refused::Malformed("the length of its body is given twice");
         assert_eq!(body("Content-Length: 5\r\nContent-Length: 5\r\n"), Err(two));
         assert_eq!(body("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"), Err(two));
         assert_eq!(body("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n"), Err(two));
         for wrong in ["+5", "5, 5", "0x5", "", "99999999999999999999"] {
             let refused = body(&format!("Content-Length: {wrong}\r\n"));
-            assert_eq!(refused, Err(Refused::Malformed("its Content-Length is no number")), "{wrong}");
+            assert_eq!(refused, Err(Refused::Malformed("its Content-Length is not a number")), "{wrong}");
         }
         assert!(matches!(body("Transfer-Encoding: gzip, chunked\r\n"), Err(Refused::NotDone(_))));
     }

@@ -61,7 +61,7 @@ pub struct ResponseContext {
 
 /// Error: the data from the server is not a valid HTTP response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the server's answer is malformed or its head too long")]
+#[error("the answer of the server is malformed, or its head is too long")]
 pub struct BadResponse;
 
 /// Parses the head at the start of `bytes`, and writes the head for the client to `out`. Returns `None` if it is

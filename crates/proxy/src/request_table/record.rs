@@ -115,9 +115,9 @@ pub enum Why {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Came => f.write_str("the request came"),
+            Self::Came => f.write_str("the request arrived"),
             Self::Hazard(hazard) => write!(f, "hazard of the other server: {hazard}"),
-            Self::Timer => f.write_str("not answered in time"),
+            Self::Timer => f.write_str("no answer in time"),
             Self::Lost => f.write_str("the other copy was lost"),
         }
     }

@@ -57,7 +57,8 @@ impl OpenLog {
         let file = opened.with_context(|| {
             let path = path.display();
             format!(
-                "cannot open the access log {path}: name a file in a folder that exists and that this user may write to"
+                "cannot open the access log {path}; name a file in a directory that exists and that this user may \
+                 write to"
             )
         })?;
         let (path, mut lines) = (path.to_owned(), WholeLines::to(Some(file)));
@@ -155,7 +156,8 @@ impl LogEnd {
         if self.end.recv_timeout(END_PATIENCE) == Err(RecvTimeoutError::Timeout) {
             let path = self.path.display();
             eprint_fitted(&format!(
-                "sidelane: access log {path}: its last lines are lost: it took none for {END_PATIENCE:?}"
+                "sidelane: access log {path}: its last lines are lost, because the file took no data for \
+                 {END_PATIENCE:?}"
             ));
         }
         self.shared.lost.load(Ordering::Acquire)
@@ -253,7 +255,7 @@ impl Writer {
                 self.log.lines.go_on_behind(&self.log.path);
             }
             Err(error) => {
-                self.shared.say(format!("{self}: cannot open it again: {error}; lines go on to the old file"))
+                self.shared.say(format!("{self}: cannot open it again: {error}; lines still go to the old file"))
             }
         }
     }
@@ -266,13 +268,13 @@ impl Writer {
         match self.loss.goes_on {
             None if lost > before => {
                 self.loss.goes_on = Some((before, Instant::now()));
-                let why = self.trouble.as_deref().unwrap_or("its disk is slower than requests come");
-                self.shared.say(format!("{self}: lines are lost: {why}; no request waits for it; see to its disk"));
+                let why = self.trouble.as_deref().unwrap_or("its disk is slower than the requests");
+                self.shared.say(format!("{self}: lines are lost: {why}; check its disk (requests are not delayed)"));
             }
             Some((begin, _)) if lost > before => self.loss.goes_on = Some((begin, Instant::now())),
             Some((begin, last)) if last.elapsed() >= CALM => {
                 self.loss.goes_on = None;
-                self.shared.say(format!("{self}: it is written again; {} lines were lost", lost - begin));
+                self.shared.say(format!("{self}: lines are written again; {} were lost", lost - begin));
             }
             _ => {}
         }

@@ -15,11 +15,10 @@ fn change(before: Option<&ServerState>, now: &ServerState) -> Option<String> {
     let address = now.address;
     match &now.ejected {
         Some(Ejected { why, seconds, .. }) if now.counts.ejections > ejections => {
-            Some(format!("server {address} is out of service for {seconds} s: {why}; look at its log"))
+            Some(format!("server {address} is out of service for {seconds} s: {why}; see its log"))
         }
         None if was_out => Some(format!(
-            "server {address} may get requests again: it is warmed up first, and its first failure takes it out of \
-             service for longer"
+            "server {address} may get requests again after a warm-up; if it fails then, it is out of service for longer"
         )),
         _ => None,
     }
@@ -28,7 +27,7 @@ fn change(before: Option<&ServerState>, now: &ServerState) -> Option<String> {
 /// Describes a server that is out of service; `None` if the server is in service.
 pub fn out_of_service(server: &ServerState) -> Option<String> {
     let Ejected { why, seconds, seconds_left } = server.ejected.as_ref()?;
-    Some(format!("{} is out of service for {seconds_left} s more of {seconds} s: {why}", server.address))
+    Some(format!("{} is out of service for another {seconds_left} s of {seconds} s: {why}", server.address))
 }
 
 #[cfg(test)]
@@ -45,13 +44,13 @@ mod tests {
     fn each_ejection_and_each_return_is_reported_once() {
         let said = |before: &ServerState, now: &ServerState| change(Some(before), now);
         let [well, out, back, again] = [server(0, false), server(1, true), server(1, false), server(2, true)];
-        let first = "server 127.0.0.1:9001 is out of service for 30 s: 5 requests in a row failed; look at its log";
+        let first = "server 127.0.0.1:9001 is out of service for 30 s: 5 requests in a row failed; see its log";
         assert_eq!(change(None, &out).as_deref(), Some(first));
         assert_eq!(said(&well, &out).as_deref(), Some(first));
         assert_eq!((said(&out, &out), said(&back, &back), change(None, &well)), (None, None, None));
         assert!(said(&out, &back).is_some_and(|said| said.contains("may get requests again")));
         assert!(said(&out, &again).is_some(), "it was back between two looks");
         let shown = out_of_service(&out).unwrap();
-        assert_eq!(shown, "127.0.0.1:9001 is out of service for 12 s more of 30 s: 5 requests in a row failed");
+        assert_eq!(shown, "127.0.0.1:9001 is out of service for another 12 s of 30 s: 5 requests in a row failed");
     }
 }

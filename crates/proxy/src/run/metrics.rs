@@ -83,24 +83,30 @@ fn of_requests(proxies: &[ProxyMetrics<'_>]) -> Vec<Family> {
         Family::of((name, None, Kind::Counter, help), proxies.iter().flat_map(of))
     };
     vec![
-        each("proxy_requests", "Requests that are over, by how they ended", "end", |proxy| proxy.ends()),
+        each("proxy_requests", "Requests that have ended, by how they ended", "end", |proxy| proxy.ends()),
         Family {
             name: "proxy_request_duration",
             unit: SECONDS,
-            help: "Time from the arrival of a request to the end of its response, if that is no failure",
+            help: "Time from the arrival of a request to the end of its response, without failures",
             kind: Kind::Histogram,
             values: proxies.iter().map(|proxy| (proxy.labels(), histogram(&proxy.state.counts.durations))).collect(),
         },
-        one("proxy_hedges", None, "Requests that are over and were sent to both servers", |state| {
+        one("proxy_hedges", None, "Requests that have ended and were sent to both servers", |state| {
             state.counts.hedges as f64
         }),
-        one("proxy_hedge_wins", None, "Hedges that were answered first", |state| state.counts.wins as f64),
+        one("proxy_hedge_wins", None, "Hedges that were answered before the first copy", |state| {
+            state.counts.wins as f64
+        }),
         one("proxy_hedges_refused", None, "Hedges that the budget did not allow", |state| state.counts.refused as f64),
-        one("proxy_dropped", None, "Later answers that were dropped", |state| state.counts.dropped as f64),
-        one("proxy_wasted_time", SECONDS, "Time that servers had dropped requests", |state| {
+        one("proxy_answers_dropped", None, "Answers that were dropped because another came first", |state| {
+            state.counts.dropped as f64
+        }),
+        one("proxy_wasted", SECONDS, "Time that servers spent on dropped answers", |state| {
             state.counts.wasted_ns as f64 / SECOND_NS
         }),
-        one("proxy_sent_again", None, "Copies sent after a server was lost", |state| state.counts.sent_again as f64),
+        one("proxy_copies_resent", None, "Copies of requests that were sent after a server was lost", |state| {
+            state.counts.sent_again as f64
+        }),
         each("proxy_swaps", "Swaps of active and backup, by hazard", "hazard", |proxy| proxy.swaps()),
     ]
 }
@@ -123,7 +129,7 @@ fn of_servers(proxies: &[ProxyMetrics<'_>]) -> Vec<Family> {
     });
     let times = servers().map(|(proxy, server)| (proxy.labels_of(server), histogram(&server.counts.response_time)));
     vec![
-        one("proxy_active", Kind::Gauge, "1: new requests go to this server", |proxy, server| {
+        one("proxy_server_active", Kind::Gauge, "1 if new requests go to this server, else 0", |proxy, server| {
             f64::from(u8::from(server.address == proxy.state.active))
         }),
         Family::of(("proxy_server_responses", None, Kind::Counter, "Responses of a server, by class"), responses),
@@ -134,16 +140,22 @@ fn of_servers(proxies: &[ProxyMetrics<'_>]) -> Vec<Family> {
         Family {
             name: "proxy_server_response_time",
             unit: SECONDS,
-            help: "Time from sending a request to a server to the begin of its response, if that is no failure",
+            help: "Time from sending a request to a server to the begin of its response, without failures",
             kind: Kind::Histogram,
             values: times.collect(),
         },
-        one("proxy_server_ejections", Kind::Counter, "Times a server went out of service for failures", |_, server| {
-            server.counts.ejections as f64
-        }),
-        one("proxy_server_ejected", Kind::Gauge, "1: the server is out of service for failures", |_, server| {
-            f64::from(u8::from(server.ejected.is_some()))
-        }),
+        one(
+            "proxy_server_ejections",
+            Kind::Counter,
+            "Times that a server was put out of service for failures",
+            |_, server| server.counts.ejections as f64,
+        ),
+        one(
+            "proxy_server_ejected",
+            Kind::Gauge,
+            "1 while the server is out of service for failures, else 0",
+            |_, server| f64::from(u8::from(server.ejected.is_some())),
+        ),
     ]
 }
 
@@ -152,17 +164,24 @@ fn of_connections(proxies: &[ProxyMetrics<'_>]) -> Vec<Family> {
     let one = |name, kind, help, value| one(proxies, (name, None, kind, help), value);
     let draining = proxies.iter().map(|proxy| (proxy.labels(), Some(proxy.draining as f64)));
     vec![
-        one("proxy_in_flight", gauge, "Requests that are not answered", |state| state.in_flight as f64),
+        one("proxy_in_flight", gauge, "Requests in flight", |state| state.in_flight as f64),
         one("proxy_clients", gauge, "Clients that are connected", |state| state.clients as f64),
         Family::of(("proxy_draining", None, gauge, "Proxies that take no more clients and answer the rest"), draining),
-        one("proxy_tied", counter, "Connections that became one server's, uncounted", |state| state.counts.tied as f64),
-        one("proxy_without_link", counter, "Connections not made for lack of files or ports", |state| {
-            state.without_link as f64
+        one("proxy_tied_connections", counter, "Connections that were tied to one server", |state| {
+            state.counts.tied as f64
         }),
+        one(
+            "proxy_local_connect_errors",
+            counter,
+            "Connects that failed because this machine had no open files or ports left",
+            |state| state.local_connect_errors as f64,
+        ),
         one("proxy_log_lines_lost", counter, "Requests without a line in the access log", |state| {
-            state.log_lost as f64
+            state.log_lines_lost as f64
         }),
-        one("proxy_turned_away", counter, "Clients that were too many", |state| state.turned_away as f64),
+        one("proxy_clients_turned_away", counter, "Clients that were refused because there were too many", |state| {
+            state.turned_away as f64
+        }),
     ]
 }
 

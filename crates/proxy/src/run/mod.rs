@@ -102,8 +102,8 @@ fn say_what_goes_on(proxy: &RunningProxy) {
     let limit = proxy.options().limits.drain;
     if let Some(told) = in_flight_in_words(state) {
         eprint_fitted(&format!(
-            "sidelane: the proxy takes no more clients, and finishes {told} within {limit:?}; press Ctrl-C again to cut \
-             them"
+            "sidelane: the proxy takes no more clients, and gives {told} up to {limit:?} to end; press Ctrl-C again to \
+             cut them"
         ));
     }
 }

@@ -21,25 +21,26 @@ use crate::resp::Repeatable;
 pub enum OptionError {
     /// The text is not an address to listen at.
     #[error(
-        "`{0}` is no address: write ADDRESS:PORT, as in 127.0.0.1:9001, or :8080 for every address of this machine"
+        "`{0}` is not an address; write ADDRESS:PORT, as in 127.0.0.1:9001, or :8080 for every address of this machine"
     )]
     Listen(String),
     /// The text is not an address of a server.
-    #[error("`{0}` is no address of a server: write ADDRESS:PORT, as in 127.0.0.1:9001")]
+    #[error("`{0}` is not an address of a server; write ADDRESS:PORT, as in 127.0.0.1:9001")]
     Server(String),
     /// The text is not a list of hazards.
     #[error(
-        "`{0}` is no hazard: there are jvm-gc, safepoint, stopped, throttled and restart, with commas between; or all, none"
+        "`{0}` is not a hazard; write jvm-gc, safepoint, stopped, throttled or restart, with commas between, or all, \
+         or none"
     )]
     Hazard(String),
     /// Two options have the same address.
-    #[error("{} is given as --{} and as --{}: a proxy needs another address for each", .0.address, .0.first, .0.second)]
+    #[error("cannot use {} for both --{} and --{}; give each its own address", .0.address, .0.first, .0.second)]
     Twice(DuplicateAddress),
     /// The option `--trace` has no effect with this protocol.
-    #[error("--trace is for --protocol http: what became of a command of Redis cannot be asked for")]
+    #[error("cannot use --trace with --protocol redis; leave --trace out")]
     UntoldTrace,
     /// The text is not a way to hedge.
-    #[error("`{0}` is no way to hedge: it is hazard, timer:TIME (as in timer:20ms) or none")]
+    #[error("`{0}` does not say when to hedge; write hazard, timer:TIME (as in timer:20ms) or none")]
     Hedge(String),
 }
 

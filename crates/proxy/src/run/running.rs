@@ -50,7 +50,10 @@ impl ReadyProxy {
     pub fn new(options: ProxyOptions) -> Result<Self> {
         let listen = options.listen;
         let listener = sidelane_host::listen::listen(listen).with_context(|| {
-            format!("cannot listen at {listen}: choose another address for it, or see who does with ss -ltnp")
+            format!(
+                "cannot listen at {listen}; choose another address, or find the process that listens there with \
+                     `ss -ltnp`"
+            )
         })?;
         Self::at(listener, options)
     }
@@ -101,7 +104,7 @@ impl ReadyProxy {
             let _fixed = Fixed::this_thread();
             let state = run(listener, config, (its_board, trace_lookup, sender), &for_proxy);
             let lost = log_end.map_or(0, LogEnd::wait);
-            state.map(|state| State { log_lost: lost, ..state })
+            state.map(|state| State { log_lines_lost: lost, ..state })
         };
         let thread = thread::Builder::new().name("sidelane-proxy".to_owned()).spawn(serve);
         let running = RunningProxy {
@@ -195,7 +198,7 @@ impl RunningProxy {
     /// Fails for the same reasons as [`ReadyProxy::new`].
     pub fn successor(&self, options: ProxyOptions) -> Result<ReadyProxy> {
         let listener = self.listener.as_ref().context("it takes no more clients")?;
-        ReadyProxy::at(listener.try_clone().context("cannot hand the address on")?, options)
+        ReadyProxy::at(listener.try_clone().context("cannot pass the listening socket on to the new proxy")?, options)
     }
 
     /// Reads the last published state, unless it is just being written, and asks for a new one. Returns messages about
@@ -287,10 +290,10 @@ fn run(
 ) -> Result<State> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start tokio")?;
     LocalSet::new().block_on(&runtime, async {
-        let proxy = Proxy::open(listener, config, board, trace_lookup, log).context("cannot take clients")?;
+        let proxy = Proxy::open(listener, config, board, trace_lookup, log).context("cannot accept clients")?;
         let view = proxy.view();
         tokio::select! {
-            result = proxy.run(shared.drains.notified()) => result.context("the proxy cannot go on")?,
+            result = proxy.run(shared.drains.notified()) => result.context("the proxy failed")?,
             () = shared.ends.notified() => {}
             () = tell(&view, shared) => {}
         }

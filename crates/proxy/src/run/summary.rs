@@ -51,7 +51,7 @@ impl fmt::Display for Summary {
         let counts = &self.state.counts;
         let of_requests = |count: u64| 100.0 * count as f64 / counts.requests.max(1) as f64;
         write!(f, "requests   {}: {} answered", counts.requests, counts.answered)?;
-        let troubles = [(counts.failed, "failed"), (counts.cut, "cut off"), (counts.left, "left by the client")];
+        let troubles = [(counts.failed, "failed"), (counts.cut, "cut off"), (counts.left, "abandoned by the client")];
         for (count, what) in troubles.into_iter().filter(|(count, _)| *count > 0) {
             write!(f, ", {count} {what}")?;
         }
@@ -69,13 +69,17 @@ impl fmt::Display for Summary {
         }
         if counts.dropped > 0 {
             let wasted = Duration::from_nanos(counts.wasted_ns);
-            writeln!(f, "wasted     {} later answers dropped, after {wasted:.1?} at servers", counts.dropped)?;
+            writeln!(
+                f,
+                "wasted     {} answers dropped because another came first, after {wasted:.1?} at servers",
+                counts.dropped
+            )?;
         }
         if !self.swaps.is_empty() {
             writeln!(f, "swaps      {}", self.swaps_in_words())?;
         }
         if counts.sent_again > 0 {
-            writeln!(f, "sent again {} after a server was lost", counts.sent_again)?;
+            writeln!(f, "sent again {} copies after a server was lost", counts.sent_again)?;
         }
         for server in self.state.by_server.iter().filter(|server| server.counts.ejections > 0) {
             let (address, ejections) = (server.address, server.counts.ejections);
@@ -85,22 +89,22 @@ impl fmt::Display for Summary {
             writeln!(f, "warmed up  {} times, with {} requests", counts.warm_ups, counts.warm_up_requests)?;
         }
         if counts.tied > 0 {
-            let what = "as by AUTH, or as WebSockets: what was asked on them is not counted";
+            let what = "as by AUTH, or as WebSockets; requests on them are not counted";
             writeln!(f, "tied       {} connections to one server, {what}", counts.tied)?;
         }
-        if self.state.without_link > 0 {
+        if self.state.local_connect_errors > 0 {
             let what = "this machine had no open files (ulimit -n) or ports left";
-            writeln!(f, "not made   {} connections to servers: {what}", self.state.without_link)?;
+            writeln!(f, "not made   {} connections to servers: {what}", self.state.local_connect_errors)?;
         }
         if self.state.turned_away > 0 {
-            writeln!(f, "turned away {} clients: there were too many", self.state.turned_away)?;
+            writeln!(f, "turned away {} clients, because there were too many", self.state.turned_away)?;
         }
-        if self.state.log_lost > 0 {
+        if self.state.log_lines_lost > 0 {
             let what = "the disk was full, failed or too slow";
-            writeln!(f, "not logged {} requests (--access-log): {what}", self.state.log_lost)?;
+            writeln!(f, "not logged {} requests (--access-log): {what}", self.state.log_lines_lost)?;
         }
         if let Some(cut) = in_flight_in_words(&self.state) {
-            writeln!(f, "cut at end {cut}: not over in time (--drain)")?;
+            writeln!(f, "cut at end {cut} that did not end within --drain")?;
         }
         writeln!(f, "active     {}: {}", self.state.active, self.state.why)
     }

@@ -352,8 +352,8 @@ fn a_full_log_loses_lines_and_no_request() {
     }
     let state = proxy.finish();
     let lines = std::iter::from_fn(|| receiver.receive(|_| ())).count();
-    assert_eq!((state.counts.answered, state.log_lost), (REQUESTS as u64, (REQUESTS - lines) as u64));
-    assert!(lines > 0 && state.log_lost > 0, "{state:?}");
+    assert_eq!((state.counts.answered, state.log_lines_lost), (REQUESTS as u64, (REQUESTS - lines) as u64));
+    assert!(lines > 0 && state.log_lines_lost > 0, "{state:?}");
 }
 
 /// Sends the bytes, closes the sending direction, and waits for the end of the connection.

@@ -112,7 +112,7 @@ fn figures(found: &Finding) -> String {
         many => format!("most of it in {} slow requests", Unit::Count.human(many as f64)),
     };
     let share = Unit::Percent.human(found.share_percent);
-    format!("{share} of the time that slow requests lost ({}), {requests}", Unit::Ns.human(found.tail_ns as f64))
+    format!("{share} of the lost time of slow requests ({}), {requests}", Unit::Ns.human(found.tail_ns as f64))
 }
 
 /// Buttons that lead to the requests which show it best, of those that were kept.
@@ -135,7 +135,7 @@ fn cannot_tell(trace: &TraceSection) -> String {
     let item = |missing: &UndetectableCause| {
         format!("<li><strong>{}</strong>: {}</li>\n", escape(missing.cause.words()), escape(&missing.why))
     };
-    fold("What could not be told here, and why", &trace.cannot_tell.iter().map(item).collect::<String>())
+    fold("What is not known here, and why", &trace.cannot_tell.iter().map(item).collect::<String>())
 }
 
 const WIDTH: f64 = 1040.0;
@@ -150,8 +150,8 @@ fn spread(trace: &TraceSection) -> String {
     if trace.spread.is_empty() {
         return String::new();
     }
-    let caption = "A bar is all requests that took about as long; its height is their number, on a logarithmic scale. \
-                   Its colours are where their time went: half a bar in one colour is half of their time.";
+    let caption = "Each bar is the requests of about one latency. Its height is their number, on a logarithmic scale. \
+                   Its colours show where their time went: half a bar in one colour is half of their time.";
     let body = format!("<p class=\"caption\">{caption}</p>\n<figure>\n{}{}\n</figure>", legend(trace), drawing(trace));
     section("spread", "How long requests took", &body)
 }
@@ -241,12 +241,12 @@ fn slowest(trace: &TraceSection) -> String {
     let most = trace.requests.iter().map(|request| request.latency_us).fold(f64::MIN_POSITIVE, f64::max);
     let rows: String = trace.requests.iter().map(|request| row(trace, request, most)).collect();
     let body = format!(
-        "<p class=\"caption\">The length of a bar is how long the request took; its colours are where the time went. A \
-         request's button shows it in the timeline below.</p>\n\
-         <div class=\"scroll tall\" tabindex=\"0\" role=\"region\" aria-labelledby=\"slowest\">\n\
-         <table class=\"slowest\">\n<thead><tr><th scope=\"col\">Request</th><th scope=\"col\">Took</th>\
-         <th scope=\"col\">Arrived at</th><th scope=\"col\">Mostly</th><th scope=\"col\">Where the time went</th></tr>\
-         </thead>\n<tbody>\n{rows}</tbody>\n</table>\n</div>"
+        "<p class=\"caption\">The length of a bar is the latency of the request; its colours show where the time went. \
+         The button of a request shows it in the timeline below.</p>\n<div class=\"scroll tall\" tabindex=\"0\" \
+         role=\"region\" aria-labelledby=\"slowest\">\n<table class=\"slowest\">\n<thead><tr><th \
+         scope=\"col\">Request</th><th scope=\"col\">Took</th><th scope=\"col\">Arrived at</th><th \
+         scope=\"col\">Mostly</th><th scope=\"col\">Where the time \
+         went</th></tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n</div>"
     );
     section("slowest", "The slowest requests", &body)
 }

@@ -172,7 +172,7 @@ class RateTrack extends SignalTrack {
     const line = (name, value) => html('div', {}, html('span', {}, name), value);
     return [
       line('mean', humanOf(unit, sum / samples)),
-      line('least to greatest', `${humanOf(unit, low)} – ${humanOf(unit, high)}`),
+      line('lowest to highest', `${humanOf(unit, low)} – ${humanOf(unit, high)}`),
       line('samples', samples.toLocaleString('en')),
     ];
   }

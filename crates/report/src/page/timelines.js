@@ -2,8 +2,8 @@
 
 /** The meaning of each colour; the keys are the names of the spans and of the style's variables. */
 const CLASSES = {
-  lc: 'LC service', batch: 'batch', holder: 'holder (keeps the lane empty)',
-  other: 'other', idle: 'idle', overlap: 'overlap: LC and batch at once',
+  service: 'service', batch: 'batch', holder: 'holder (keeps the lane empty)',
+  other: 'other', idle: 'idle', overlap: 'overlap: service and batch at once',
 };
 const LANE_HEIGHT = 26, LANE_GAP = 4, STRIP_HEIGHT = 10;
 /** The narrowest view: a context switch takes about a microsecond, so a narrower view shows no
@@ -17,16 +17,16 @@ const lengthOf = ({ from_us, to_us }) => to_us - from_us;
 /** The times in which an LC thread and batch ran at once, on any lanes of the core. */
 function overlaps(lanes) {
   const edges = lanes.flatMap(({ spans }) => spans)
-    .filter((span) => span.class === 'lc' || span.class === 'batch')
+    .filter((span) => span.class === 'service' || span.class === 'batch')
     .flatMap((span) => [
       { us: span.from_us, of: span.class, by: 1 }, { us: span.to_us, of: span.class, by: -1 },
     ])
     .sort((one, other) => one.us - other.us || one.by - other.by);
-  const running = { lc: 0, batch: 0 }, found = [];
+  const running = { service: 0, batch: 0 }, found = [];
   let since = null;
   for (const { us, of, by } of edges) {
     running[of] += by;
-    if (running.lc > 0 && running.batch > 0) since ??= us;
+    if (running.service > 0 && running.batch > 0) since ??= us;
     else if (since !== null) {
       if (us > since) found.push({ from_us: since, to_us: us, class: 'overlap' });
       since = null;
@@ -42,7 +42,7 @@ function drawTimelines(timelines) {
 
   const view = new View(end, NARROWEST_US);
   const tracks = timelines.map((timeline) => new Track(timeline, view));
-  frame('timelines', 'Who ran on the lanes',
+  frame('timelines', 'Which program ran on the lanes',
     `${human(end).replace('.0', '')} of each setting; a block is one turn of a thread. Zoom with the wheel or `
     + 'the buttons, drag to move. Overlap is drawn wide enough to be seen at every zoom.',
     html('ul', { class: 'legend' }, ...Object.entries(CLASSES).map(([name, words]) =>

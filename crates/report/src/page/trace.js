@@ -20,14 +20,14 @@ const WHO = {
   request: ['who-request', 'a thread of this request ran'], service: ['who-service', 'another thread of the service ran'],
   other: ['who-other', 'another program ran'], interrupt: ['cause-interrupt', 'an interrupt ran'],
 };
-const ARROWS = { wake: 'wake-up, from the waker to the first moment on a lane', flow: 'the way of the request' };
+const ARROWS = { wake: 'wake-up, from the waker to the first moment on a lane', flow: 'the path of the request' };
 
 const causeColor = (cause) => `cause-${cause}`;
 
 /** The requests over the length of the trace; a click or the arrow keys choose one. */
 class Pick extends TimeCanvas {
   constructor(trace, view, choose) {
-    super(view, PICK_HEIGHT + AXIS_HEIGHT, 'Requests over the time of the trace, the slower the higher');
+    super(view, PICK_HEIGHT + AXIS_HEIGHT, 'Requests over the time of the trace; slower ones are higher');
     const us = trace.requests.map(({ latency_us }) => latency_us);
     Object.assign(this, {
       trace, choose, chosen: null, gutter: GUTTER,
@@ -268,7 +268,7 @@ function drawTrace(trace) {
     story.show(request);
     title.textContent = `Request ${request.number}: ${human(request.latency_us)}`;
     const left = request.left_out_count ? [html('p', { class: 'caption' },
-      `${request.left_out_count} more details of this request were too many to be kept.`)] : [];
+      `${request.left_out_count} more details of this request were not kept.`)] : [];
     about.replaceChildren(storyLegend(trace, request), ...left);
     list.replaceChildren(steps(request, names));
     for (const button of document.querySelectorAll('button.request'))
@@ -290,7 +290,7 @@ function drawTrace(trace) {
   const tools = view.tools('Zoom the request');
   tools.append(...[['Slower one', -1], ['Faster one', 1]].map(other));
   frame('trace', 'Request by request',
-    'Above: the requests that were kept, over the time of the trace, the slower the higher; choose one. Below: that '
+    'Above: the requests that were kept, over the time of the trace, slower ones higher; choose one. Below: that '
     + 'request, from its first segment to the last of its response, with its threads, and with the lanes on which they '
     + 'ran. Zoom with the wheel, the buttons, or + and −; drag or use the arrow keys to move; 0 shows all of it.',
     html('div', { class: 'story' }, pick.element, title, about, tools, story.element,

@@ -35,7 +35,8 @@ const DIR: &str = "/run";
 pub enum ClaimError {
     /// Another process has it.
     #[error(
-        "batch lane {cpu} is already lent by another sidelane (process {owner}): wait for it, or choose other lanes with --lanes"
+        "cannot use batch lane {cpu}: another sidelane (process {owner}) lends it; wait for its end, or choose other \
+         lanes with --lanes"
     )]
     Taken {
         /// The lane.
@@ -45,8 +46,8 @@ pub enum ClaimError {
     },
     /// The agent has it.
     #[error(
-        "CPU {cpu} belongs to the agent (process {owner}), which shares this machine between services and batch: give \
-         it the batch (a group in a tree of [[batch]]), leave the CPU out of its file, or stop it"
+        "cannot use CPU {cpu}: the agent (process {owner}) manages it; put the batch into a group of [[batch]] in the \
+         agent's file, or stop the agent"
     )]
     Agents {
         /// The lane.
@@ -56,8 +57,8 @@ pub enum ClaimError {
     },
     /// The service of another run is there.
     #[error(
-        "CPU {cpu} is a request lane of another sidelane (process {owner}), and its holder would make that one's service \
-         wait: wait for it, or choose other lanes with --lanes"
+        "cannot use batch lane {cpu}: it is a request lane of another sidelane (process {owner}); wait for its end, or \
+         choose other lanes with --lanes"
     )]
     Serves {
         /// The lane.
@@ -67,8 +68,8 @@ pub enum ClaimError {
     },
     /// Another run lends it to batch.
     #[error(
-        "request lane {cpu} is a batch lane of another sidelane (process {owner}), which would make the service wait: wait \
-         for it, or choose other lanes with --lanes"
+        "cannot use request lane {cpu}: it is a batch lane of another sidelane (process {owner}); wait for its end, or \
+         choose other lanes with --lanes"
     )]
     Lent {
         /// The lane.
@@ -77,17 +78,14 @@ pub enum ClaimError {
         owner: String,
     },
     /// There is an agent.
-    #[error(
-        "an agent runs on this machine already (process {owner}), and there is room for one: see `sidelane status`"
-    )]
+    #[error("cannot start a second agent: one runs on this machine already (process {owner}); see `sidelane status`")]
     TwoAgents {
         /// It, or "unknown".
         owner: String,
     },
     /// Another one moves the threads.
     #[error(
-        "the threads of process {pid} are moved by another sidelane already (process {owner}): end that one, or wait for \
-         its end"
+        "cannot move threads of process {pid}: another sidelane (process {owner}) does; end it, or wait for its end"
     )]
     Moved {
         /// The process.
@@ -97,8 +95,8 @@ pub enum ClaimError {
     },
     /// The agent places them.
     #[error(
-        "the threads of process {pid} are placed by the agent (process {owner}): leave may_be_placed of its service out of \
-         the agent's file, and have the agent read that again (SIGHUP), or stop the agent"
+        "cannot move threads of process {pid}: the agent (process {owner}) places them; leave may_be_placed of the \
+         service out of the agent's file and send it SIGHUP, or stop the agent"
     )]
     Placed {
         /// The process.
@@ -107,7 +105,7 @@ pub enum ClaimError {
         owner: String,
     },
     /// The file could not be made or locked.
-    #[error("cannot claim {what} at {path}, which takes root")]
+    #[error("cannot claim {what} at {path}; run as root")]
     Io {
         /// What was to be claimed.
         what: String,
@@ -216,7 +214,7 @@ impl Title {
 
     fn failed(&self, source: io::Error) -> ClaimError {
         let what = match self.subject {
-            ClaimTarget::Agent => "to be the agent".to_owned(),
+            ClaimTarget::Agent => "the machine for an agent".to_owned(),
             ClaimTarget::Threads(pid) => format!("the threads of process {pid}"),
             ClaimTarget::Lane(cpu) => format!("batch lane {cpu}"),
             ClaimTarget::Requests(cpu) => format!("request lane {cpu}"),
@@ -457,7 +455,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let _claim = claim(dir.path(), 3, Claimant::Agent).unwrap();
         let refused = claim(dir.path(), 3, Claimant::Run).unwrap_err().to_string();
-        assert!(refused.contains(&format!("CPU 3 belongs to the agent (process {})", std::process::id())), "{refused}");
+        assert!(
+            refused.contains(&format!("cannot use CPU 3: the agent (process {})", std::process::id())),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl ThreadClaims {
         };
         let ticket = guardian.add([claim.undo()])?[0];
         if let Err(error) = claim.announce() {
-            guardian.withdraw([ticket]).context("cannot tell the guardian")?;
+            guardian.withdraw([ticket]).context("cannot register an undo with the guardian")?;
             return Ok(Some(self.was_refused(pid, error)));
         }
         self.taken.insert(pid, (claim, ticket));
@@ -78,7 +78,7 @@ impl ThreadClaims {
         let all = std::mem::take(&mut self.taken).into_iter();
         let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) = all.partition(|(pid, _)| pids.contains(pid));
         self.taken = kept;
-        guardian.withdraw(gone.values().map(|(_, ticket)| *ticket)).context("cannot tell the guardian")
+        guardian.withdraw(gone.values().map(|(_, ticket)| *ticket)).context("cannot register an undo with the guardian")
     }
 
     /// Processes whose threads another process moves.
@@ -102,7 +102,10 @@ impl ThreadClaims {
 
 /// Second handles on the locks of the claims, after `locks`.
 fn with_locks_of<'c>(mut locks: Vec<OwnedFd>, claims: impl Iterator<Item = &'c Claim>) -> Result<Vec<OwnedFd>> {
-    let shared = claims.map(Claim::share).collect::<io::Result<Vec<_>>>().context("cannot share the claims")?;
+    let shared = claims.map(Claim::share).collect::<io::Result<Vec<_>>>().context(
+        "cannot pass the claims on to the \
+                                                                                   guardian",
+    )?;
     locks.extend(shared);
     Ok(locks)
 }

@@ -145,7 +145,7 @@ impl Guardian {
         let tickets: Vec<ChangeId> = added.iter().map(|(ticket, _)| *ticket).collect();
         let told = self.tell(added.into_iter().map(|(ticket, undo)| Message::Add(ticket, undo)));
         let told = told.inspect_err(|_| tickets.iter().for_each(|ticket| self.list.withdraw(*ticket)));
-        told.context("cannot tell the guardian what to undo")?;
+        told.context("cannot register an undo with the guardian")?;
         Ok(tickets)
     }
 
@@ -345,8 +345,8 @@ mod tests {
     fn unresponsive_guardian_is_ended_and_keeps_only_its_list() {
         let mut guardian = one_that_takes_nothing_in();
         let (why, told) = tell_more_than_fits(&mut guardian);
-        let expected = "cannot tell the guardian what to undo: the guardian process took nothing in for half a second, as \
-                        if somebody had stopped it, and was ended";
+        let expected = "cannot register an undo with the guardian: the guardian process read nothing for half a \
+                        second, as if it were stopped, and was ended";
         assert_eq!((why.as_str(), guardian.list().iter().count()), (expected, told));
         while guardian.is_alive() {
             std::thread::yield_now();

@@ -13,8 +13,7 @@ use rustix::io::Errno;
 /// reads sooner.
 pub(super) const WRITE_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 
-const STUCK: &str =
-    "the guardian process took nothing in for half a second, as if somebody had stopped it, and was ended";
+const STUCK: &str = "the guardian process read nothing for half a second, as if it were stopped, and was ended";
 
 /// Writes all of it into a pipe that does not block.
 ///

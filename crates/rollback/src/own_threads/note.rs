@@ -10,7 +10,7 @@ diagnostics! {
             cpus: String = "0".to_owned(),
             percent: String = "1.5".to_owned(),
             why: &'static str = "its CPU affinity allows it no others",
-            advice: &'static str = "start it without taskset"
+            advice: &'static str = "start sidelane without taskset"
         } =>
             "sidelane's own threads ran on CPUs of the service ({cpus}) for {percent} % of the time: {why}",
             "{advice}";

@@ -229,10 +229,10 @@ impl State {
         let (why, advice) = match () {
             () if !online.is_subset(&self.given) => (
                 "its CPU affinity allows it no others",
-                "start it without taskset, or with CPUs that the service does not use",
+                "start sidelane without taskset, or with CPUs that the service does not use",
             ),
             () if online.len() == 1 => {
-                ("this machine has no other CPU", "look for a shorter time, or where there is a second CPU")
+                ("this machine has no other CPU", "measure for a shorter time, or on a machine with a second CPU")
             }
             () => ("the service runs on all CPUs", "confine the service to some of its CPUs (taskset, cpuset)"),
         };

@@ -6,19 +6,38 @@ use clap::{Args, Subcommand};
 
 use super::common::JsonFile;
 
-/// What can be done with the agent's file.
+/// Verbs for the agent's file.
 #[derive(Debug, Subcommand)]
 pub enum Agent {
-    /// Say what is wrong with a file: each line, and what to do
-    #[command(after_help = "Exit code: 0 if nothing is wrong with the file, else 2.")]
+    /// Report everything that is wrong with a file: each line, and what to do
+    #[command(
+        before_help = "\
+Check the file in this directory:
+  sidelane agent check sidelane.toml
+Check another file:
+  sidelane agent check /etc/sidelane.toml",
+        after_help = "Exit code: 0 if nothing is wrong with the file, else 2."
+    )]
     Check {
         /// The file
         file: PathBuf,
     },
-    /// Say what a file comes to on this machine now: services, containers, CPUs, all settings, what is missing
-    #[command(after_help = "Exit code: 0, or 1 if the agent would not start here, or 2 if the file is wrong.")]
+    /// Show what a file means on this machine now: services, containers, CPUs, all settings, what is missing
+    #[command(
+        before_help = "\
+Show what sidelane.toml means on this machine:
+  sidelane agent show
+Show it as JSON, for another file:
+  sidelane agent show --config /etc/sidelane.toml --json show.json",
+        after_help = "Exit code: 0 if the agent would start here, 1 if it would not, 2 if the file is wrong."
+    )]
     Show(ShowArgs),
-    /// Print a file in which everything is said, with comments
+    /// Print a file that has every key, with comments
+    #[command(before_help = "\
+Read about all keys:
+  sidelane agent example
+Begin a file of your own:
+  sidelane agent example >sidelane.toml")]
     Example,
 }
 
@@ -36,7 +55,7 @@ pub struct ShowArgs {
 /// The agent's file.
 #[derive(Debug, Args)]
 pub struct AgentFile {
-    /// The file, as `sidelane agent example` prints one
+    /// The file; `sidelane agent example` prints one
     #[arg(long, value_name = "FILE", default_value = "sidelane.toml")]
     pub config: PathBuf,
 }
@@ -44,23 +63,35 @@ pub struct AgentFile {
 /// Arguments of `sidelane agent`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
-#[command(after_help = "Exit code: 0 after SIGTERM or SIGINT, 1 if the agent cannot go on, 2 if the file is wrong.")]
+#[command(
+    before_help = "\
+See what the agent would do with sidelane.toml:
+  sidelane agent --dry-run
+Start the agent:
+  sidelane agent --config /etc/sidelane.toml",
+    after_help = "Exit code: 0 after SIGTERM or SIGINT, 1 if the agent cannot go on, 2 if the file is wrong."
+)]
 pub struct AgentArgs {
-    /// What to do with the file instead
+    /// Other verbs for the file
     #[command(subcommand)]
     pub verb: Option<Agent>,
     /// The agent's file
     #[command(flatten)]
     pub file: AgentFile,
-    /// Only say what would be done: nothing is changed
+    /// Say what would be done, and change nothing
     #[arg(long)]
     pub dry_run: bool,
 }
 
 /// Arguments of `sidelane status`.
 #[derive(Debug, Args)]
+#[command(before_help = "\
+Show what runs where, and why:
+  sidelane status
+Print it as JSON, for programs:
+  sidelane status --json")]
 pub struct StatusArgs {
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }

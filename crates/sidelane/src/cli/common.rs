@@ -7,13 +7,13 @@ use sidelane_report::Detail;
 
 use sidelane_stats::rounds::RoundOptions;
 
-/// How far a measurement goes on by itself.
+/// Number of rounds of a measurement.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct RoundArgs {
-    /// Fewer and shorter rounds, for a first look: more may stay undecided
+    /// Measure fewer and shorter rounds, for a first look: more checks may stay undecided
     #[arg(long)]
     pub quick: bool,
-    /// Run at most this number of rounds while a check is undecided, without a time limit
+    /// Go on up to this number of rounds while a check is undecided, without a time limit
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     pub rounds: Option<u64>,
 }
@@ -24,26 +24,26 @@ impl From<RoundArgs> for RoundOptions {
     }
 }
 
-/// What a measurement's exit code says.
+/// Exit codes of a measurement.
 pub const EXIT_CODES: &str = "\
-Exit code: 0 if all checks hold, 1 if one is missed, 3 if none is missed but some are undecided: their \
-95 % intervals contain the bound, and the last line says what would decide it; 125 if nothing could be measured.";
+Exit code: 0 if all checks hold. 1 if one is missed. 3 if none is missed and some are undecided: their 95 % \
+intervals contain the bound, and the last line says what would decide it. 125 if nothing could be measured.";
 
-/// Where a result goes for programs.
+/// File of a result for programs.
 #[derive(Debug, Default, Args)]
 pub struct JsonFile {
-    /// Write the results here, as JSON
+    /// Write the results to this file, as JSON
     #[arg(id = "json", long = "json", value_name = "FILE")]
     pub file: Option<PathBuf>,
 }
 
-/// Where a result goes, besides the terminal.
+/// Files of a result.
 #[derive(Debug, Default, Args)]
 pub struct ResultFiles {
     /// The results
     #[command(flatten)]
     pub json: JsonFile,
-    /// Write them here too, as a page with pictures
+    /// Write the results to this file, as a page with pictures
     #[arg(long, value_name = "FILE")]
     pub page: Option<PathBuf>,
     /// The tables
@@ -52,7 +52,7 @@ pub struct ResultFiles {
 }
 
 impl ResultFiles {
-    /// All files that are wanted.
+    /// Returns all files that are wanted.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         [&self.json.file, &self.page, &self.table.csv].into_iter().filter_map(|path| path.as_deref())
     }
@@ -61,7 +61,7 @@ impl ResultFiles {
 /// How much of a result the terminal shows.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct DetailArgs {
-    /// Show everything: each row, and histograms where there are some
+    /// Show everything: each row, and all histograms
     #[arg(short, long, conflicts_with = "quiet")]
     pub verbose: bool,
     /// Show only what was found and what failed, without tables
@@ -79,10 +79,10 @@ impl From<DetailArgs> for Detail {
     }
 }
 
-/// Where the tables of a result go, and how much of them the terminal shows.
+/// File of a result's tables, and how much of them the terminal shows.
 #[derive(Debug, Default, Args)]
 pub struct TableArgs {
-    /// Write the tables here, as CSV
+    /// Write the tables to this file, as CSV
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
     /// How much the terminal shows
@@ -90,8 +90,10 @@ pub struct TableArgs {
     pub detail: DetailArgs,
 }
 
-/// A share in percent, with or without the sign.
+/// Parses a share in percent, with or without the sign.
 pub fn parse_percent(text: &str) -> Result<f64, String> {
-    let percent = text.strip_suffix('%').unwrap_or(text).parse::<f64>().map_err(|error| error.to_string())?;
-    if (0.0..=100.0).contains(&percent) { Ok(percent) } else { Err("a percentage lies between 0 and 100".into()) }
+    let percent = text.strip_suffix('%').unwrap_or(text).parse::<f64>().ok();
+    percent
+        .filter(|percent| (0.0..=100.0).contains(percent))
+        .ok_or_else(|| "it is no percentage; write a number from 0 to 100, as in 5%".to_owned())
 }

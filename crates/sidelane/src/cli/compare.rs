@@ -15,17 +15,24 @@ use sidelane_lanes::lending_limits::LendingError;
 
 /// Arguments of `sidelane compare`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
+#[command(
+    before_help = "\
+Measure whether Sidelane pays off for a service:
   sidelane compare --service port:6379 -- ./train.py
+Judge the service by an objective, and write a page:
+  sidelane compare --service port:8080 --slo p99=100ms --page worth.html -- ./train.py",
+    after_help = "\
+More examples:
   sidelane compare --service port:6379 --lanes 0:1 --unmanaged idle -- make -B -j2
-  sidelane compare --service port:8080 --slo p99=100ms --work-counter /tmp/done --page worth.html -- ./train.py
+  sidelane compare --service port:8080 --work-counter /tmp/done -- ./train.py
 
-The service needs its usual traffic meanwhile. Nothing is changed that lasts. The batch command is started anew for each \
-run, gets no input, and its output is thrown away. Six rounds at least, two minutes at most unless --rounds says so.
+The service needs its usual traffic during the comparison. All changes are undone at the end. The batch command is \
+started anew for each run; it gets no input, and its output is thrown away. There are six rounds at least; without \
+--rounds they take two minutes at most.
 
-Exit code: 0 if it is worth it, 1 if it is not, 2 for wrong arguments, 3 if that is undecided: the first line says why, \
-and what would decide it; 125 if sidelane refuses or fails.")]
+Exit code: 0 if it is worth it. 1 if it is not. 2 for wrong arguments. 3 if that is undecided: the first line says \
+why, and what would decide it. 125 if sidelane refuses or fails."
+)]
 pub struct CompareArgs {
     /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
     #[arg(long, value_name = "SERVICE")]
@@ -36,31 +43,31 @@ pub struct CompareArgs {
     /// Confine the service to its request lanes while Sidelane runs
     #[arg(long)]
     pub pin_service: bool,
-    /// In which scheduling class batch runs without Sidelane, on the same batch lanes
+    /// Scheduling class of batch without Sidelane, on the same batch lanes
     #[arg(long, value_name = "CLASS", value_enum, default_value = "ordinary")]
     pub unmanaged: Unmanaged,
-    /// Run at most this number of rounds while the verdict is undecided, without a time limit
+    /// Go on up to this number of rounds while the verdict is undecided, without a time limit
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     pub rounds: Option<u64>,
-    /// How long the service is measured in each setting of a round [default: 1.5s, up to 5s where requests are rare]
+    /// Measured time of each setting in a round [default: 1.5s; up to 5s where requests are rare]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub round: Option<Duration>,
-    /// How long each setting lasts before it is measured, for batch to get going
+    /// Time before each setting is measured, in which batch starts up
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_time)]
     pub settle: Duration,
-    /// A file in which batch counts what it has done, as a number; PATH#FIELD for the number after that word
+    /// File with the number of work units that batch has done; PATH#FIELD reads the number after that word
     #[arg(long, value_name = "FILE")]
     pub work_counter: Option<String>,
     /// How lanes are lent
     #[command(flatten)]
     pub lend: LendArgs,
-    /// How long batch may go on after it was asked to end
+    /// Time for batch to end after SIGTERM; then it gets SIGKILL
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_time)]
     pub grace: Duration,
-    /// Say what would be done, and do nothing
+    /// Say what would be done, and change nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Where results go
+    /// Files of the results
     #[command(flatten)]
     pub files: ResultFiles,
     /// The batch command
@@ -68,17 +75,20 @@ pub struct CompareArgs {
     pub command: Vec<OsString>,
 }
 
-/// How batch runs without Sidelane.
+/// Scheduling class of batch without Sidelane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Unmanaged {
-    /// As any other program
+    /// SCHED_OTHER, as any other program
     Ordinary,
-    /// In SCHED_IDLE, which yields its own CPU to others
+    /// SCHED_IDLE, which yields its own CPU to other threads
     Idle,
 }
 
 impl CompareArgs {
-    /// What is to be compared, if the options go together.
+    /// Returns what is to be compared.
+    ///
+    /// # Errors
+    /// When the options contradict each other.
     pub fn options(self) -> Result<CompareOptions, LendingError> {
         Ok(CompareOptions {
             lending: self.lend.lending()?,

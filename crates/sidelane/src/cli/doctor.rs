@@ -6,8 +6,13 @@ use super::common::{JsonFile, TableArgs};
 
 /// Arguments of `sidelane doctor`.
 #[derive(Debug, Args)]
+#[command(before_help = "\
+Check this machine, in half a minute:
+  sidelane doctor
+Check it in 8 s:
+  sidelane doctor --quick")]
 pub struct DoctorArgs {
-    /// Fewer rounds: ends within 8 s
+    /// Measure fewer rounds: ends within 8 s
     #[arg(long)]
     pub quick: bool,
     /// The lane pair to try [default: two SMT siblings, or CPUs 0 and 1 as a declared pair]
@@ -20,9 +25,16 @@ pub struct DoctorArgs {
 
 /// Arguments of `sidelane calibrate`.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit code: 0 if there is a metric and a threshold, 1 if nothing is concluded.")]
+#[command(
+    before_help = "\
+Find a metric and a threshold for this processor:
+  sidelane calibrate --quick
+Try a formula of your own:
+  sidelane calibrate --events 'page-faults / task-clock'",
+    after_help = "Exit code: 0 if a metric and a threshold were found, 1 if not."
+)]
 pub struct CalibrateArgs {
-    /// Fewer and shorter steps
+    /// Measure fewer and shorter steps
     #[arg(long)]
     pub quick: bool,
     /// The pair of CPUs [default: two SMT siblings, or CPUs 0 and 1]

@@ -14,17 +14,23 @@ use sidelane_hurry::{SourceOption, tuned};
 
 /// Arguments of `sidelane hurry`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
+#[command(
+    before_help = "\
+Move long requests to big cores, until Ctrl-C:
   sidelane hurry --service port:9200
-  sidelane hurry --service port:9200 --percentile 99 --log moves.jsonl
+Keep the p99 low, and log each move:
+  sidelane hurry --service port:9200 --percentile 99 --log moves.jsonl",
+    after_help = "\
+The setting of the paper (Hurry-up):
   sidelane hurry --service pid:1234 --big 0,1 --little 2-5 --sampling 25ms --threshold 50ms --paper --stats pipe:/run/hurry
 
 Each thread that works on requests is bound to one core. A request that has been on a little core for longer than the \
-threshold changes places with a thread on a big core. Which cores are big is found, and the threshold is learnt. When \
-sidelane ends, by whatever, all threads have the CPUs back that they had.
-Requests are seen at the service's TCP sockets. A service that emits them (runtime/c/sidelane.h), or that writes lines \
-THREAD;REQUEST;MILLISECONDS to a pipe at each begin and end (--stats), is believed instead.")]
+threshold changes places with a thread on a big core. Big cores are found, and the threshold is learnt. At the end, \
+and after kill -9, all threads have the CPUs back that they had.
+
+Requests are seen at the service's TCP sockets. If the service emits them (runtime/c/sidelane.h), or writes lines \
+THREAD;REQUEST;MILLISECONDS to a pipe at each begin and end (--stats), those count instead."
+)]
 pub struct HurryArgs {
     /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
     #[arg(long, value_name = "SERVICE")]
@@ -35,31 +41,33 @@ pub struct HurryArgs {
     /// CPUs of little cores
     #[arg(long, value_name = "CPUS", requires = "big")]
     pub little: Option<CpuSet>,
-    /// All cores are alike: a lane is big while its siblings are idle. With CPUs, once for each core: these are siblings
+    /// All cores are alike: a lane counts as big while its SMT siblings are idle. With CPUs, once for each core: treat
+    /// these as siblings
     #[arg(long, value_name = "CPUS", num_args = 0..=1, conflicts_with = "big")]
     pub siblings: Option<Vec<CpuSet>>,
-    /// How threads are mapped: the others are there to compare with
+    /// How threads are mapped to cores; all but hurry-up are for comparison
     #[arg(long, value_name = "HOW", value_enum, default_value = "hurry-up")]
     pub mapping: How,
     /// Time on a little core after which a request is long, as in 50ms [default: learnt]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub threshold: Option<Duration>,
-    /// The percentile that a learnt threshold is to keep low
+    /// Percentile of latency that a learnt threshold keeps low
     #[arg(long, value_name = "PERCENT", default_value_t = 90.0, value_parser = parse_percent, conflicts_with = "threshold")]
     pub percentile: f64,
-    /// Shortest time between looks for long requests, as in the paper [default: look when one is due]
+    /// Look for long requests at this interval, as the paper does with 25ms [default: whenever a request is due]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub sampling: Option<Duration>,
-    /// Move as the paper's Algorithm 1 is printed: any thread on a big core may have to leave it
+    /// Choose the big core as in Algorithm 1 of the Hurry-up paper: the thread there always leaves it, even if its own
+    /// request is longer
     #[arg(long)]
     pub paper: bool,
-    /// The pipe to which the service writes what its threads work on, as in pipe:/run/hurry
+    /// Named pipe to which the service writes its requests, as in pipe:/run/hurry
     #[arg(long, value_name = "PIPE")]
     pub stats: Option<SourceOption>,
-    /// For how long; Ctrl-C ends it sooner [default: until Ctrl-C]
+    /// How long to move requests; Ctrl-C ends it sooner [default: until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
     pub length: Option<Duration>,
-    /// Write every move here, one JSON object a line
+    /// Write every move to this file, one JSON object a line
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
     /// The results
@@ -67,18 +75,18 @@ pub struct HurryArgs {
     pub json: JsonFile,
 }
 
-/// How threads are mapped.
+/// Mapping of threads to cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum How {
-    /// On all cores, and long requests move to big ones.
+    /// Threads are on all cores; long requests move to big ones
     HurryUp,
-    /// On all cores, and they stay there.
+    /// Threads are on all cores, and stay where they were put
     Static,
-    /// On big cores only.
+    /// Threads are on big cores only
     AllBig,
-    /// On little cores only.
+    /// Threads are on little cores only
     AllLittle,
-    /// Wherever the kernel puts them.
+    /// The kernel places threads
     Kernel,
 }
 
@@ -95,7 +103,7 @@ impl From<How> for Mapping {
 }
 
 impl HurryArgs {
-    /// What the policy is asked for, on a machine whose little cores are that fast.
+    /// Returns the settings of the policy, on a machine whose little cores have this speed.
     pub fn config(&self, little_speed_milli: Option<u32>) -> Config {
         Config {
             mapping: self.mapping.into(),

@@ -15,20 +15,22 @@ use sidelane_trace::slow_threshold::SlowThreshold;
 
 /// Arguments of `sidelane requests`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
+#[command(
+    before_help = "\
+Measure the requests of 10 s:
   sidelane requests --service port:6379
-  sidelane requests --service comm:memcached --for 1s --log requests.jsonl
-
-Requests are seen at the service's TCP sockets, without its help and whatever it speaks: a receive \
-after a send begins one, the sends that follow are its response. Requests that came together and \
-were answered together count as one. A service that emits its requests through runtime/c/sidelane.h \
-is believed instead.")]
+Write each request to a file, too:
+  sidelane requests --service comm:memcached --for 1s --log requests.jsonl",
+    after_help = "\
+Requests are seen at the service's TCP sockets, in any protocol, and the service needs no change. A receive after a \
+send begins a request; the sends that follow are its response. Requests that arrive together and are answered together \
+count as one. If the service emits its requests through runtime/c/sidelane.h, those count instead."
+)]
 pub struct RequestsArgs {
     /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
     #[arg(long, value_name = "SERVICE")]
     pub service: Target,
-    /// For how long; Ctrl-C ends it sooner
+    /// How long to measure; Ctrl-C ends it sooner
     #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = parse_time)]
     pub length: Duration,
     /// The results
@@ -37,22 +39,23 @@ pub struct RequestsArgs {
     /// The table
     #[command(flatten)]
     pub table: TableArgs,
-    /// Write every request here, one JSON object a line
+    /// Write every request to this file, one JSON object a line
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
 }
 
 /// Arguments of `sidelane list`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
+#[command(before_help = "\
+List all signals of a process:
   sidelane list pid:1234
+List those whose names contain a text:
   sidelane list port:6379 --filter stat_")]
 pub struct ListArgs {
     /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
     #[arg(value_name = "SERVICE")]
     pub service: Target,
-    /// Only what has this in its name
+    /// List only signals whose names contain this text
     #[arg(long, value_name = "TEXT")]
     pub filter: Option<String>,
     /// The results
@@ -62,27 +65,32 @@ pub struct ListArgs {
 
 /// Arguments of `sidelane observe`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
+#[command(
+    before_help = "\
+Observe a running program for 10 s:
   sidelane observe --service pid:1234 --for 10s
-  sidelane observe --service pid:1234 --signal lane,jvm --for 10s --open
+Choose signals, and open the result as a page:
+  sidelane observe --service pid:1234 --signal lane,jvm --for 10s --open",
+    after_help = "\
+Start a program and observe what it emits:
   sidelane observe --signal tag:myapp.phase --signal counter:myapp.done --cpu 1 -- ./myapp
 
 Signals:
   tag:NAME, counter:NAME, rate:NAME   what the program emits (runtime/c/sidelane_signal.h)
   lane                                which thread runs on the observed lane
-  request                             whether it works on a request, how many wait, how many are done
+  request                             whether the lane works on a request, how many wait, how many are done
   jvm, jvm:NAME                       HotSpot's counters, without an agent
   tag:mem:[PID:]SYMBOL[+OFFSET][/u32] a variable of a process, or a field: server.stat_numcommands
   counter:file:PATH#FIELD             a number in a file of /proc or a cgroup
-  ipc, perf:EVENT                     instructions a cycle; counters of processor and kernel
-  cpc                                 cycles a cycle: 1, and how far from it is the observer's error
-Every counter gets a rate, and every rate is told for each value of every tag.")]
+  ipc, perf:EVENT                     instructions per cycle; counters of processor and kernel
+  cpc                                 cycles per cycle: 1; its distance from 1 is the observer's error
+Every counter gets a rate. Every rate is shown for each value of every tag."
+)]
 pub struct ObserveArgs {
-    /// As sidelane list
+    /// The same as sidelane list
     #[arg(long, value_name = "SERVICE", hide = true, conflicts_with_all = ["service", "signals", "command"])]
     pub list: Option<Target>,
-    /// As in sidelane list
+    /// The same as in sidelane list
     #[arg(long, value_name = "TEXT", hide = true, requires = "list")]
     pub filter: Option<String>,
     /// What to observe: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
@@ -91,28 +99,29 @@ pub struct ObserveArgs {
     /// The signals, several times or with commas between [default: lane, request, and jvm where there is one]
     #[arg(long = "signal", value_name = "SIGNAL", value_delimiter = ',')]
     pub signals: Vec<Signal>,
-    /// A counter of what the target gets done, for what observing costs it [default: the first one with enough events]
+    /// Counter of the target's progress, by which the cost of observing is measured [default: the first one with enough
+    /// events]
     #[arg(long, value_name = "SIGNAL")]
     pub progress: Option<Signal>,
-    /// For how long; Ctrl-C and the target's end end it sooner
+    /// How long to observe; Ctrl-C or the end of the target ends it sooner
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
     pub length: Option<Duration>,
-    /// How far samples lie apart: max, or in the mean so much, as in 1200cycles or 10us
+    /// Mean distance of samples, as in 1200cycles or 10us; max samples as fast as possible
     #[arg(long, value_name = "PERIOD", default_value = "max")]
     pub period: Period,
-    /// The lane that is observed; a command is put on it [default: the only one that the target may use]
+    /// The observed lane; a command is started on it [default: the only one that the target may use]
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<u32>,
-    /// The observer's lane [default: one that the target does not use, of another core for signals in memory]
+    /// The observer's lane [default: one that the target does not use; for signals in memory one of another core]
     #[arg(long, value_name = "CPU")]
     pub observer_cpu: Option<u32>,
-    /// By how many percent the two readings of the clock may differ
+    /// How much the two clock readings of a sample may differ, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = parse_percent)]
     pub tolerance: f64,
-    /// Write every sample here; sidelane report reads it again
+    /// Write every sample to this file, for sidelane report
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
-    /// Where results go
+    /// Files of the results
     #[command(flatten)]
     pub outputs: Outputs,
     /// The command to observe
@@ -122,36 +131,41 @@ pub struct ObserveArgs {
 
 /// Arguments of `sidelane report`.
 #[derive(Debug, Args)]
+#[command(before_help = "\
+Show a trace again, with another limit:
+  sidelane report trace.log --slo 10ms
+Show a part of an observation, as a page:
+  sidelane report observation.log --from 2s --to 3s --open")]
 pub struct ReportArgs {
     /// The log
     pub log: PathBuf,
-    /// From so long after the first sample, or the begin of the trace, on
+    /// Leave out what came before this time, counted from the first sample or the begin of the trace
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_time)]
     pub from: Duration,
-    /// Up to so long after it [default: to the end]
+    /// Leave out what came after this time [default: nothing]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub to: Option<Duration>,
-    /// By how many percent the two readings of the clock may differ [default: as it was observed]
+    /// How much the two clock readings of a sample may differ, in percent [default: as it was observed]
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     pub tolerance: Option<f64>,
-    /// What a request of a trace may take, as in 10ms [default: as it was traced]
+    /// Latency above which a request of a trace is slow, as in 10ms or p99=10ms [default: as it was traced]
     #[arg(long, value_name = "OBJECTIVE", value_parser = SlowThreshold::parse)]
     pub slo: Option<SlowThreshold>,
-    /// Where results go
+    /// Files of the results
     #[command(flatten)]
     pub outputs: Outputs,
 }
 
-/// Where the results of an observation or a trace go, besides the terminal.
+/// Files of the results of an observation or a trace.
 #[derive(Debug, Args)]
 pub struct Outputs {
-    /// Where results go
+    /// Files of any result
     #[command(flatten)]
     pub files: ResultFiles,
-    /// Write a trace for Perfetto here (ui.perfetto.dev); of an observation's log, with each change of a tag
+    /// Write a trace for Perfetto (ui.perfetto.dev) to this file; from an observation's log it has each change of a tag
     #[arg(long, value_name = "FILE")]
     pub perfetto: Option<PathBuf>,
-    /// Open the page when all is done
+    /// Open the page in the browser at the end
     #[arg(long)]
     pub open: bool,
 }

@@ -29,6 +29,11 @@ pub use trace::TraceArgs;
 /// Run batch work in the idle moments of latency-critical services, on the same cores.
 #[derive(Debug, Parser)]
 #[command(name = "sidelane", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(before_help = "\
+Find out why a service is slow:
+  sidelane trace --service port:8080 --for 10s
+Run batch while the service is idle:
+  sidelane run --service port:8080 -- make -j2")]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -40,21 +45,21 @@ pub struct Cli {
 pub enum Verb {
     /// Run a batch command while the service is idle
     Run(RunArgs),
-    /// Say what this machine can do, what it lacks and how fast batch leaves a lane here
+    /// Check what this machine supports, and measure how fast batch leaves a lane
     Doctor(DoctorArgs),
-    /// Say whether Sidelane is worth it for a service of yours, under its own traffic
+    /// Measure whether Sidelane pays off for a service, under the service's own traffic
     Compare(Box<CompareArgs>),
-    /// Find out which counters tell interference on this processor, and from which value on
+    /// Find the counters that show interference on this processor, and the threshold to use
     Calibrate(CalibrateArgs),
-    /// Look at a service's requests: how many, how long, how many waited
+    /// Measure a service's requests: number, latency, server time and queueing
     Requests(RequestsArgs),
-    /// Say what can be observed of a service: its signals, and where they are found
+    /// List the signals of a service, and where they are found
     List(ListArgs),
-    /// Look at signals of running programs through a microscope: tags, counters and rates
+    /// Read signals of running programs as fast as the caches allow: tags, counters and rates
     Observe(ObserveArgs),
-    /// Say why a service's requests are slow, request by request, and what to do about it
+    /// Find out why a service's requests are slow, request by request, and what to do about it
     Trace(TraceArgs),
-    /// Show an observation or a trace again, from the log that `sidelane observe` or `trace` wrote
+    /// Show an observation or a trace again, from the log of `sidelane observe` or `sidelane trace`
     Report(ReportArgs),
     /// Run an experiment on a simulated machine, with the same policies
     Sim(SimArgs),
@@ -62,24 +67,24 @@ pub enum Verb {
     Proxy(Box<ProxyArgs>),
     /// Move a service's long-running requests to big cores, on a machine with big and little ones
     Hurry(HurryArgs),
-    /// Share the whole machine between services and batch containers, by what a file says
+    /// Share the machine between services and batch containers, as a file says
     Agent(AgentArgs),
-    /// Say what runs where and why, from the running agent
+    /// Show what runs where and why, from the running agent
     Status(StatusArgs),
-    /// What Sidelane starts of its own program
+    /// Verbs that Sidelane itself starts
     #[command(flatten)]
     Internal(Internal),
 }
 
-/// What Sidelane starts of its own program: every program that runs sessions has these.
+/// Verbs that Sidelane itself starts: every program that runs sessions has these.
 #[derive(Debug, Subcommand)]
 pub enum Internal {
-    /// Put the machine right when the agent dies (not for users)
+    /// Undo all changes to the machine when Sidelane dies (not for users)
     #[command(name = sidelane_rollback::guardian::VERB, hide = true)]
     Guardian {
-        /// The agent's process id.
+        /// Process id of the Sidelane that it guards.
         agent_pid: u32,
-        /// The ring that tells of halts of the agent.
+        /// Descriptor of the ring that reports when that process is halted.
         bell_fd: Option<i32>,
     },
     /// Run as batch that checks its lane, to measure the gate (not for users)
@@ -88,11 +93,11 @@ pub enum Internal {
     /// Wait at the gate and become the batch command (not for users)
     #[command(name = sidelane_lanes::batch::VERB, hide = true)]
     Batch {
-        /// Where the gate is.
+        /// Descriptor of the gate.
         entrance_fd: i32,
         /// `idle`, `ext` or `ordinary`.
         class: String,
-        /// Give up the rights by which the command could run before others.
+        /// Give up the rights by which the command could preempt other threads.
         #[arg(long)]
         without_rights: bool,
         /// The batch command.

@@ -19,14 +19,14 @@ use sidelane_proxy::run::options::{
 #[derive(Debug, Args)]
 #[command(
     before_help = "\
-HTTP:
+Proxy HTTP to two servers:
   sidelane proxy --listen :8080 --active 127.0.0.1:9001 --backup 127.0.0.1:9002
-Redis:
+Proxy Redis:
   sidelane proxy --listen :6380 --protocol redis --active 127.0.0.1:6379 --backup 127.0.0.1:6381",
     after_help = "\
 When a hazard of the active server begins, active and backup change places. Requests in flight that are safe to repeat \
 are sent to the new active server, too. The client gets the first answer that is no failure (429, 5xx). A server that \
-fails its requests is out of service for a while.
+fails its requests is out of service, for 30 s at first.
 
 To see where a slow request went: curl localhost:8080/.sidelane/trace/NUMBER, with the NUMBER in the field \
 Sidelane-Request of its answer.
@@ -46,8 +46,8 @@ pub struct ProxyArgs {
     /// Protocol of clients and servers
     #[arg(long, value_name = "NAME", default_value = "http", value_parser = names(PROTOCOLS))]
     pub protocol: String,
-    /// Hazards to watch for: jvm-gc, safepoint, stopped, throttled, restart, with commas between; all that can be seen;
-    /// none
+    /// Hazards to watch for: jvm-gc, safepoint, stopped, throttled, restart, with commas between; or all (those that can
+    /// be seen), or none
     #[arg(long, value_name = "HAZARDS", default_value = "all")]
     pub hazard: WatchedHazards,
     /// When to send a request to both servers: hazard, timer:TIME (no answer within TIME), none
@@ -59,17 +59,17 @@ pub struct ProxyArgs {
     /// Server for requests that are not safe to repeat: the active one, or always the first (the primary of a replica)
     #[arg(long, value_name = "SERVER", default_value = "active", value_parser = names(ONCE_TO))]
     pub once_to: String,
-    /// X-Forwarded-For, Forwarded and the like: set (write them, drop the client's), add (to those of clients that are
-    /// trusted proxies), off
+    /// X-Forwarded-For, Forwarded and the like: set (write them, and drop the client's), add (to those of clients that
+    /// are trusted proxies), off (pass them on unchanged)
     #[arg(long, value_name = "HOW", default_value = "set", value_parser = names(FORWARDED))]
     pub forwarded: String,
-    /// Hedges in the long run, in percent of the requests
+    /// Limit of hedges in the long run, in percent of the requests
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = parse_percent)]
     pub budget: f64,
-    /// Hedges at once
+    /// Limit of hedges at once
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     pub burst: u64,
-    /// Requests that warm up a server that comes back
+    /// Number of requests that warm up a server that comes back
     #[arg(long, value_name = "NUMBER", default_value_t = 200)]
     pub warm_up: u32,
     /// Keep a server in service that fails its requests (5 in a row, or half of them)
@@ -78,10 +78,10 @@ pub struct ProxyArgs {
     /// Time between two looks for hazards
     #[arg(long, value_name = "TIME", default_value = "200us", value_parser = parse_time)]
     pub poll: Duration,
-    /// Trace the servers, so that /.sidelane/trace/NUMBER tells their part, too (as root, and for http)
+    /// Trace the servers, so that /.sidelane/trace/NUMBER shows their part, too (as root, and for http)
     #[arg(long)]
     pub trace: bool,
-    /// File for a line each request, or - for standard output; SIGHUP opens it again
+    /// File for the access log, a line for each request; - is standard output; SIGHUP opens the file again
     #[arg(long, value_name = "FILE")]
     pub access_log: Option<PathBuf>,
     /// Form of these lines: text (the combined format, and fields of the proxy) or json
@@ -102,10 +102,10 @@ pub struct ProxyArgs {
     /// Time for requests in flight and tied connections after SIGTERM or Ctrl-C; a second signal cuts them
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_time)]
     pub drain: Duration,
-    /// Clients at once [default: as many as open files allow]
+    /// Limit of clients at once [default: as many as open files allow]
     #[arg(long, value_name = "NUMBER")]
     pub clients: Option<usize>,
-    /// Address for Prometheus
+    /// Address at which Prometheus reads metrics
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     pub metrics: Option<SocketAddr>,
     /// Time after which the proxy ends [default: never]

@@ -8,26 +8,29 @@ use super::common::ResultFiles;
 
 /// Arguments of `sidelane sim`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
+#[command(
+    before_help = "\
+Run an experiment, and open its page:
   sidelane sim lab/scenarios/elfen-fig11.toml --open
-  sidelane sim lab/scenarios/elfen-fig11.toml --quick --json fig11.json
-
-The same scenario and seed give the same result on every machine. Nothing is measured, and the result says so.")]
+Run a shorter one, and keep the figures:
+  sidelane sim lab/scenarios/elfen-fig11.toml --quick --json fig11.json",
+    after_help = "\
+The same scenario and seed give the same result on every machine. Nothing is measured, and the result says so."
+)]
 pub struct SimArgs {
     /// The experiment, as in the files of lab/scenarios/
     #[arg(value_name = "SCENARIO")]
     pub scenario: PathBuf,
-    /// In place of the scenario's seed
+    /// Seed of all random numbers [default: the scenario's]
     #[arg(long, value_name = "NUMBER")]
     pub seed: Option<u64>,
-    /// A shorter run, as the scenario's [quick] says
+    /// Run the shorter variant that [quick] of the scenario describes
     #[arg(long)]
     pub quick: bool,
-    /// Where results go
+    /// Files of the results
     #[command(flatten)]
     pub files: ResultFiles,
-    /// Show the page in the browser
+    /// Open the page in the browser at the end
     #[arg(long)]
     pub open: bool,
 }

@@ -80,7 +80,11 @@ pub(super) fn report_again(args: ReportArgs) -> Result<u8> {
     if is_trace(&args.log) {
         return report_trace(args);
     }
-    ensure!(args.slo.is_none(), "--slo is for logs of sidelane trace, and {} is none", args.log.display());
+    ensure!(
+        args.slo.is_none(),
+        "cannot use --slo with {}: it is not a log of `sidelane trace`; leave --slo out",
+        args.log.display()
+    );
     let options = ReplayOptions {
         from_s: args.from.as_secs_f64(),
         to_s: args.to.map(|to| to.as_secs_f64()),

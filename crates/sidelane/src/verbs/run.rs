@@ -73,7 +73,7 @@ fn pair_lanes(services: Vec<Target>, lanes: Vec<String>) -> Vec<(Target, Option<
     if !lanes.is_empty() && lanes.len() != services.len() {
         let (services, lanes) = (services.len(), lanes.len());
         refuse(&format!(
-            "--lanes goes with each --service, or with none: there are {services} services and {lanes} --lanes"
+            "--lanes is given {lanes} times for {services} services; write it once for each --service, or not at all"
         ));
     }
     let lanes = lanes.into_iter().map(Some).chain(std::iter::repeat(None));

@@ -57,7 +57,7 @@ pub(super) fn report_trace(args: ReportArgs) -> Result<u8> {
     let log = args.log.display();
     ensure!(
         args.tolerance.is_none(),
-        "--tolerance is for logs of sidelane observe, and {log} is one of sidelane trace"
+        "cannot use --tolerance with {log}: it is a log of `sidelane trace`; leave --tolerance out"
     );
     let options = ReplayOptions {
         from_s: args.from.as_secs_f64(),

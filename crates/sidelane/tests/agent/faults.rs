@@ -98,7 +98,7 @@ fn change_of_another_program_is_repaired() {
     tree.set_list("0-1");
     one.set_list("0");
     wait_until("batch was where it should be", || one.cpus() == "1");
-    assert!(status()["agent"]["repaired"].as_u64() > Some(0));
+    assert!(status()["agent"]["repairs_count"].as_u64() > Some(0));
     daemon.end();
     assert_eq!(one.cpus(), "0-1");
     service.must_be_untouched();
@@ -118,17 +118,17 @@ fn narrowed_parent_cpuset_bounds_batch_and_is_reported() {
     outer.set_list("1");
     daemon.run.wait_until("the bound was told", |_| told("allowed") == "1");
     let notes = status()["notes"].to_string();
-    assert!(notes.contains("one may have CPUs 1 only"), "{notes}");
+    assert!(notes.contains("one can have CPUs 1 only"), "{notes}");
     daemon.reload(&file.replace("reserved = \"0\"", "reserved = \"1\""));
     wait_until("batch that has no CPU was paused", || one.is_frozen());
     daemon.run.wait_until("that was told", |_| told("state") == "paused");
-    let repaired = || status()["agent"]["repaired"].as_u64();
+    let repaired = || status()["agent"]["repairs_count"].as_u64();
     let before = repaired();
     assert_eq!(repaired(), before, "nothing is written again and again");
     outer.set_list("0-1");
     wait_until("batch had the CPU of the group above", || one.cpus() == "0" && !one.is_frozen());
     daemon.run.wait_until("the bound was told again", |_| told("allowed") == "0-1" && told("cpus") == "0");
-    assert!(!status()["notes"].to_string().contains("may have CPUs"), "{}", status());
+    assert!(!status()["notes"].to_string().contains("can have CPUs"), "{}", status());
     daemon.end();
     assert_eq!([one.cpus(), tree.list()], ["0-1", "0-1"]);
 }
@@ -264,7 +264,12 @@ fn a_guardian_that_cannot_be_started_is_tried_again() {
         return sidelane_testing::skip("needs prlimit and CAP_SYS_RESOURCE");
     }
     process::kill(guardian);
-    daemon.run.wait_until("it was noted", |run| run.errors().contains("this is tried again until it can be done"));
+    daemon.run.wait_until("it was noted", |run| {
+        run.errors().contains(
+            "cannot apply the file completely; the agent \
+                                                                       tries again",
+        )
+    });
     assert!(may_open("1024"));
     daemon.run.guardian_other_than(Some(guardian));
     daemon.run.wait_until("the new one took over", |run| run.errors().contains("a new one took over"));

@@ -40,7 +40,7 @@ impl Scene {
 
     /// Returns the recorder's threads, once it records.
     fn recorder(&self, daemon: &mut Daemon) -> Vec<u32> {
-        daemon.run.wait_until("it recorded", |_| status()["flights"][0]["state"] == "records");
+        daemon.run.wait_until("it recorded", |_| status()["flight_recorders"][0]["state"] == "records");
         threads_named(daemon.run.pid(), "sidelane-flight")
     }
 
@@ -67,8 +67,8 @@ fn broken_objective_is_recorded_and_reported() {
     let threads = scene.recorder(&mut daemon);
     assert_eq!(threads.iter().filter_map(|tid| policy(*tid)).collect::<Vec<_>>(), [ORDINARY]);
     scene.load();
-    daemon.run.wait_until("a recording was written", |_| status()["flights"][0]["recordings"] == 1);
-    let told = status()["flights"][0].clone();
+    daemon.run.wait_until("a recording was written", |_| status()["flight_recorders"][0]["recordings"] == 1);
+    let told = status()["flight_recorders"][0].clone();
     assert_eq!((&told["service"], &told["slo"]), (&"the service".into(), &"p50=1ns".into()), "{told}");
     let (logs, pages) = (scene.written("log"), scene.written("html"));
     assert_eq!((logs.len(), pages.len()), (1, 1));
@@ -114,7 +114,7 @@ fn recorder_waits_for_a_service_that_does_not_listen_yet() {
     let table = format!("{}\nslo = \"p99=5ms\"", program.rule());
     let file = File::holmes().with_service(&table).with_batch("/nobody");
     let daemon = Daemon::start(&file.and(&format!("[trace]\ndir = \"{}\"", dir.path().display())), 1, 0);
-    wait_until("it was told of", || status()["flights"][0]["state"] == "begins");
+    wait_until("it was told of", || status()["flight_recorders"][0]["state"] == "begins");
     daemon.end();
     service.must_be_untouched();
 }
@@ -125,5 +125,5 @@ fn an_agent_without_the_directory_for_recordings_is_refused() {
     let file = File::holmes().with_service("port = 1\nslo = \"p99=5ms\"").with_batch("/nobody");
     let file = file.and("[trace]\ndir = \"/nonexistent\"");
     let refused = Daemon::launch(&file, crate::common::Run::with_arguments(&[])).run.wait_for_end().must_exit(1);
-    refused.must_say(&["trace.dir is /nonexistent, and there is no such directory; make it, or name another"]);
+    refused.must_say(&["trace.dir is /nonexistent, but there is no such directory; make it, or name another"]);
 }

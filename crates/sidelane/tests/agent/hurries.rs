@@ -42,7 +42,7 @@ fn binding(busy: &Busy, file: &File) -> Daemon {
 }
 
 fn told() -> Value {
-    status()["hurries"][0].clone()
+    status()["mappers"][0].clone()
 }
 
 fn notes() -> Vec<String> {
@@ -74,7 +74,7 @@ fn long_requests_move_and_threads_get_their_cpus_back() {
     for (key, value) in expected.as_object().unwrap() {
         assert_eq!(told[key], *value, "{key} in {told}");
     }
-    assert!(told["requests"].as_u64() >= told["moved"].as_u64() && told["own_percent"].is_number(), "{told}");
+    assert!(told["requests"].as_u64() >= told["moved"].as_u64() && told["own_cpu_percent"].is_number(), "{told}");
     let threads = threads_named(daemon.run.pid(), THREAD);
     assert_eq!(threads.iter().filter_map(|tid| policy(*tid)).collect::<Vec<_>>(), [FIFO]);
     let answer = ask(metrics.port(), "/metrics");
@@ -130,7 +130,7 @@ fn reload_restarts_or_ends_only_a_changed_mapper() {
     assert!(notes().iter().all(|note| !note.contains("do not move")), "{:?}", notes());
     daemon.reload(&file);
     wait_until("each thread had its CPUs back", || busy.cpus() == cpus);
-    daemon.run.wait_until("it was told of no more", |_| status()["hurries"] == Value::Array(vec![]));
+    daemon.run.wait_until("it was told of no more", |_| status()["mappers"] == Value::Array(vec![]));
     assert_eq!(status()["services"][0]["name"], "the service");
     daemon.end();
     assert_eq!(busy.cpus(), cpus);
@@ -144,7 +144,7 @@ fn agent_continues_when_a_mapped_service_ends() {
     drop(service);
     daemon.wait_for(0, 0);
     daemon.run.wait_until("its mapper had ended", |run| threads_named(run.pid(), THREAD).is_empty());
-    assert_eq!(status()["hurries"], Value::Array(vec![]));
+    assert_eq!(status()["mappers"], Value::Array(vec![]));
     daemon.end();
 }
 
@@ -158,9 +158,9 @@ fn mapper_refused_by_another_one_is_retried_at_a_reload() {
     let file = file_of(&busy).and(&table(""));
     let mut daemon = Daemon::start(&file, 1, 0);
     let note = format!(
-        "long requests of the service do not move to big cores: the threads of process {} are moved by another sidelane \
-         already (process {}): end that one, or wait for its end; see what sidelane hurry says of this service, and have \
-         the agent read its file again",
+        "long requests of service the service do not move to big cores: cannot move threads of process {}: another \
+         sidelane (process {}) does; end it, or wait for its end; run `sidelane hurry` for this service, then send the \
+         agent SIGHUP",
         busy.pid(),
         other.pid()
     );
@@ -216,10 +216,10 @@ fn agent_with_equal_cores_notes_it_and_continues() {
     let notes = notes();
     let is_it = |note: &String| {
         note.starts_with("no request moves to a big core: all cores are equal (")
-            && note.ends_with("write siblings = true where cores have several lanes, or leave the table out")
+            && note.ends_with("or siblings = true if cores have several lanes; or leave [hurry] out")
     };
     assert_eq!(notes.iter().filter(|note| is_it(note)).count(), 1, "{notes:?}");
-    assert_eq!((status()["hurries"].clone(), busy.cpus()), (Value::Array(vec![]), cpus));
+    assert_eq!((status()["mappers"].clone(), busy.cpus()), (Value::Array(vec![]), cpus));
     daemon.end();
 }
 
@@ -232,7 +232,7 @@ fn lanes_with_idle_siblings_take_the_place_of_big_cores() {
     let file = file_of(&busy).and("[hurry]\nservices = [\"the service\"]\nsiblings = true\nthreshold = \"1ms\"");
     let mut daemon = binding(&busy, &file);
     daemon.run.wait_until("the status told that it maps", |_| told()["state"] == "maps");
-    assert_eq!(told()["sizes"], "lanes of the cores {0-1}, each of which is big while its siblings are idle");
+    assert_eq!(told()["sizes"], "lanes of the cores {0-1}; a lane is big while its siblings are idle");
     daemon.end();
     assert_eq!(busy.cpus(), cpus);
     if Topology::read(Path::new("/sys")).unwrap().has_smt() {
@@ -240,10 +240,10 @@ fn lanes_with_idle_siblings_take_the_place_of_big_cores() {
     }
     let daemon = Daemon::start(&file.replace("siblings = [\"0,1\"]", ""), 1, 0);
     let note = "no request moves to a big core: no core of this machine has several lanes; leave siblings out of \
-                [hurry], or say in [policy] which CPUs share a core, as in siblings = [\"0,4\", \"1,5\"]";
+                [hurry], or name CPUs of one core in [policy], as in siblings = [\"0,4\", \"1,5\"]";
     let notes = notes();
     assert!(notes.iter().any(|found| found == note), "{notes:?}");
-    assert_eq!((status()["hurries"].clone(), busy.cpus()), (Value::Array(vec![]), cpus));
+    assert_eq!((status()["mappers"].clone(), busy.cpus()), (Value::Array(vec![]), cpus));
     daemon.end();
 }
 
@@ -253,7 +253,7 @@ fn missing_log_directory_or_cpus_of_hurry_are_refused() {
     let file = File::of_nobody().and(&table("log = \"/nonexistent\"").replace("\"1\"", "\"7000\""));
     let refused = Daemon::launch(&file, Run::with_arguments(&[])).run.wait_for_end().must_exit(1);
     refused.must_say(&[
-        "hurry.little names CPUs 7000, and the machine has 0-",
-        "hurry.log is /nonexistent, and there is no such directory; make it, or name another",
+        "hurry.little names CPUs 7000, but this machine has CPUs 0-",
+        "hurry.log is /nonexistent, but there is no such directory; make it, or name another",
     ]);
 }

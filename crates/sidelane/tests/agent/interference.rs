@@ -115,7 +115,7 @@ fn a_metric_that_is_read_at_the_start_alone_keeps_its_threshold() {
     assert_eq!(threshold(), Some(40.0));
     let latency = file.replace(&replay(&recording), "source = \"latency\"").and("[metrics]\nlisten = \"127.0.0.1:0\"");
     daemon.reload(&latency.replace("calm_time = \"50ms\"", "calm_time = \"60ms\""));
-    let is_noted = || has_note("the file has changed [metric], [metrics], which the agent reads at its start alone");
+    let is_noted = || has_note("the file has changed [metric], [metrics], which the agent reads only at its start");
     daemon.run.wait_until("it was noted which tables are not in effect", |_| is_noted());
     assert_eq!(threshold(), Some(40.0), "the recording is told on");
     assert!(status()["agent"]["metric"].as_str().is_some_and(|words| words.starts_with("replay: ")));

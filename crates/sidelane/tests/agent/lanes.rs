@@ -92,7 +92,7 @@ fn lanes_are_not_lent_to_batch_that_raises_itself_again() {
     }
     wait_until("lanes were withheld", || {
         let _ = raise();
-        status()["notes"].to_string().contains("no lane was lent for a while")
+        status()["notes"].to_string().contains("no lane was lent for a time")
     });
     scene.daemon.run.wait_until_audited("lend", 0);
     wait_until("batch was put down", || policy(batch).as_deref() == Some("0"));

@@ -172,9 +172,9 @@ fn objective_of_a_service_with_udp_is_noted_as_tcp_only() {
     wait_until("the service listened", || TcpStream::connect(("127.0.0.1", port)).is_ok());
     let service = format!("port = {port}\nslo = \"p99=5ms\"");
     let mut daemon = Daemon::start(&File::holmes().with_service(&service).with_batch("/nobody"), 1, 0);
-    let elsewhere = format!("may take requests at UDP port {port}");
+    let elsewhere = format!("may get requests at UDP port {port}");
     daemon.run.wait_until("it was told of", |run| run.errors().contains(&elsewhere));
-    daemon.end().must_say(&[&elsewhere, "is of TCP alone"]);
+    daemon.end().must_say(&[&elsewhere, "are of its TCP requests alone"]);
 }
 
 /// Program with 100 processes that listen in separate network namespaces, each with 500 open files.

@@ -14,7 +14,7 @@ fn second_agent_is_refused_with_the_pid_of_the_first() {
     let first = Daemon::start(&file, 0, 0);
     let second = Daemon::launch(&file, Run::with_arguments(&[])).run.wait_for_end();
     let pid = format!("process {}", first.run.pid());
-    second.must_exit(1).must_say(&["an agent runs on this machine already", &pid, "sidelane status"]);
+    second.must_exit(1).must_say(&["cannot start a second agent", &pid, "sidelane status"]);
     assert_eq!(status()["agent"]["pid"].as_u64(), Some(u64::from(first.run.pid())));
     first.end();
 }
@@ -25,7 +25,7 @@ fn a_run_is_refused_on_the_cpus_of_an_agent() {
     let service = Service::idle();
     let daemon = Daemon::start(&File::of_nobody(), 0, 0);
     let run = Run::with_arguments(&["run", "--lanes", LANES, "--service", &service.target()]).complete(&["true"]);
-    let agent = format!("CPU 1 belongs to the agent (process {})", daemon.run.pid());
+    let agent = format!("cannot use CPU 1: the agent (process {})", daemon.run.pid());
     run.must_exit(125).must_say(&[&agent]);
     daemon.end();
 }
@@ -73,8 +73,8 @@ fn hurry_is_refused_while_the_agent_places_the_service() {
     let arguments = ["hurry", "--service", &busy.target(), "--big", BIG, "--little", LITTLE];
     let refused = Run::with_arguments(&arguments).start_as_is().wait_for_end().must_exit(1);
     refused.must_say(&[&format!(
-        "the threads of process {} are placed by the agent (process {}): leave may_be_placed of its service out of the \
-         agent's file, and have the agent read that again (SIGHUP), or stop the agent",
+        "cannot move threads of process {}: the agent (process {}) places them; leave may_be_placed of the service out \
+         of the agent's file and send it SIGHUP, or stop the agent",
         busy.pid(),
         daemon.run.pid()
     )]);
@@ -96,8 +96,8 @@ fn service_moved_by_hurry_is_placed_after_its_end() {
     wait_until("each worker is bound", || busy.bound() >= CLIENTS);
     let mut daemon = Daemon::start(&file, 1, 0);
     let note = format!(
-        "the service is not placed: the threads of process {} are moved by another sidelane already (process {}): end \
-         that one, or wait for its end; the agent places it as soon as no other process moves its threads",
+        "service the service is not placed: cannot move threads of process {}: another sidelane (process {}) does; end \
+         it, or wait for its end; the agent places the service by itself when that process has ended",
         busy.pid(),
         other.child.id()
     );

@@ -67,7 +67,7 @@ fn a_besteffort_pod_is_confined_from_its_birth() {
     daemon.run.wait_until("the system's pod had all CPUs", |_| proxy.cpus() == "0-1");
     assert_eq!(tree.list_below("kubepods/besteffort"), "0-1");
     let notes = status()["notes"].to_string();
-    assert!(notes.contains("new batch in") && notes.contains("pods that are no batch are in it"), "{notes}");
+    assert!(notes.contains("new batch in") && notes.contains("it also holds pods that are not batch"), "{notes}");
     daemon.end();
     let lists = ["kubepods", "kubepods/besteffort", &pod, &proxy_pod].map(|path| tree.list_below(path));
     assert_eq!((lists, proxy.cpus().as_str()), (["0-1"; 4].map(str::to_owned), "0-1"));

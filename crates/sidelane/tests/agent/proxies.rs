@@ -297,8 +297,8 @@ fn reload_with_a_failing_proxy_changes_no_proxy() {
     Client::of(kept).must_hear("one");
     let told = status()["notes"].to_string();
     let why = format!(
-        "proxies were not taken over, and go on as before: the proxy at {taken_at} cannot be started: cannot listen at \
-         {taken_at}: choose another address for it, or see who does with ss -ltnp"
+        "cannot apply the [[proxy]] tables; all proxies go on as before: cannot start the proxy at {taken_at}: cannot \
+         listen at {taken_at}; choose another address, or find the process that listens there with `ss -ltnp`"
     );
     assert!(told.contains(&why), "{told}");
     daemon.end();
@@ -312,7 +312,7 @@ fn agent_is_refused_if_its_proxy_cannot_listen() {
     let at = taken.local_addr().unwrap();
     let file = File::of_nobody().and(&section(at, server("one"), ""));
     let refused = Daemon::launch(&file, crate::common::Run::with_arguments(&[])).run.wait_for_end().must_exit(1);
-    refused.must_say(&[&format!("the proxy at {at} cannot be started: cannot listen at {at}"), "ss -ltnp"]);
+    refused.must_say(&[&format!("cannot start the proxy at {at}: cannot listen at {at}"), "ss -ltnp"]);
     before.must_come_back();
 }
 

@@ -153,7 +153,7 @@ fn a_tree_with_processes_of_its_own_is_one_container(place: Place) {
     let path = tree.path().to_owned();
     daemon.run.wait_until("the tree was one container", |_| names(&status()) == [path.clone()]);
     daemon.run.wait_until("its own process was confined", |_| process::allowed_cpus(own).as_deref() == Some("1"));
-    let is_mixed = |note: &String| note.contains("processes of its own beside groups below it");
+    let is_mixed = |note: &String| note.contains("processes of its own, so it is one container");
     daemon.run.wait_until("that was noted", |_| notes(&status()).iter().any(is_mixed));
     assert_eq!((watch.seen().as_slice(), second.cpus().as_str()), (&["1".to_owned()][..], "1"));
     tree.end_joined();
@@ -256,8 +256,7 @@ fn batch_with_the_name_of_a_service_stays_batch() {
     wait_until("batch had left the reserved CPU", || one.cpus() == "1");
     let watch = Watch::over(one.pid());
     let impostor = one.join(&format!("exec {} 1000", program.path()));
-    let stays =
-        |note: &String| note.contains(&format!("process {impostor} in batch's group")) && note.contains("stays batch");
+    let stays = |note: &String| note.contains(&format!("process {impostor} matches")) && note.contains("stays batch");
     daemon.run.wait_until("that was noted", |_| notes(&status()).iter().any(stays));
     let told = status();
     assert_eq!((names(&told).len(), told["services"].as_array().map(Vec::len)), (1, Some(1)), "{told}");
@@ -315,7 +314,7 @@ fn services_beyond_the_limit_are_named_and_wait_in_order() {
     let file = File::holmes().with_batch("/nobody").and(&tables.join("\n"));
     let mut daemon = Daemon::start(&file, 63, 0);
     let says = |what: &str| notes(&status()).iter().any(|note| note.contains(what));
-    daemon.run.wait_until("that was noted", |_| says("3 service(s) are left alone") && says("s63, s64, s65"));
+    daemon.run.wait_until("that was noted", |_| says("3 service(s) are not managed") && says("s63, s64, s65"));
     services[5] = None;
     daemon
         .run

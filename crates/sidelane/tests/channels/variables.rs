@@ -80,13 +80,13 @@ fn unknown_field_is_refused_with_the_existing_ones() {
         assert!(refusal.contains(words), "{variable}: {refusal}");
     };
     says("server.comands", "server has no field comands; did you mean commands?");
-    says("server.first.length", "server.first is a pointer, so length cannot be followed");
+    says("server.first.length", "cannot follow length: server.first is a pointer");
     says("server.first->length", "behind a pointer");
     says("server.commands.x", "server.commands is a number");
     says("server.queues[3].total", "server.queues has 3 elements");
     says("server.bits", "bits is a bit field");
-    says("server.queues", "has 48 bytes: say a field, or a width");
-    says("small/u64", "small has 1 bytes: 8 bytes at offset 0 are not all in it");
+    says("server.queues", "has 48 bytes; name a field, or a width");
+    says("small/u64", "cannot read 8 bytes at offset 0 of small: it has 1 bytes");
 }
 
 #[test]

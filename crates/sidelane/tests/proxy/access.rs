@@ -68,7 +68,7 @@ fn rotation_by_rename_and_sighup_loses_no_line() {
     });
     let summary = proxy.finish();
     let lines: usize = fs::read_dir(dir.path()).unwrap().map(|file| count(&file.unwrap().path())).sum();
-    assert_eq!((lines, summary["log_lost"].as_u64()), (asked.into_inner(), Some(0)));
+    assert_eq!((lines, summary["log_lines_lost"].as_u64()), (asked.into_inner(), Some(0)));
     assert!(count(&log) > 0 && count(&dir.path().join("access.log.0")) > 0);
 }
 
@@ -127,7 +127,7 @@ fn full_disk_loses_log_lines_and_no_request() {
     wait_until("the loss is said", || proxy.has_said(note));
     let summary = proxy.finish();
     assert_eq!(
-        (summary["counts"]["answered"].as_u64(), summary["log_lost"].as_u64()),
+        (summary["counts"]["answered"].as_u64(), summary["log_lines_lost"].as_u64()),
         (Some(REQUESTS), Some(REQUESTS))
     );
 }
@@ -155,7 +155,7 @@ fn failed_reopen_keeps_the_old_log_and_is_noted() {
     fs::rename(&log, &kept).unwrap();
     fs::remove_dir(&folder).unwrap();
     proxy.signal(libc::SIGHUP);
-    let note = "cannot open it again: No such file or directory (os error 2); lines go on to the old file";
+    let note = "cannot open it again: No such file or directory (os error 2); lines still go to the old file";
     wait_until("the failure is said", || proxy.has_said(note));
     let mut client = proxy.connect();
     client.write_all(GET).unwrap();

@@ -120,7 +120,7 @@ fn late_request_is_hedged_and_the_first_answer_counts() {
     let trace = proxy.get(&format!("/.sidelane/trace/{number}"));
     let trace: serde_json::Value = serde_json::from_str(trace.split("\r\n\r\n").nth(1).unwrap()).unwrap();
     assert_eq!((&trace["answered_by"], &trace["ended"]), (&json!(fast.to_string()), &json!("answered")), "{trace}");
-    assert_eq!(trace["copies"][1]["why"], "not answered in time", "{trace}");
+    assert_eq!(trace["copies"][1]["why"], "no answer in time", "{trace}");
     let summary = proxy.finish();
     assert_eq!((&summary["counts"]["hedges"], &summary["counts"]["wins"]), (&json!(1), &json!(1)));
 }

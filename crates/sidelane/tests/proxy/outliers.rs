@@ -27,7 +27,7 @@ fn ejected_server_is_reported_and_counted() {
     (0..5).for_each(|_| assert!(proxy.get("/").starts_with("HTTP/1.1 503 ")));
     (0..2).for_each(|_| assert!(proxy.get("/").starts_with("HTTP/1.1 200 ")));
     let said = format!(
-        "server {fails} is out of service for 30 s: 5 requests in a row failed (the last one: status 503); look at its log"
+        "server {fails} is out of service for 30 s: 5 requests in a row failed (the last one: status 503); see its log"
     );
     wait_until("it was said", || proxy.has_said(&said));
     // It reports its counts as of its last look.

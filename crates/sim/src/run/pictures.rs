@@ -15,9 +15,9 @@ pub fn of(experiment: &Experiment, outcomes: &[Outcome]) -> Option<Multiples> {
     let panels = panels(across, outcomes);
     Some(Multiples {
         title: experiment.title.clone(),
-        caption: "Simulated. Left: 99th percentile of latency, on an axis of factors; lower is better, and what lies \
-                  under the dashed line keeps the objective. Right: how busy the lanes of a core are together; higher \
-                  is better."
+        caption: "Simulated. Left: 99th percentile of latency, on a logarithmic axis; lower is better, and points \
+                  under the dashed line keep the objective. Right: utilisation of all lanes of a core; higher is \
+                  better."
             .to_owned(),
         across: title_of_key(&key),
         across_unit: Unit::of_key(&key).unwrap_or_default(),

@@ -53,13 +53,13 @@ fn row(experiment: &Experiment, point: &[Outcome], outcome: &Outcome) -> Row {
     row.put("delay_bound_mean_us", figures.delay_bound_mean_ns.map(|ns| ns / 1e3));
     row.put("delay_bound_max_us", figures.delay_bound_max_ns.map(us));
     row.put("utilisation_ratio", figures.utilisation());
-    row.put("lc_utilisation_ratio", figures.lc_utilisation);
+    row.put("service_utilisation_ratio", figures.lc_utilisation);
     row.put("batch_utilisation_ratio", figures.batch_utilisation);
     row.put("batch_work_ratio", figures.batch_work_ratio);
     row.put("overlap_percent", figures.overlap_percent);
     row.put("lent_overlap_percent", figures.lent_overlap_percent);
-    row.put("energy_joules_count", (figures.energy_j > 0.0).then_some(figures.energy_j));
-    row.put("vpi_ratio", figures.vpi);
+    row.put("energy_joules", (figures.energy_j > 0.0).then_some(figures.energy_j));
+    row.put("memory_stall_per_access_cycles", figures.vpi);
     row.put("summons_count", figures.summons as f64).put("decisions_count", figures.decisions as f64);
     row.put("holds_count", figures.holds as f64).put("evictions_count", figures.evictions as f64);
     row.put("events_count", figures.events as f64);

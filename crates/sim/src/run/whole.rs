@@ -20,7 +20,7 @@ pub(super) const COLUMNS: [&str; 13] = [
     "p90_us",
     "slo_violations_percent",
     "beside_batch_percent",
-    "vpi_cycles",
+    "memory_stall_per_access_cycles",
     "machine_utilisation_percent",
     "finished_containers_count",
     "batch_work_s",
@@ -90,7 +90,7 @@ fn service(outcome: &MachineOutcome, figures: &ServiceFigures, alone: Option<&Se
     row.put("slo_us", figures.limit_ns.map(us));
     row.put("slo_violations_percent", figures.violations.map(|share| 100.0 * share));
     row.put("busy_cpus_count", figures.busy_cpus).put("beside_batch_percent", 100.0 * figures.beside_batch);
-    row.put("vpi_cycles", figures.vpi);
+    row.put("memory_stall_per_access_cycles", figures.vpi);
     row
 }
 
@@ -121,7 +121,7 @@ fn machine(outcome: &MachineOutcome) -> Row {
         row.put("threshold_us", figures.threshold_ns.map(|ns| ns as f64 / 1e3));
         row.put("on_big_cores_percent", figures.on_big.map(|share| 100.0 * share));
     }
-    row.put("energy_joules_count", (figures.energy_j > 0.0).then_some(figures.energy_j));
+    row.put("energy_joules", (figures.energy_j > 0.0).then_some(figures.energy_j));
     row.put("events_count", figures.events as f64);
     row
 }

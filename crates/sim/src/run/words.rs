@@ -10,14 +10,14 @@ use serde_json::{Map, Value, json};
 use sidelane_report::{Machine, Pair};
 
 /// Note of every result of a simulation.
-pub const SIMULATED: &str =
-    "simulated: every number here comes from a model of a machine that ran the policies' own code; none was measured";
+pub const SIMULATED: &str = "simulated: every number here is from a model of a machine that ran the real code of the policies; nothing was \
+     measured";
 
 pub(super) fn settings<R: Run>(experiment: &Experiment<R>, scenario: &Path, choices: Choices) -> Map<String, Value> {
     let mut explanation = experiment.explanation.clone();
     explanation.push(
-        "Simulated, not measured: a discrete-event model of the machine drives the same policies as the agent does. \
-         Real here is what they decide; the slowdowns, latencies and loads are the scenario's."
+        "Simulated, not measured: a discrete-event model of the machine runs the same policies as the agent. Their \
+         decisions are real; slowdowns, latencies and loads are those of the scenario."
             .to_owned(),
     );
     let settings = json!({
@@ -64,7 +64,7 @@ pub(super) fn notes(experiment: &Experiment, outcomes: &[Outcome]) -> Vec<String
 
 pub(super) fn overload(refused: u64) -> Option<String> {
     let overload =
-        || format!("overload: {refused} requests found the queue full and were refused; latencies are of the rest");
+        || format!("overload: {refused} requests were refused because the queue was full; latencies are of the rest");
     (refused > 0).then(overload)
 }
 

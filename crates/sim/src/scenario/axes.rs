@@ -25,7 +25,7 @@ pub(super) fn cases<'t>(document: &Document<'t>) -> Result<Vec<Case<'t>>> {
     for reader in document.top().numbered_tables("case") {
         let name = reader.wanted_text("name", "write a name")?;
         if cases.iter().any(|other| other.name == name) {
-            return Err(reader.wrong("name", format!("is \"{name}\" for the second time"), "write another name"));
+            return Err(reader.wrong("name", format!("is \"{name}\", which is used already"), "write another name"));
         }
         let values = reader.table("set").entries().into_iter().map(|(path, _, value)| (path.to_owned(), value));
         cases.push(Case { name, values: values.collect() });
@@ -49,7 +49,7 @@ pub(super) fn axes<'t>(document: &Document<'t>, quick: bool) -> Result<Vec<Axis<
     let swept: Vec<&str> = sweep.entries().into_iter().map(|(path, ..)| path).collect();
     if let Some((path, at, _)) = shorter.iter().find(|(path, ..)| !swept.contains(path)) {
         let key = format!("quick.sweep.{path}");
-        return Err(document.wrong(at, &key, "is not swept", format!("the sweep has {}", swept.join(", "))));
+        return Err(document.wrong(at, &key, "is not in [sweep]", format!("the sweep has {}", swept.join(", "))));
     }
     let mut axes = Vec::new();
     for (path, _, value) in sweep.entries() {
@@ -65,7 +65,7 @@ pub(super) fn axes<'t>(document: &Document<'t>, quick: bool) -> Result<Vec<Axis<
         Some(_) => Ok(axes),
         None => Err(top.wrong(
             "sweep",
-            "has too many combinations",
+            "has too many combinations of values",
             format!("write lists of at most {POINTS_MAX} together"),
         )),
     }

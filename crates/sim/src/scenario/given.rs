@@ -33,7 +33,7 @@ pub(super) fn length(top: &Reader) -> Result<(Nanos, RunEnd)> {
     let time = top.number("run_s", 1e-6..=1e7).map(|seconds| RunEnd::Time(parts::ms(seconds * 1e3)));
     let requests = top.whole("requests", 1..=1_000_000_000_000).map(RunEnd::Requests);
     match (time, requests) {
-        (Some(_), Some(_)) => Err(top.wrong("requests", "is given beside run_s", "write one of the two")),
+        (Some(_), Some(_)) => Err(top.wrong("requests", "is given, but run_s is given, too", "write one of them")),
         (time, requests) => {
             let until = time.or(requests).ok_or_else(|| top.missing("run_s", "write run_s or requests"))?;
             Ok((warm_up_ns, until))

@@ -186,7 +186,14 @@ fn read_beside(scenario: &Path, file: &str) -> std::result::Result<String, Strin
 }
 
 fn text_of(path: &Path) -> std::result::Result<String, Problems> {
-    let unreadable = |why| Problems::unreadable(&path.display().to_string(), &why, "name a scenario that can be read");
+    let unreadable = |why| {
+        Problems::unreadable(
+            &path.display().to_string(),
+            &why,
+            "name a scenario file, as in \
+                                                                                    lab/scenarios/elfen-fig11.toml",
+        )
+    };
     std::fs::read_to_string(path).map_err(unreadable)
 }
 
@@ -253,7 +260,7 @@ fn point<R>(document: &Document, axes: &[Axis], case: Option<&Case>, read: Read<
     top.finish();
     if let Some((path, value)) = document.never_asked_for() {
         let allowed = "write the path of a key that this scenario can have, such as service.arrivals.rate_per_s";
-        return Err(document.wrong(&value.span(), path, "is swept, but is not a key here", allowed));
+        return Err(document.wrong(&value.span(), path, "is in [sweep], but is not a key of this scenario", allowed));
     }
     let swept = document.over().iter().filter(|(path, _)| axes.iter().any(|axis| axis.path == *path));
     let swept = swept.map(|(path, value)| (path.clone(), point_value(value.get_ref())));
@@ -340,15 +347,13 @@ fn fits(top: &Reader, run: &Model) -> Result<()> {
     if oracle && run.service.workers > 1 {
         return Err(top.wrong(
             "service.workers",
-            "is more than the oracle can foresee",
-            "write 1, or no setting oracle",
+            "is more than 1, but the oracle knows the requests of one worker only",
+            "write 1, or leave the setting oracle out",
         ));
     }
     if run.batch.is_empty() {
-        return Err(top.missing(
-            "batch",
-            format!("write at least one [[batch]], since there is the setting {}", run.setting.name),
-        ));
+        return Err(top
+            .missing("batch", format!("write at least one [[batch]], or leave the setting {} out", run.setting.name)));
     }
     match run.machine.lanes_per_core {
         1 => Err(top.wrong("machine.lanes_per_core", "is 1", "write 2 or more, so that batch has a lane")),

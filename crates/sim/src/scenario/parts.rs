@@ -70,7 +70,7 @@ fn power(reader: Reader) -> Power {
 pub(super) fn batch(top: &Reader, smt: &Interference) -> Result<Vec<Job>> {
     let jobs = top.numbered_tables("batch").into_iter().map(|reader| job(reader, smt)).collect::<Result<Vec<Job>>>()?;
     let names = jobs.iter().map(|job| job.name.clone()).collect::<Vec<_>>().join(", ");
-    let allowed = format!("there are {names}");
+    let allowed = format!("write one of {names}");
     let Some(wanted) = top.texts("run_batch", &allowed) else { return Ok(jobs) };
     let of_name = |name: &&str| {
         let unknown = || top.wrong("run_batch", format!("is \"{name}\""), allowed.clone());
@@ -103,7 +103,14 @@ fn phase_of(reader: Reader, job: &str, smt: &Interference) -> Result<Phase> {
             Phase::Work { class: smt.class(class).expect("every name was made a class"), work_ns: ms(work) }
         }
         (None, Some(wait)) => Phase::Wait { ns: ms(wait) },
-        (Some(_), Some(_)) => return Err(reader.wrong("wait_ms", "is given beside work_ms", "write one of the two")),
+        (Some(_), Some(_)) => {
+            return Err(reader.wrong(
+                "wait_ms",
+                "is given, but work_ms is given, too",
+                "write one of \
+                                                                                                         them",
+            ));
+        }
         (None, None) => return Err(reader.missing("work_ms", "write either work_ms or wait_ms")),
     };
     reader.finish();
@@ -143,8 +150,8 @@ pub(super) fn interference(top: &Reader, mut smt: Interference) -> Interference 
 }
 
 pub(super) fn known_class(reader: &Reader, name: &str, at: Range<usize>, smt: &Interference) -> Result<Class> {
-    let there_are = || format!("there are {}", smt.names().join(", "));
-    let unknown = || reader.document().wrong(&at, &reader.path(name), "names no program", there_are());
+    let there_are = || format!("write one of {}", smt.names().join(", "));
+    let unknown = || reader.document().wrong(&at, &reader.path(name), "is not a program of this scenario", there_are());
     smt.class(name).ok_or_else(unknown)
 }
 

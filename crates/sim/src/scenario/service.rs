@@ -91,7 +91,7 @@ pub(super) fn arrivals(reader: Reader, work_ns: f64, files: Files) -> Result<Arr
         (None, Some(load)) => Some(work_ns / (load / 100.0)),
         (None, None) => None,
         (Some(_), Some(_)) => {
-            return Err(reader.wrong("load_percent", "is given beside rate_per_s", "write one of the two"));
+            return Err(reader.wrong("load_percent", "is given, but rate_per_s is given, too", "write one of them"));
         }
     };
     let pattern = match kind {
@@ -131,21 +131,20 @@ fn shortest_and_longest(reader: &Reader, key: &str) -> Result<(f64, f64)> {
     match reader.numbers(key, LONGER).as_deref() {
         None => Err(reader.missing(key, allowed)),
         Some([shortest, longest]) if shortest <= longest => Ok((shortest * 1e6, longest * 1e6)),
-        Some(_) => Err(reader.wrong(key, "is something else", allowed)),
+        Some(_) => Err(reader.wrong(key, "is not such a list", allowed)),
     }
 }
 
 /// Numbers from the file that the key `file` names: microseconds, one on each line; or the result
 /// of `of_log` for a log of requests.
 fn recorded(reader: &Reader, files: Files, of_log: fn(&[Logged]) -> Vec<Nanos>) -> Result<Arc<[Nanos]>> {
-    let allowed =
-        "name a file that can be read, with one number of microseconds a line, or that `sidelane requests --log` wrote";
+    let allowed = "name a file with one number of microseconds a line, or one that `sidelane requests --log` wrote";
     let name = reader.wanted_text("file", allowed)?;
     let text = files(name).map_err(|why| reader.wrong("file", format!("cannot be read: {name}: {why}"), allowed))?;
     let numbers = if text.starts_with('{') { logged(&text).map(|log| of_log(&log)) } else { microseconds(&text) };
     match numbers.filter(|numbers| numbers.iter().any(|ns| *ns > 0)) {
         Some(numbers) => Ok(numbers.into()),
-        None => Err(reader.wrong("file", format!("names {name}, which is not such a file"), allowed)),
+        None => Err(reader.wrong("file", format!("names {name}, which has another form"), allowed)),
     }
 }
 

@@ -50,7 +50,7 @@ pub(super) fn settings(top: &Reader, gate: &Gate, files: Files) -> Result<Vec<Se
         if settings.iter().any(|other| other.name == setting.name) {
             return Err(reader.wrong(
                 "name",
-                format!("is \"{}\" for the second time", setting.name),
+                format!("is \"{}\", which is used already", setting.name),
                 "write another name",
             ));
         }
@@ -107,14 +107,19 @@ fn budget(reader: &Reader, by: LendingDecider) -> Result<Budget> {
     let kinds = [("slo", Budget::Slo), ("slo-less-alone", Budget::SloLessAlone), ("tuned", Budget::Tuned)];
     let worked_out = reader.choice("budget", &kinds);
     match (by.lends(), given, worked_out) {
-        (_, Some(_), Some(_)) => Err(reader.wrong("budget", "is given beside budget_ms", "write one of the two")),
+        (_, Some(_), Some(_)) => Err(reader.wrong(
+            "budget",
+            "is given, but budget_ms is given, too",
+            "write one of \
+                                                                                                      them",
+        )),
         (false, None, None) => Ok(Budget::None),
         (false, ..) => {
             let key = if given.is_some() { "budget_ms" } else { "budget" };
             Err(reader.wrong(
                 key,
                 "has no effect under borrow-idle",
-                "choose a policy that spends one, or write no budget",
+                "choose a policy with a budget, or leave the budget out",
             ))
         }
         (true, None, None) => {
@@ -122,7 +127,7 @@ fn budget(reader: &Reader, by: LendingDecider) -> Result<Budget> {
         }
         (true, _, Some(Budget::Slo)) if by == LendingDecider::Oracle => Err(reader.wrong(
             "budget",
-            "is learned, and the oracle learns nothing",
+            "is for policies that learn, and the oracle does not",
             "write budget_ms, or budget = tuned",
         )),
         (true, given, worked_out) => Ok(given.or(worked_out).unwrap_or(Budget::None)),
@@ -157,7 +162,7 @@ pub(super) fn gate(reader: Reader, files: Files) -> Result<Option<Gate>> {
         GateKind::Given => given_gate(&reader)?,
         GateKind::Doctor => doctors_gate(&reader, files)?,
     };
-    if let Some(cost) = reader.number("lc_cost_us", 0.0..=1e6) {
+    if let Some(cost) = reader.number("summons_cost_us", 0.0..=1e6) {
         gate.lc_cost_ns = us(cost);
     }
     reader.finish();
@@ -181,7 +186,7 @@ fn doctors_gate(reader: &Reader, files: Files) -> Result<Gate> {
     let rows = result["rows"].as_array().ok_or_else(|| wrong(format!("names {name}, which has no rows")))?;
     let measured: Vec<&serde_json::Value> = rows.iter().filter(|row| row["off_p50_ns"].is_number()).collect();
     let gates = measured.iter().filter_map(|row| row["setting"].as_str()).collect::<Vec<_>>().join(", ");
-    let gates = format!("there are {gates}");
+    let gates = format!("write one of {gates}");
     let wanted = reader.wanted_text("gate", &gates)?;
     let row = measured.into_iter().find(|row| row["setting"] == wanted);
     let row = row.ok_or_else(|| reader.wrong("gate", format!("is \"{wanted}\""), gates))?;

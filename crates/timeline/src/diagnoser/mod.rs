@@ -244,7 +244,7 @@ fn said_of(cause: Cause, detail: u64, clue: Option<&Clue>, names: Names) -> Stri
 fn cannot_tell(kinds: Kinds) -> Vec<UndetectableCause> {
     let missing = |cause: Cause| {
         if cause.needs().contains(&Kind::Woken) && !kinds.has(Kind::Woken) {
-            let why = "it is not known here which thread wakes another, or whether an interrupt does".to_owned();
+            let why = "it is not known here whether a thread or an interrupt wakes another thread".to_owned();
             return Some(UndetectableCause { cause, why });
         }
         let kinds: Vec<String> =
@@ -387,13 +387,10 @@ impl Share<'_> {
 
     fn evidence(&self, slow: f64, names: Names) -> Vec<String> {
         let mean_ns = (self.tail_ns / self.requests).round() as u64;
-        let first = format!(
-            "in {:.0} of {slow:.0} slow requests, {} above the normal on average",
-            self.requests,
-            time(mean_ns)
-        );
+        let first =
+            format!("in {:.0} of {slow:.0} slow requests, on average {} above normal", self.requests, time(mean_ns));
         let clues = self.sorted_clues().into_iter().take(SENTENCES).map(|(clue, sum_ns)| {
-            let times = format!("{} together, {} at once", time(sum_ns.round() as u64), time(clue.longest_ns));
+            let times = format!("{} in all, at most {} at once", time(sum_ns.round() as u64), time(clue.longest_ns));
             format!("{}: {times}", words::what(clue, names))
         });
         std::iter::once(first).chain(clues).collect()

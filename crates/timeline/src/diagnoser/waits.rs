@@ -77,7 +77,7 @@ fn doing(wait: &Wait, before: &str, names: Names) -> String {
 
 fn within(wait: &Wait, longest_ns: u64) -> String {
     match wait.timeout_ms {
-        0 if wait.purpose().is_of_event_loops() => "until the program went on without".to_owned(),
+        0 if wait.purpose().is_of_event_loops() => "until the program went on without it".to_owned(),
         0 | TIMEOUT_UNKNOWN => format!("within {}, when the program's timeout ended", time(longest_ns)),
         ms => format!("within the {} that the program allows", time(u64::from(ms) * 1_000_000).replace(".0 ", " ")),
     }
@@ -90,13 +90,16 @@ pub fn what(clue: &Clue, names: Names) -> Option<String> {
     let said = match clue.cause {
         Cause::Downstream if wait.is_shared => {
             let service = asked(wait, names);
-            format!("{service} had not answered; several questions share the connection, so the time is at most this")
+            format!("{service} had not answered; several requests share the connection, so this time is an upper bound")
         }
         Cause::Downstream => format!("{} had not answered", asked(wait, names)),
         Cause::ServiceQueue => {
-            format!("{by} worked on others; the answer of {} had come, and it had not read it", asked(wait, names))
+            format!(
+                "the answer of {} had come, but {by} worked on other requests and had not read it",
+                asked(wait, names)
+            )
         }
-        Cause::Retransmission => format!("a segment of a question to {} was lost and sent again", asked(wait, names)),
+        Cause::Retransmission => format!("a segment of a request to {} was lost and sent again", asked(wait, names)),
         Cause::Connect => format!("the connection to {} was not there yet", asked(wait, names)),
         Cause::NoAnswer if wait.connects => {
             format!("no connection to {} {}", asked(wait, names), within(wait, clue.longest_ns))
@@ -145,7 +148,7 @@ pub fn what(clue: &Clue, names: Names) -> Option<String> {
 /// Describes a lock, semaphore or pool that threads with requests of their own give to each other.
 fn of_peer(wait: &Wait, by: Task, names: Names) -> String {
     let did = doing(wait, " and ", names);
-    format!("{} had what it waited for in futex (a lock, semaphore or pool){did}", who(by, names))
+    format!("{} had the lock, semaphore or pool that it waited for in futex{did}", who(by, names))
 }
 
 fn file(wait: &Wait, names: Names) -> String {
@@ -191,7 +194,7 @@ fn inside(wait: &Wait, names: Names) -> String {
         WaitEnd::Interrupt => ", until data came",
         WaitEnd::Unknown => "",
     };
-    format!("it waited inside the service, and no thread had it; its thread waited{}{ended}", in_call(wait, names))
+    format!("it waited inside the service, without a thread; its thread waited{}{ended}", in_call(wait, names))
 }
 
 /// Returns the advice for a wait for another service, with the next command to type, if it is on this machine.
@@ -202,17 +205,16 @@ pub fn advice(clue: &Clue, names: Names) -> Option<String> {
     let peer = peer_of(wait)?;
     let said = match peer {
         _ if clue.cause == ServiceQueue => {
-            "The answer had come, and its thread was busy: keep long work off that thread (workers, more processes), or split \
-             it."
-            .to_owned()
+            "The answer had come, but its thread was busy: move long work to other threads or processes, or split it."
+                .to_owned()
         }
         Peer::Address(ip, ..) if clue.cause == Retransmission => format!(
-            "Segments to that address are lost: `ss -tin dst {ip}` counts them (retrans); look at the drops of network cards \
-             and switches on the way there."
+            "Segments to that address are lost: `ss -tin dst {ip}` counts them (retrans); check the drops of network \
+             cards and switches on the path."
         ),
         Peer::Unix(_) => {
-            "Look at what that process does meanwhile (its log, a profiler), or ask it earlier; requests at Unix sockets are \
-             not traced."
+            "Check what that process does during that time (its log, a profiler), or ask it earlier; requests at Unix \
+             sockets are not traced."
                 .to_owned()
         }
         // Requests are seen only at TCP ports.
@@ -222,7 +224,10 @@ pub fn advice(clue: &Clue, names: Names) -> Option<String> {
                  sooner, allow a longer queue, or keep connections open."
             ),
             false => {
-                format!("`sidelane trace --service port:{port}` shows why; ask that service earlier, or a copy of it too.")
+                format!(
+                    "`sidelane trace --service port:{port}` shows why; ask that service earlier, or ask a copy of \
+                         it, too."
+                )
             }
         },
         _ => return None,

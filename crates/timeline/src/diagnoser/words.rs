@@ -80,7 +80,7 @@ pub fn what(clue: &Clue, names: Names) -> String {
     match clue.cause {
         Cause::OnCpu => "its own threads worked on it".to_owned(),
         Cause::NetworkReceive => "its data came to the socket, and a thread was woken".to_owned(),
-        Cause::ServiceQueue => by("worked on others"),
+        Cause::ServiceQueue => by("worked on other requests"),
         Cause::RunQueue if is_known && clue.detail == BY_OWN => by("(the service itself) had the CPU"),
         Cause::RunQueue if is_known => by("had the CPU"),
         Cause::RunQueue => "its thread was woken and did not run yet".to_owned(),
@@ -105,7 +105,7 @@ pub fn what(clue: &Clue, names: Names) -> String {
             format!("up to {} of the response waited to be sent", bytes(clue.detail))
         }
         Cause::SendBuffer => "the response waited to be sent".to_owned(),
-        Cause::Nagle => "less than a segment waited until all before it was acknowledged".to_owned(),
+        Cause::Nagle => "less than a segment waited until all data before it was acknowledged".to_owned(),
         Cause::SlowReader => format!("the client's receive window was full, and up to {} waited", bytes(clue.detail)),
         Cause::CongestionWindow => {
             format!("the congestion window was in flight, and up to {} waited", bytes(clue.detail))
@@ -117,15 +117,15 @@ pub fn what(clue: &Clue, names: Names) -> String {
             )
         }
         Cause::Pacing => format!("up to {} waited behind TCP for the network device", bytes(clue.detail)),
-        Cause::SendSpace => "all that the send buffer takes was in flight".to_owned(),
+        Cause::SendSpace => "all data that fits into the send buffer was in flight".to_owned(),
         Cause::Retransmission => "a segment of the response was sent again".to_owned(),
         Cause::Downstream if clue.detail != 0 => format!("the service at port {} had not answered", clue.detail),
         Cause::Downstream => "another service had not answered".to_owned(),
         Cause::Connect => "the connection was not there yet".to_owned(),
         Cause::NoAnswer => "another service did not answer in time".to_owned(),
         Cause::Full => by("had not read"),
-        Cause::Inside => "it waited inside the service, and no thread had it".to_owned(),
-        Cause::NotExplained => "no record tells".to_owned(),
+        Cause::Inside => "it waited inside the service, without a thread".to_owned(),
+        Cause::NotExplained => "no record shows why".to_owned(),
     }
 }
 

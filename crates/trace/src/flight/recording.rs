@@ -154,7 +154,7 @@ impl Files {
                 None => remove_file(&log.0)?,
             }
         }
-        bail!("cannot write the recording {}: all its names are taken; empty the directory", name.display())
+        bail!("cannot write the recording {}: all file names for it exist already; empty the directory", name.display())
     }
 }
 

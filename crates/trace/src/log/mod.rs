@@ -22,8 +22,8 @@ use sidelane_diagnostics::log_note::LogNote;
 
 pub use read::{LogReader, is_trace};
 
-/// The first bytes of a log: "SLNTAL", the format's version, and a line end.
-const MAGIC: Magic = *b"SLNTAL1\n";
+/// The first bytes of a log: "SLNTRC", the format's version, and a line end.
+const MAGIC: Magic = *b"SLNTRC1\n";
 const RECORDS: [u8; 4] = *b"RECS";
 const NAMES: [u8; 4] = *b"NAME";
 const END: [u8; 4] = *b"ENDS";

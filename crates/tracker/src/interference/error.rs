@@ -11,8 +11,8 @@ use crate::tracker::TrackerError;
 pub enum InterferenceError {
     /// An event cannot be counted on one of the CPUs.
     #[error(
-        "`{name}` cannot be counted on CPU {cpu} ({source}); in a virtual machine, ask its host for a virtual PMU, or \
-         name other events; without root, give the process CAP_PERFMON"
+        "cannot count `{name}` on CPU {cpu} ({source}); run as root or with CAP_PERFMON, name other events, or in a \
+         virtual machine ask its host for a virtual PMU"
     )]
     Event {
         /// Its name.
@@ -23,7 +23,7 @@ pub enum InterferenceError {
         source: io::Error,
     },
     /// The bell cannot be used.
-    #[error("the bell of the interference counters cannot be used")]
+    #[error("cannot use the ring by which the interference counters wake the agent")]
     Bell(#[source] io::Error),
     /// The kernel program cannot be set up.
     #[error(transparent)]

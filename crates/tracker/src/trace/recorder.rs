@@ -31,7 +31,7 @@ use crate::tracking::{LaneUse, ServiceTracking};
 pub enum TraceError {
     /// The kernel is too old.
     #[error(
-        "this kernel lacks tracepoints that requests are seen through ({}): boot Linux 6.3 or newer",
+        "cannot trace requests: this kernel has no tracepoints {}; boot Linux 6.3 or later",
         .0.join(", ")
     )]
     NoRequests(Vec<&'static str>),

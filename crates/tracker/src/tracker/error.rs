@@ -9,27 +9,26 @@ use thiserror::Error;
 pub enum TrackerError {
     /// The kernel has no type information, so the program cannot be fitted to it.
     #[error(
-        "this kernel exposes no BTF (/sys/kernel/btf/vmlinux is missing): the lane tracker cannot be loaded; \
-         boot a kernel built with CONFIG_DEBUG_INFO_BTF=y (stock Debian, Ubuntu, Fedora and RHEL kernels are)"
+        "cannot load the lane tracker: this kernel has no BTF (/sys/kernel/btf/vmlinux is missing); boot a kernel with \
+         CONFIG_DEBUG_INFO_BTF=y, as those of Debian, Ubuntu, Fedora and RHEL"
     )]
     NoBtf,
     /// The kernel refuses BPF to this process.
     #[error(
-        "the kernel refuses to load the lane tracker: run as root, or give the process CAP_BPF, \
-         CAP_PERFMON and CAP_SYS_NICE; in a container, allow the bpf system call"
+        "cannot load the lane tracker: the kernel refuses it; run as root or with CAP_BPF, CAP_PERFMON and \
+         CAP_SYS_NICE, and in a container allow the bpf system call"
     )]
     Refused(#[source] libbpf_rs::Error),
     /// Processes have other numbers here than in the kernel.
     #[error(
-        "lane tracker: this process is in a PID namespace of its own, or its /proc is another one's, so the kernel \
-         knows every process by another number than is seen here, and none would be recognised: share the host's \
-         (docker or podman run --pid=host, hostPID: true in a pod, with the host's /proc), or run it on the host"
+        "cannot track processes from this PID namespace: they have other numbers in the kernel; share that of the \
+         host, with its /proc (docker or podman run --pid=host, hostPID: true in a pod), or run sidelane on the host"
     )]
     OtherPids,
     /// The kernel reports wrong CPUs for threads.
     #[error(
-        "lane tracker: this kernel says that the thread on CPU {is} is on CPU {said}, so nobody could be told where \
-         the service starts: boot another kernel (those that were tried are in docs/reference/kernels.md)"
+        "cannot use the lane tracker: this kernel reports the thread on CPU {is} as being on CPU {said}; boot another \
+         kernel (docs/reference/kernels.md lists tested ones)"
     )]
     OtherCpus {
         /// The reported CPU.
@@ -39,8 +38,8 @@ pub enum TrackerError {
     },
     /// A lane has more partners than a role can name.
     #[error(
-        "lane tracker: CPU {cpu} would have {partners} partner lanes, and the kernel program is told of {most} at \
-         most: name fewer lanes with --lanes"
+        "cannot use {partners} partner lanes for CPU {cpu}: the kernel program handles {most}; name fewer lanes with \
+         --lanes"
     )]
     TooManyPartners {
         /// The lane.
@@ -51,7 +50,7 @@ pub enum TrackerError {
         most: usize,
     },
     /// All numbers are used up.
-    #[error("lane tracker: there are 63 services or batch jobs already; remove one first")]
+    #[error("cannot track another service or batch job: 63 are tracked already; remove one")]
     TooMany,
     /// Any other step failed.
     #[error("lane tracker: cannot {step}")]

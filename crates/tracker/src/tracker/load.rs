@@ -226,7 +226,7 @@ pub(super) fn handles(object: &Object) -> Result<BTreeMap<String, MapHandle>, Tr
         Ok((section.unwrap_or(name), MapHandle::try_from(&map)?))
     };
     let made = object.maps().filter(|map| map.as_fd().as_raw_fd() >= 0);
-    made.map(handle).collect::<libbpf_rs::Result<_>>().map_err(bpf("keep the program's maps"))
+    made.map(handle).collect::<libbpf_rs::Result<_>>().map_err(bpf("keep the maps of the program"))
 }
 
 /// Maps the array `name` as memory.

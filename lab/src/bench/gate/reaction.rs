@@ -72,7 +72,7 @@ impl<'a> Reactions<'a> {
         let middle = |figure: &dyn Fn(&Accounting) -> Option<f64>| median(rounds.iter().filter_map(figure));
         row.put("overlap_percent", middle(&|books| books.overlap_percent(self.pair)));
         row.put("batch_share_of_idle_percent", middle(&|books| books.batch_share_of_idle_percent(self.pair)));
-        row.put("lc_wakeups_per_s", middle(&|books| per_second(books, books.sum(|lane| lane.lc_summons))));
+        row.put("service_summons_per_s", middle(&|books| per_second(books, books.sum(|lane| lane.lc_summons))));
         row.put("wakeups_of_starts_percent", middle(&wakeups_of_starts_percent));
         row.put("naps_per_s", middle(&|books| per_second(books, books.sum(|lane| lane.gate.naps))));
         let keys = rounds.first().map(|books| reaction_figures(books.reaction_off(), books.reaction_on()));

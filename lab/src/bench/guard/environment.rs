@@ -79,7 +79,7 @@ impl Environment {
         lab: &Lab,
         sibling: Option<Sibling>,
     ) -> Result<Self> {
-        keep_off_cpus(&[place.request].into_iter().collect()).context("cannot leave the request lane")?;
+        keep_off_cpus(&[place.request].into_iter().collect()).context("cannot keep a thread off the request lane")?;
         let (mut sibling, mut fixtures) = (sibling, Vec::<Fixture>::new());
         for one in &group.stores {
             let others = fixtures.first().and_then(|fixture| fixture.sibling.as_ref());

@@ -235,7 +235,7 @@ fn of_all_loads(compared: Compared<'_>, variant: Variant) -> Option<Row> {
 
 fn put_moves(row: &mut Row, turns: &[&Mapped]) {
     row.put("moved_percent", of_mappers(turns, |told| told.moved_percent));
-    row.put("own_percent", of_mappers(turns, |told| told.own_percent));
+    row.put("own_cpu_percent", of_mappers(turns, |told| told.own_percent));
 }
 
 fn of_mappers(turns: &[&Mapped], figure: impl Fn(&MapperFigures) -> Option<f64>) -> Option<f64> {
@@ -427,7 +427,7 @@ mod tests {
         let samples = samples(&[(0, Variant::Paper, &[(one, 9.0), (two, 9.0)]), (0, Variant::Hurry, &[(one, 9.0)])]);
         let cost = RequestTimes { without_us: vec![40.0], added_us: vec![1.0] };
         let rows = rows(Compared(&samples), &cost, Measures { mean_us: 4_000.0, speed: 0.31 });
-        let told: Vec<_> = rows.iter().map(|row| (row.setting(), row.get("own_percent").is_some())).collect();
+        let told: Vec<_> = rows.iter().map(|row| (row.setting(), row.get("own_cpu_percent").is_some())).collect();
         let expected =
             [("paper/22%", false), ("paper/43%", false), ("paper/all", true), ("hurry_up/22%", true), ("cost", false)];
         assert_eq!(told, expected);

@@ -45,7 +45,7 @@ fn row(sweep: &Sweep, load: u8, batch: &str, setting: &Setting) -> Row {
     row.put("slo_us", sweep.promise.slo_us);
     row.put("budget_us", spends_us(setting));
     row.put("utilisation_ratio", median(|run| Some(run.utilisation())));
-    row.put("lc_utilisation_ratio", median(|run| Some(run.lc_utilisation)));
+    row.put("service_utilisation_ratio", median(|run| Some(run.lc_utilisation)));
     row.put("batch_utilisation_ratio", median(|run| run.batch_utilisation));
     row.put("batch_work_ratio", median(|run| run.batch_work_ratio));
     row.put("overlap_percent", median(|run| run.overlap_percent));

@@ -40,7 +40,7 @@ pub const COLUMNS: [&str; 12] = [
     "p99_over_alone",
     "budget_us",
     "utilisation_ratio",
-    "lc_utilisation_ratio",
+    "service_utilisation_ratio",
     "batch_utilisation_ratio",
     "batch_work_ratio",
     "idle_time_within_15_ms_percent",

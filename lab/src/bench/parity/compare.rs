@@ -70,7 +70,7 @@ impl Compared {
         [("measured", &self.medians()), ("simulated", &self.simulated)].map(|(from, seen)| {
             let mut row = Row::new(format!("{}, {from}", self.name));
             row.put("load_percent", self.load_percent).put("p50_us", seen.p50_us).put("p99_us", seen.p99_us);
-            row.put("lc_utilisation_ratio", seen.lc_utilisation);
+            row.put("service_utilisation_ratio", seen.lc_utilisation);
             row.put("batch_utilisation_ratio", seen.batch_utilisation);
             row
         })

@@ -79,7 +79,7 @@ fn row(runs: &[Run]) -> Row {
     row.put("requests_count", sum(|run| run.sent));
     row.put("rebuilt_percent", median(runs.iter().map(Run::rebuilt_percent)));
     row.put("lost_count", sum(|run| run.lost));
-    row.put("records_a_request_ratio", sum(|run| run.records) / sum(|run| run.sent));
+    row.put("records_per_request_ratio", sum(|run| run.records) / sum(|run| run.sent));
     row.put("rounds_count", runs.len() as f64);
     row
 }

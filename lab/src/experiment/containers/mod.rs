@@ -99,7 +99,7 @@ impl Containers {
         for leaf in &self.leaves {
             leaf.remove().with_context(|| format!("cannot remove {}", leaf.dir.display()))?;
         }
-        self.guardian.take().map_or(Ok(()), Guardian::finish).context("cannot send the guardian home")
+        self.guardian.take().map_or(Ok(()), Guardian::finish).context("cannot dismiss the guardian")
     }
 }
 

@@ -17,40 +17,34 @@ fn invalid_lanes_are_refused() {
     wrong(
         "gate = \"holder\"",
         "gate = \"sched-ext\"",
-        &[
-            "a.toml:22: `lanes.gate` is \"sched-ext\", which is for commands that Sidelane starts; write holder, freezer or \
-           sched-idle",
-        ],
+        &["a.toml:22: `lanes.gate` is \"sched-ext\", which works only for commands that Sidelane starts; write \
+             holder, freezer or sched-idle"],
     );
     wrong(
         "gate = \"holder\"",
         "policy = \"fixed-budget\"",
         &[
-            "a.toml:1: `kubernetes.slo` is missing, and the policy fixed-budget of [lanes] has to know what batch may \
-             cost; write what requests may take, as in slo = \"p99=5ms\", or a budget in [lanes]",
-            "a.toml:8: `service.slo` is missing, and the policy fixed-budget of [lanes] has to know what batch may cost; \
-             write what requests may take, as in slo = \"p99=5ms\", or a budget in [lanes]",
+            "a.toml:1: `kubernetes.slo` is missing, but the policy fixed-budget of [lanes] needs an slo or a budget; \
+             write an objective for its requests, as in slo = \"p99=5ms\", or a budget in [lanes]",
+            "a.toml:8: `service.slo` is missing, but the policy fixed-budget of [lanes] needs an slo or a budget; \
+             write an objective for its requests, as in slo = \"p99=5ms\", or a budget in [lanes]",
         ],
     );
     wrong(
         "gate = \"holder\"",
         "policy = \"borrow-idle\"\nbudget = \"1ms\"",
-        &[
-            "a.toml:23: `lanes.budget` is given, and borrow-idle never runs batch beside a request; leave it out, or choose \
-           another policy, such as deadline",
-        ],
+        &["a.toml:23: `lanes.budget` is given, but borrow-idle never runs batch beside a request; leave it out, or \
+             choose another policy, such as deadline"],
     );
     for line in ["policy = \"fixed-budget\"\nbudget = \"1ms\"", "gate = \"freezer\"\n"] {
         wrong(
             "gate = \"holder\"",
             &format!("{line}\nmax_slowdown = \"5%\""),
-            &[
-                "a.toml:24: `lanes.max_slowdown` is given, and only a holder under borrow-idle keeps to it; leave it out, or \
-                 choose gate = \"holder\" and policy = \"borrow-idle\"",
-            ],
+            &["a.toml:24: `lanes.max_slowdown` is given, but only gate \"holder\" with policy \"borrow-idle\" has \
+                 such a bound; leave it out, or write gate = \"holder\" and policy = \"borrow-idle\""],
         );
     }
-    for (value, problem) in [("5", "5"), ("\"five\"", "\"five\", which is no percentage from 0 to 100")] {
+    for (value, problem) in [("5", "5"), ("\"five\"", "\"five\", which is not a percentage from 0 to 100")] {
         let told = format!(
             "a.toml:22: `lanes.max_slowdown` is {problem}; write a percentage with its sign, as in \"5%\", or \"none\""
         );

@@ -34,7 +34,7 @@ fn invalid_proxies_are_refused() {
         &with_proxy("active = \"9001\"\nbudgets = \"10%\""),
         &[
             &format!("a.toml:26: `proxy.active` is \"9001\", which is not an address with a port; {ADDRESS}"),
-            "a.toml:27: `proxy.budgets` is not a key here; did you mean `budget`? there are `abort_on_close`, `access_log`, `active`, `answer_time`, \
+            "a.toml:27: `proxy.budgets` is not a key here; did you mean `budget`? the keys here are `abort_on_close`, `access_log`, `active`, `answer_time`, \
              `backup`, `budget`, `burst`, `clients`, `drain`, `forwarded`, `hazard`, `head_time`, `hedge`, `idle_time`, \
              `listen`, `log_format`, `once_to`, `outlier_detection`, `poll`, `protocol`, `repeat`, `trace`, `warm_up`",
         ],
@@ -46,23 +46,21 @@ fn invalid_proxies_are_refused() {
              \"10%\"",
             "a.toml:28: `proxy.poll` is 200, which has no unit; write a number and its unit, one of ns, us, ms, s, as in \
              \"8us\" or \"1.5s\"",
-            "a.toml:29: `proxy.hedge` is \"timer:20\", which is no way to hedge; write \"hazard\", \"timer:TIME\" as in \
-             \"timer:20ms\", or \"none\"",
-            "a.toml:30: `proxy.hazard` is \"gc\", which is no list of hazards; write \"jvm-gc\", \"safepoint\", \
+            "a.toml:29: `proxy.hedge` is \"timer:20\", which is neither \"hazard\", \"timer:TIME\" nor \"none\"; write \
+             \"hazard\", \"timer:TIME\" as in \"timer:20ms\", or \"none\"",
+            "a.toml:30: `proxy.hazard` is \"gc\", which is not a list of hazards; write \"jvm-gc\", \"safepoint\", \
              \"stopped\", \"throttled\" and \"restart\" with commas between, or \"all\", or \"none\"",
         ],
     );
     refused(
         &with_proxy(&format!("{active}\nbackup = \"127.0.0.1:9001\"")),
-        &[
-            "a.toml:27: `proxy.backup` is \"127.0.0.1:9001\", as `proxy.active` is; a proxy needs another address for each",
-        ],
+        &["a.toml:27: `proxy.backup` is \"127.0.0.1:9001\", the same as `proxy.active`; write a different address \
+             for each"],
     );
     refused(
         &with_proxy(&format!("{active}\nprotocol = \"redis\"\ntrace = true")),
-        &[
-            "a.toml:28: `proxy.trace` is true for redis; what became of a command of Redis cannot be asked for: leave it out",
-        ],
+        &["a.toml:28: `proxy.trace` is true, but protocol is \"redis\"; leave it out: only HTTP requests can be \
+             traced"],
     );
 }
 
@@ -74,30 +72,32 @@ fn an_access_log_is_a_file() {
     assert_eq!((proxy.access_log.as_deref(), proxy.log_format), (Some(Path::new("/var/log/a.log")), Format::Json));
     refused(
         &with_proxy(&format!("{active}\naccess_log = \"-\"")),
-        &["a.toml:27: `proxy.access_log` is \"-\", which is no file; write the file for a line each request, as in \
-             \"/var/log/sidelane-access.log\""],
+        &[
+            "a.toml:27: `proxy.access_log` is \"-\", which is not a path of a file; write the path of the access log, as in \
+           \"/var/log/sidelane-access.log\"",
+        ],
     );
     refused(
         &with_proxy(&format!("{active}\nlog_format = \"json\"")),
-        &["a.toml:27: `proxy.log_format` is there without `access_log`; name the file of the access log, too"],
+        &["a.toml:27: `proxy.log_format` is given without `access_log`; write access_log, too"],
     );
 }
 
 #[test]
 fn an_address_has_one_listener() {
-    const ADVICE: &str = "write another address or port for one of them";
+    const ADVICE: &str = "write another address or port for one of the two";
     let proxy = with_proxy("active = \"127.0.0.1:9001\"");
     refused(
         &format!("{proxy}\n[[proxy]]\nlisten = \"127.0.0.1:8080\"\nactive = \"127.0.0.1:9001\"\n"),
         &[&format!(
-            "a.toml:28: `proxy.listen` is \"127.0.0.1:8080\", where `proxy.listen` of line 24 listens already, \
+            "a.toml:28: `proxy.listen` is \"127.0.0.1:8080\", which clashes with `proxy.listen` of line 24, \
              \"[::]:8080\"; {ADVICE}"
         )],
     );
     refused(
         &format!("{proxy}\n[metrics]\nlisten = \"127.0.0.1:8080\"\n"),
         &[&format!(
-            "a.toml:29: `metrics.listen` is \"127.0.0.1:8080\", where `proxy.listen` of line 24 listens already, \
+            "a.toml:29: `metrics.listen` is \"127.0.0.1:8080\", which clashes with `proxy.listen` of line 24, \
              \"[::]:8080\"; {ADVICE}"
         )],
     );
@@ -109,7 +109,7 @@ fn an_address_has_one_listener() {
 #[test]
 fn flight_recorders_need_a_service_with_an_objective() {
     const SERVICES: &str = "write names of [[service]], as in [\"redis\"]";
-    const SLO: &str = "write what requests may take, as in slo = \"p99=5ms\"";
+    const SLO: &str = "write an objective for its requests, as in slo = \"p99=5ms\"";
     let with = |lines: &str| format!("{GOOD}\n[trace]\n{lines}\n");
     let trace = read(&with("dir = \"/var/tmp\"")).trace.unwrap();
     assert_eq!((trace.keep, trace.recordings, trace.light), (Duration::from_secs(10), 100, false));
@@ -118,18 +118,23 @@ fn flight_recorders_need_a_service_with_an_objective() {
     refused(
         &with("services = [\"redis\", \"web\", \"sql\"]\nkeep = \"2000s\"\nrecordings = 0\nfiles = 3\ndir = \"a\""),
         &[
-            &format!("a.toml:8: `service.slo` is missing, and [trace] names \"web\" and records what breaks it; {SLO}"),
-            &format!("a.toml:25: `trace.services` has \"sql\", and no [[service]] is named so; {SERVICES}"),
-            "a.toml:26: `trace.keep` is \"2000s\", and each second takes 3.2 MB of memory for each service; it is 60s at \
-             most",
+            &format!(
+                "a.toml:8: `service.slo` is missing, but [trace] names \"web\" and records only what breaks an \
+                      slo; {SLO}"
+            ),
+            &format!("a.toml:25: `trace.services` has \"sql\", but no [[service]] has this name; {SERVICES}"),
+            "a.toml:26: `trace.keep` is \"2000s\", but each second takes 3.2 MB of memory for each service; write 60s \
+             or less",
             "a.toml:27: `trace.recordings` is 0; write a whole number from 1 to 10000",
-            "a.toml:28: `trace.files` is not a key here; there are `dir`, `keep`, `light`, `recordings`, `services`",
+            "a.toml:28: `trace.files` is not a key here; the keys here are `dir`, `keep`, `light`, `recordings`, `services`",
         ],
     );
     refused(&with(""), &["a.toml:24: `trace.dir` is missing; write the directory for recordings, as in \"/var/tmp\""]);
     refused(
         &with("dir = \"a\"").replace("slo = \"p99=5ms\"\n", ""),
-        &[&format!("a.toml:23: `trace.services` is missing, and no [[service]] has an slo that could break; {SLO}")],
+        &[&format!(
+            "a.toml:23: `trace.services` is missing, and no [[service]] has an slo, so nothing would be recorded; {SLO}"
+        )],
     );
 }
 
@@ -146,10 +151,7 @@ fn threads_are_mapped_as_by_the_verb() {
     assert_eq!(mapped, [true, false], "redis has an slo, web has none");
     assert_eq!((hurry.cores.clone(), hurry.mapping(None)), (BigCores::Found, hurryup::Config::default()));
     let setting = |key: &str| config.settings.iter().find(|setting| setting.key == key).expect(key).value.clone();
-    assert_eq!(
-        (setting("hurry.big"), setting("hurry.threshold")),
-        ("as the kernel tells cores apart".into(), "learnt".into())
-    );
+    assert_eq!((setting("hurry.big"), setting("hurry.threshold")), ("from the kernel".into(), "learnt".into()));
     let given =
         with_hurry("services = [\"web\"]\nbig = \"0-3\"\nlittle = \"4-7\"\nthreshold = \"50ms\"\nsampling = \"25ms\"");
     let hurry = read(&given).hurry.unwrap();
@@ -176,37 +178,40 @@ fn invalid_thread_mappings_are_refused() {
             "a.toml:26: `hurry.little` names CPU 3, which is in `big` already; write each CPU in one of them",
             "a.toml:27: `hurry.threshold` is 50, which has no unit; write a number and its unit, one of ns, us, ms, s, as \
              in \"8us\" or \"1.5s\"",
-            "a.toml:28: `hurry.sampling` is \"1us\"; it is 1ms at least",
-            "a.toml:29: `hurry.percentiles` is not a key here; did you mean `percentile`? there are `big`, `little`, `log`, \
+            "a.toml:28: `hurry.sampling` is \"1us\"; write 1ms or more",
+            "a.toml:29: `hurry.percentiles` is not a key here; did you mean `percentile`? the keys here are `big`, `little`, `log`, \
              `percentile`, `sampling`, `services`, `siblings`, `threshold`",
-            "a.toml:30: `hurry.services` has \"sql\", and no [[service]] is named so; write names of [[service]], as in \
-             [\"redis\"]",
+            "a.toml:30: `hurry.services` has \"sql\", but no [[service]] has this name; write names of [[service]], as \
+             in [\"redis\"]",
         ],
     );
     refused(
         &with_hurry("little = \"4-x\"\nthreshold = \"50ms\"\npercentile = 100"),
         &[
-            "a.toml:24: `hurry.big` is missing, and `little` is given; write both, or none to have them found",
-            &format!("a.toml:25: `hurry.little` is \"4-x\", which has `4-x` where CPUs belong; {CPUS}"),
+            "a.toml:24: `hurry.big` is missing, but `little` is given; write both, or neither to use what the kernel \
+             reports",
+            &format!("a.toml:25: `hurry.little` is \"4-x\", which has `4-x` in place of CPU numbers; {CPUS}"),
             "a.toml:27: `hurry.percentile` is 100; write a percentile above 0 and below 100, as in 90",
-            "a.toml:27: `hurry.percentile` is given beside `threshold`; write one of them: a given threshold is not learnt",
+            "a.toml:27: `hurry.percentile` is given, but `threshold` is given, too; write one of them: percentile is \
+             for a learnt threshold",
         ],
     );
     refused(
         &with_hurry("big = \"0-3\"\nlittle = \"4-7\"\nsiblings = true"),
-        &["a.toml:27: `hurry.siblings` is true beside `big`; write one of them: with siblings all cores are alike"],
+        &["a.toml:27: `hurry.siblings` is true, but `big` is given, too; write one of them: with siblings all cores \
+           are alike"],
     );
     refused(&with_hurry("siblings = [\"0,1\"]"), &["a.toml:25: `hurry.siblings` is a list; write true or false"]);
     refused(
         &with_hurry("services = [\"web\"]").replace("port = 8080", "port = 8080\nmay_be_placed = true"),
-        &[
-            "a.toml:8: `service.may_be_placed` is true, and [hurry] moves the threads of \"web\", too; a thread has one \
-           owner: leave may_be_placed out, or name other services in [hurry]",
-        ],
+        &["a.toml:8: `service.may_be_placed` is true, but [hurry] moves the threads of \"web\", too; leave \
+             may_be_placed out, or name other services in [hurry]"],
     );
     refused(
         &with_hurry("").replace("slo = \"p99=5ms\"\n", ""),
-        &["a.toml:23: `hurry.services` is missing, and no [[service]] has an slo; write names of [[service]], as in \
-           [\"redis\"]"],
+        &[
+            "a.toml:23: `hurry.services` is missing, and no [[service]] has an slo, so no service would be mapped; write \
+           names of [[service]], as in [\"redis\"]",
+        ],
     );
 }

@@ -7,15 +7,15 @@ fn all_problems_of_a_file_are_reported_at_once() {
     refused(
         "[[service]]\nname = 3\n\n[policy]\nkind = \"holms\"\ncalm_time = 1\nInterference_thresold = 40\n",
         &[
-            "a.toml:1: `service.cgroup` is missing; write one of `cgroup`, `unit`, `pod`, `port`, `comm`, which says how \
-             it is found",
+            "a.toml:1: `service.cgroup` is missing; write one of `cgroup`, `unit`, `pod`, `port`, `comm`, by which the \
+             service is found",
             "a.toml:2: `service.name` is 3; write a name for it, as in \"redis\"",
             "a.toml:5: `policy.kind` is \"holms\"; did you mean `holmes`? write one of `holmes`, `perfiso`, `unmanaged`",
             "a.toml:6: `policy.calm_time` is 1, which has no unit; write a number and its unit, one of ns, us, ms, s, as in \
              \"8us\" or \"1.5s\"",
-            "a.toml:7: `policy.Interference_thresold` is not a key here; did you mean `interference_threshold`? there are `calm_time`, `floor`, `idle`, \
+            "a.toml:7: `policy.Interference_thresold` is not a key here; did you mean `interference_threshold`? the keys here are `calm_time`, `floor`, `idle`, \
              `interference_threshold`, `kind`, `reserved`, `reserved_busy`, `siblings`",
-            "a.toml: `batch` is missing; name a tree of groups in [[batch]], or write kubernetes = true",
+            "a.toml: `batch` is missing; name a tree of cgroups in [[batch]], or write kubernetes = true",
         ],
     );
 }
@@ -26,9 +26,9 @@ fn unknown_keys_are_refused() {
         "port = 8080",
         "prot = 8080",
         &[
-            "a.toml:8: `service.cgroup` is missing; write one of `cgroup`, `unit`, `pod`, `port`, `comm`, which says how \
-             it is found",
-            "a.toml:10: `service.prot` is not a key here; did you mean `port`? there are `cgroup`, `comm`, `cpus`, \
+            "a.toml:8: `service.cgroup` is missing; write one of `cgroup`, `unit`, `pod`, `port`, `comm`, by which the \
+             service is found",
+            "a.toml:10: `service.prot` is not a key here; did you mean `port`? the keys here are `cgroup`, `comm`, `cpus`, \
              `may_be_placed`, `name`, `pod`, `port`, `slo`, `unit`",
         ],
     );
@@ -36,7 +36,7 @@ fn unknown_keys_are_refused() {
         "[lanes]",
         "[lane]",
         &[
-            "a.toml:21: `lane` is not a key here; did you mean `lanes`? there are `audit`, `batch`, `hurry`, `intervals`, \
+            "a.toml:21: `lane` is not a key here; did you mean `lanes`? the keys here are `audit`, `batch`, `hurry`, `intervals`, \
            `kubernetes`, `lanes`, `metric`, `metrics`, `policy`, `proxy`, `service`, `trace`",
         ],
     );
@@ -88,7 +88,7 @@ fn wrong_units_are_refused() {
         ],
     );
     let text = format!("{GOOD}\n[intervals]\nlook = \"1us\"\n");
-    refused(&text, &["a.toml:25: `intervals.look` is \"1us\"; it is 1ms at least"]);
+    refused(&text, &["a.toml:25: `intervals.look` is \"1us\"; write 1ms or more"]);
 }
 
 #[test]
@@ -96,23 +96,20 @@ fn a_cpu_has_one_role() {
     wrong(
         "reserved = \"0-1\"",
         "reserved = \"0-1,1\"",
-        &[
-            "a.toml:19: `policy.reserved` is \"0-1,1\", which names CPU 1 twice; write how many, as in 4, or which, as in \
-           \"0-3\" or [0, 1]",
-        ],
+        &["a.toml:19: `policy.reserved` is \"0-1,1\", which names CPU 1 twice; write a number of CPUs, as in 4, or \
+             which CPUs, as in \"0-3\" or [0, 1]"],
     );
     wrong(
         "reserved = \"0-1\"",
         "reserved = [0, 1, 0]",
-        &["a.toml:19: `policy.reserved` names CPU 0 twice; write how many, as in 4, or which, as in \"0-3\" or [0, 1]"],
+        &["a.toml:19: `policy.reserved` names CPU 0 twice; write a number of CPUs, as in 4, or which CPUs, as in \
+           \"0-3\" or [0, 1]"],
     );
     wrong(
         "reserved = \"0-1\"",
         "siblings = [\"0,1\", \"1,2\"]",
-        &[
-            "a.toml:19: `policy.siblings` has \"1,2\", which names CPU 1, which is of another core already; write a list \
-           of cores, each with the numbers of its CPUs, as in [\"0,1\", \"2,3\"]",
-        ],
+        &["a.toml:19: `policy.siblings` has \"1,2\", which names CPU 1, which another core has already; write a list \
+             of cores, each with the numbers of its CPUs, as in [\"0,1\", \"2,3\"]"],
     );
 }
 
@@ -121,23 +118,21 @@ fn a_group_has_one_role() {
     wrong(
         "cgroup = \"/batch\"",
         "cgroup = \"/system.slice/redis-server.service\"",
-        &["a.toml:12: `batch.cgroup` is \"/system.slice/redis-server.service\", which may hold the same groups as \
-           `service.unit` of line 3, \"redis-server.service\"; a group has one role: write patterns of which none can \
-           lie in the other"],
+        &["a.toml:12: `batch.cgroup` is \"/system.slice/redis-server.service\", which may match the same groups as \
+           `service.unit` of line 3, \"redis-server.service\"; write patterns that cannot match the same group: a \
+           group has one role"],
     );
     wrong(
         "port = 8080",
         "cgroup = \"/batch/web\"",
-        &["a.toml:12: `batch.cgroup` is \"/batch\", which may hold the same groups as `service.cgroup` of line 8, \
-           \"/batch/web\"; a group has one role: write patterns of which none can lie in the other"],
+        &["a.toml:12: `batch.cgroup` is \"/batch\", which may match the same groups as `service.cgroup` of line 8, \
+           \"/batch/web\"; write patterns that cannot match the same group: a group has one role"],
     );
     wrong(
         "cgroup = \"/batch\"",
         "cgroup = \"/kubepods.slice/*\"",
-        &[
-            "a.toml:12: `batch.cgroup` is \"/kubepods.slice/*\", which may hold the same groups as `kubernetes` of line 1, \
-           /kubepods.slice; a group has one role: write patterns of which none can lie in the other",
-        ],
+        &["a.toml:12: `batch.cgroup` is \"/kubepods.slice/*\", which may match the same groups as `kubernetes` of \
+             line 1, /kubepods.slice; write patterns that cannot match the same group: a group has one role"],
     );
 }
 
@@ -147,18 +142,17 @@ fn a_name_and_a_port_are_given_once() {
         "name = \"web\"\nport = 8080",
         "name = \"redis\"\nunit = \"redis-server.service\"",
         &[
-            "a.toml:8: `service.name` is \"redis\", as `service.name` of line 3 is already; write each once",
-            "a.toml:8: `service.unit` is \"redis-server.service\", which may hold the same groups as `service.unit` of \
-             line 3, \"redis-server.service\"; a group has one role: write patterns of which none can lie in the other",
+            "a.toml:8: `service.name` is \"redis\", the same as `service.name` of line 3; write each once",
+            "a.toml:8: `service.unit` is \"redis-server.service\", which may match the same groups as `service.unit` \
+             of line 3, \"redis-server.service\"; write patterns that cannot match the same group: a group has one \
+             role",
         ],
     );
     wrong(
         "port = 8080",
         "port = 8080\ncomm = \"nginx\"",
-        &[
-            "a.toml:11: `service.comm` is given beside `port`; write one of `cgroup`, `unit`, `pod`, `port`, `comm`, which \
-           says how it is found",
-        ],
+        &["a.toml:11: `service.comm` is given, but `port` is given, too; write one of `cgroup`, `unit`, `pod`, \
+             `port`, `comm`, by which the service is found"],
     );
     wrong("port = 8080", "port = 80800", &["a.toml:10: `service.port` is 80800; write a whole number from 1 to 65535"]);
 }
@@ -169,8 +163,8 @@ fn invalid_paths_are_refused() {
         "write a group's path from the root of its hierarchy, as in \"/batch\" or \"/system.slice/redis@*.service\"";
     for (path, why) in [
         ("batch", "does not begin with /"),
-        ("/", "means the root, and so every process of the machine"),
-        ("/a/../b", "has the part `..`, which no path has"),
+        ("/", "is the root, with every process of the machine"),
+        ("/a/../b", "has the part `..`, which is in no path"),
     ] {
         let problem = format!("a.toml:13: `batch.cgroup` is \"{path}\", which {why}; {ADVICE}");
         wrong("cgroup = \"/batch\"", &format!("cgroup = \"{path}\""), &[&problem]);
@@ -183,9 +177,9 @@ fn keys_of_another_policy_are_refused() {
         "kind = \"holmes\"",
         "kind = \"perfiso\"",
         &[
-            "a.toml:17: `policy.calm_time` is for `holmes`, and kind is `perfiso`; leave it out",
-            "a.toml:18: `policy.reserved_busy` is for `holmes`, and kind is `perfiso`; leave it out",
-            "a.toml:19: `policy.reserved` is for `holmes`, and kind is `perfiso`; leave it out",
+            "a.toml:17: `policy.calm_time` is for `holmes`, but kind is `perfiso`; leave it out",
+            "a.toml:18: `policy.reserved_busy` is for `holmes`, but kind is `perfiso`; leave it out",
+            "a.toml:19: `policy.reserved` is for `holmes`, but kind is `perfiso`; leave it out",
         ],
     );
     let unmanaged = GOOD.replace(
@@ -194,16 +188,20 @@ fn keys_of_another_policy_are_refused() {
     );
     refused(
         &unmanaged,
-        &["a.toml:17: `policy.floor` is for `holmes` and `perfiso`, and kind is `unmanaged`; leave it out"],
+        &["a.toml:17: `policy.floor` is for `holmes` and `perfiso`, but kind is `unmanaged`; leave it out"],
     );
 }
 
 #[test]
 fn a_replay_has_its_file_and_no_other_source_has() {
     let text = format!("{GOOD}\n[metric]\nsource = \"replay\"\n");
-    refused(&text, &["a.toml:24: `metric.replay` is missing; write the file with the recorded counters"]);
+    refused(&text, &["a.toml:24: `metric.replay` is missing; write the path of the recorded counters"]);
     let text = format!("{GOOD}\n[metric]\nreplay = \"a.jsonl\"\n");
-    refused(&text, &["a.toml:25: `metric.replay` is given, and source is another; write source = \"replay\""]);
+    refused(
+        &text,
+        &["a.toml:25: `metric.replay` is given, but source is not \"replay\"; write source = \"replay\", or \
+                      leave it out"],
+    );
 }
 
 #[test]
@@ -212,7 +210,7 @@ fn form_of_a_formula_is_checked_for_any_events() {
     for (formula, why) in [
         ("stalls", "is not a formula"),
         ("stalls / (loads, stores)", "is not a formula"),
-        ("a / (b + c + d + e)", "has more events than are counted at the same time"),
+        ("a / (b + c + d + e)", "has more than four events"),
     ] {
         let text = format!("{GOOD}\n[metric]\nformula = \"{formula}\"\n");
         refused(&text, &[&format!("a.toml:25: `metric.formula` is \"{formula}\", which {why}; {ADVICE}")]);
@@ -229,7 +227,7 @@ fn invalid_toml_and_unreadable_file_are_refused() {
     let gone = Config::load(std::path::Path::new("/nonexistent/a.toml")).unwrap_err().to_string();
     assert_eq!(
         gone,
-        "/nonexistent/a.toml: `file` cannot be read: No such file or directory (os error 2); name a file that can be \
-         read; `sidelane agent example` prints one"
+        "/nonexistent/a.toml: `file` cannot be read: No such file or directory (os error 2); name the agent's file \
+         with --config; `sidelane agent example` prints one"
     );
 }

@@ -140,6 +140,6 @@ fn node_without_pods_is_reported() {
     assert!(look.again().is_empty());
     assert_eq!(
         look.lacks(),
-        ["kubernetes: there are no groups of pods; start the kubelet, or name its group in [kubernetes] cgroup"]
+        ["kubernetes: no cgroup of pods was found; start the kubelet, or name its group as cgroup of [kubernetes]"]
     );
 }

@@ -61,10 +61,7 @@ fn a_service_by_name_comes_grows_and_goes() {
     assert_eq!((changes.services_gone.as_slice(), changes.services_came.len()), (&[came[0].id][..], 1));
     drop(third);
     assert_eq!(look.again().services_gone.len(), 1);
-    assert_eq!(
-        look.lacks()[0],
-        format!("service a: nothing is found by comm {name}; it is followed as soon as it is there")
-    );
+    assert_eq!(look.lacks()[0], format!("service a: no process is found by comm {name}; it is added when it starts"));
 }
 
 #[test]
@@ -94,6 +91,6 @@ fn a_process_is_in_one_service() {
     let mut look = files.finder(&file(&more));
     look.again();
     assert_eq!(look.services(), ["a"]);
-    let wanted = "service b: its processes are those of the service a; name each service once";
+    let wanted = "service b: it has the same processes as service a; name each service once";
     assert!(look.lacks().contains(&wanted.to_owned()), "{:?}", look.lacks());
 }

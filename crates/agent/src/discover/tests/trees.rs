@@ -123,10 +123,8 @@ fn processes_beside_containers_are_reported() {
     assert_eq!(look.containers().len(), 1);
     assert_eq!(
         look.lacks(),
-        [
-            "group /batch: it has 2 processes of its own beside groups below it, and all of them are one container; move \
-             its own processes to a group below it to have several"
-        ]
+        ["group /batch: it has 2 processes of its own, so it is one container with all groups below it; to have \
+             several containers, move these processes to a group below it"]
     );
     files.add_group("/batch");
     look.again();

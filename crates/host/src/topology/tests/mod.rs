@@ -63,12 +63,15 @@ fn unreadable_content_is_an_error_that_names_the_file() {
     assert!(empty.contains("/devices/system/cpu; check that sysfs is mounted"), "{empty}");
     let list = format!("{:#}", anyhow::Error::from(read_text("devices/system/cpu/online: zero").expect_err("no list")));
     assert!(
-        list.contains("cpu/online holds no list of CPUs; check that sysfs is mounted there: CPU list `zero`"),
+        list.contains(
+            "cannot read CPUs from cpu/online: it is no CPU list; check that sysfs is mounted there: CPU \
+                       list `zero`"
+        ),
         "{list}"
     );
     let number = "devices/system/cpu/online: 0\ndevices/system/cpu/cpu0/cpu_capacity: lots";
     let number = read_text(number).expect_err("no number").to_string();
-    assert!(number.contains("cpu0/cpu_capacity holds `lots`, not a number"), "{number}");
+    assert!(number.contains("cpu0/cpu_capacity: it has `lots`"), "{number}");
 }
 
 #[test]

@@ -107,7 +107,7 @@ fn error_without_smt_has_the_best_remedy() {
     ];
     for (name, fix) in fixes {
         let error = no_smt(name, "1");
-        assert!(error.starts_with("no lane to borrow beside CPUs 1: "), "{error}");
+        assert!(error.starts_with("cannot find a batch lane beside CPUs 1: "), "{error}");
         assert!(error.contains(fix), "{name}: {error}");
     }
 }
@@ -123,8 +123,7 @@ fn without_smt_offline_cpus_are_suggested() {
 fn a_service_on_no_online_cpu_is_an_error() {
     assert_eq!(
         no_smt("siblings_offline", "5,7"),
-        "the service is allowed on CPUs 5,7 only, and of those none is online; \
-         allow it on some of 0-4,6"
+        "cannot use request lanes 5,7: none of them is online; allow the service CPUs of 0-4,6"
     );
 }
 
@@ -141,11 +140,11 @@ fn declared_pairs_are_taken_as_written() {
 #[test]
 fn declared_pairs_that_cannot_be_are_refused() {
     let refusals = [
-        ("0:8", "CPU 8 does not exist; this machine has 0-7"),
-        ("5:0", "CPU 5 is offline; use some of 0-4,6, or switch it on with `echo 1 > "),
-        ("1:1", "CPU 1 is declared both request lane and batch lane; name it once"),
-        ("0:1,1:2", "CPU 1 is declared both request lane and batch lane; name it once"),
-        ("0:2,1:2", "CPU 2 is declared batch lane twice; name each batch lane once"),
+        ("0:8", "cannot use CPU 8: it does not exist; name some of 0-7"),
+        ("5:0", "cannot use CPU 5: it is offline; name some of 0-4,6, or switch it on with `echo 1 > "),
+        ("1:1", "cannot use CPU 1 as request lane and batch lane at once; name it once"),
+        ("0:1,1:2", "cannot use CPU 1 as request lane and batch lane at once; name it once"),
+        ("0:2,1:2", "CPU 2 is named as batch lane twice; name each batch lane once"),
         ("0:1,2", "cannot read `2` in --lanes `0:1,2`; write REQUEST:BATCH, as in 0:1"),
         ("0:", "cannot read `0:` in --lanes `0:`; write REQUEST:BATCH, as in 0:1"),
         ("", "cannot read `` in --lanes ``; write REQUEST:BATCH, as in 0:1"),

@@ -12,13 +12,13 @@ const ROOT: &str = "/sys/kernel/sched_ext";
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Unavailable {
     /// A kernel before 6.12, or one built without sched_ext.
-    #[error("this kernel has no sched_ext: boot 6.12 or later with CONFIG_SCHED_CLASS_EXT=y")]
+    #[error("this kernel has no sched_ext; boot Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT=y")]
     NotInKernel,
     /// Another scheduler that is active: the kernel has one at a time.
-    #[error("the scheduler `{0}` is loaded, and sched_ext has only one at a time: stop it first")]
+    #[error("the scheduler `{0}` is loaded, and sched_ext runs one at a time; stop it")]
     Taken(String),
     /// A scheduler that is just starting or ending.
-    #[error("sched_ext is in the state `{0}`, not `disabled`: try again in a moment")]
+    #[error("sched_ext is in state `{0}`, not `disabled`; try again in a moment")]
     NotReady(String),
 }
 

@@ -17,14 +17,19 @@ const PATH: &[u8] = b"/.sidelane/trace/";
 pub(super) fn answer(shared: &Rc<Shared>, target: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let Some(number) = target.strip_prefix(PATH).and_then(Number::read) else {
-        write_error(404, "there is /.sidelane/trace/NUMBER, with the number of the field Sidelane-Request", &mut out);
+        write_error(
+            404,
+            "there is no such page; ask for /.sidelane/trace/NUMBER, with the number in the field \
+                          Sidelane-Request of an answer",
+            &mut out,
+        );
         return out;
     };
     let table = shared.table.borrow();
     // Check the secret mark of the number, so that a guessed number is not accepted.
     match table.find(number.id).filter(|_| number == shared.number(number.id)) {
         Some(record) => write_json(&history(shared, number.id, record), &mut out),
-        None => write_error(404, "no such request: only those in flight and the last are remembered", &mut out),
+        None => write_error(404, "no such request; only those in flight and the last 4,096 are kept", &mut out),
     }
     out
 }

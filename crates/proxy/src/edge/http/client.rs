@@ -130,7 +130,7 @@ impl Client {
             };
             match more {
                 Ok(0) if had_none => return Err(NoRequest::Closed),
-                Ok(0) => return Err(Refused::Malformed("it ends in the middle").into()),
+                Ok(0) => return Err(Refused::Malformed("it ends within the head").into()),
                 Ok(_) if had_none => self.deadline.start(limits.head_time),
                 Ok(_) => {}
                 Err(Some(TooLate)) if had_none => return Err(NoRequest::Closed),
@@ -161,7 +161,7 @@ impl Client {
             }
             self.journal.comes();
             match self.more().await {
-                Ok(0) => return Err(Refused::Malformed("it ends in the middle").into()),
+                Ok(0) => return Err(Refused::Malformed("it ends within the head").into()),
                 Ok(_) => {}
                 Err(Some(TooLate)) => return Err(late(limits)),
                 Err(None) => return Err(NoRequest::Closed),
@@ -284,7 +284,7 @@ fn error(status: u16, why: &str) -> Vec<u8> {
 }
 
 fn late(limits: &Limits) -> NoRequest {
-    NoRequest::Error(408, format!("the request did not come whole within {} ms", limits.head_time.as_millis()))
+    NoRequest::Error(408, format!("the request did not arrive completely within {} ms", limits.head_time.as_millis()))
 }
 
 /// Closes our sending direction, and reads the client's data to its end, within limits of bytes and time.

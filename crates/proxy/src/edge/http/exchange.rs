@@ -394,10 +394,15 @@ impl From<Gone> for Failure {
     }
 }
 
-pub(super) const LOST: Failure = Failure::Error(502, "no server could be reached, or the one that was asked was lost");
-pub(super) const MALFORMED: Failure = Failure::Error(502, "what the server answered is no HTTP");
+pub(super) const LOST: Failure = Failure::Error(
+    502,
+    "no server can be reached, or the server was lost before it \
+                                                      answered",
+);
+pub(super) const MALFORMED: Failure = Failure::Error(502, "the answer of the server is not HTTP");
 pub(super) const SLOW: Failure = Failure::Error(
     408,
-    "the body of the request came too slowly: less than 500 bytes a second on average, or nothing within the idle time",
+    "the body of the request came too slowly: less than 500 bytes per second on average, or no byte within the idle \
+     time",
 );
 pub(super) const LATE: Failure = Failure::Error(504, "no server answered in time");

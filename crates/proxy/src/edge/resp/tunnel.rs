@@ -9,7 +9,7 @@ use super::super::connection::ServerConnection;
 use super::super::shared::Shared;
 use super::super::tunnel;
 
-const NO_SERVER: &[u8] = b"-ERR sidelane: no server could be reached\r\n";
+const NO_SERVER: &[u8] = b"-ERR sidelane: no server can be reached\r\n";
 
 /// Bytes that the server gets first.
 pub(super) struct First<'a> {

@@ -97,9 +97,7 @@ impl Traced {
 
     fn tell(&self, asked: &SentCopy) -> Value {
         match &*self.state() {
-            State::Begins => {
-                words::untraced("the trace of its server has not begun", "ask for a request that comes later")
-            }
+            State::Begins => words::untraced("the trace of its server has not begun", "ask for a later request"),
             State::Records(kept) => words::answer(kept, asked, self.server),
             State::Ended(why) => words::untraced("its server is not traced", why),
         }

@@ -28,8 +28,8 @@ pub(super) fn answer(kept: &RecentTimelines, asked: &SentCopy, server: SocketAdd
         LookupResult::Earlier => untraced("it was sent before the trace began", "ask for a request that came later"),
         LookupResult::Later => json!({
             "state": "later",
-            "why": "it has not ended, or more of its response may come",
-            "what_to_do": "ask again in two seconds",
+            "why": "it has not ended, or its response may go on",
+            "what_to_do": "ask again in 2 s",
         }),
         LookupResult::None => untraced(
             &format!(
@@ -37,10 +37,13 @@ pub(super) fn answer(kept: &RecentTimelines, asked: &SentCopy, server: SocketAdd
                       are missing",
                 asked.port
             ),
-            &format!("see what `sidelane trace --service port:{}` counts as lost", server.port()),
+            &format!("run `sidelane trace --service port:{}`, and see which records it counts as lost", server.port()),
         ),
         LookupResult::Several(count) => untraced(
-            &format!("{count} requests came from port {} at that time, and one of them is this", asked.port),
+            &format!(
+                "{count} requests came from port {} at that time, and it is not known which of them is this one",
+                asked.port
+            ),
             &format!("trace the server: sidelane trace --service port:{}", server.port()),
         ),
     }

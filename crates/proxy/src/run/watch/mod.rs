@@ -70,11 +70,11 @@ impl Watch {
                 return Ok((Some(watch), notes));
             }
             Ok(None) => eprint_fitted(&format!(
-                "sidelane: nobody is seen to listen at {address}: it is watched as soon as somebody is"
+                "sidelane: no process listens at {address} yet; its hazards are watched from then on"
             )),
             Err(out_of_sight) if *wanted == WatchedHazards::All => return Ok(unwatched(out_of_sight.to_string())),
             Err(out_of_sight) => {
-                bail!("{wanted} of {address} cannot be watched: {out_of_sight}; use --hazard all or none")
+                bail!("cannot watch hazards {wanted} of {address}: {out_of_sight}; use --hazard all or none")
             }
         }
         Ok((Some(watch), Vec::new()))
@@ -107,7 +107,8 @@ impl Watch {
             match lack {
                 _ if self.wanted != WatchedHazards::All => {
                     bail!(
-                        "{hazard} of {server} cannot be watched: {lack}; leave it out of --hazard, or use --hazard all"
+                        "cannot watch hazard {hazard} of {server}: {lack}; leave it out of --hazard, or use --hazard \
+                         all"
                     )
                 }
                 UnwatchableHazard::Unreadable(why) => {
@@ -177,7 +178,7 @@ impl Watch {
     fn say_lacks(&mut self, sources: &Sources) {
         for (hazard, lack) in sources.lacks() {
             if matches!(lack, UnwatchableHazard::Unreadable(_)) || self.wanted != WatchedHazards::All {
-                self.say(format!("{hazard} of {} is not seen: {}", self.address, lack.kind()));
+                self.say(format!("hazard {hazard} of {} cannot be seen: {}", self.address, lack.kind()));
             }
         }
     }
@@ -207,7 +208,10 @@ fn precise_sleep() {
     // SAFETY: a plain system call that changes a number of this thread.
     if unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_usize) } != 0 {
         let error = io::Error::last_os_error();
-        eprint_fitted(&format!("sidelane: hazards are seen up to 50 µs later: {error}"));
+        eprint_fitted(&format!(
+            "sidelane: hazards are seen up to 50 µs later, because the timer slack cannot be set: \
+                                {error}"
+        ));
     }
 }
 

@@ -25,10 +25,10 @@ const HAZARDS: [Hazard; 5] = [Hazard::JvmGc, Hazard::Safepoint, Hazard::Stopped,
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub(super) enum OutOfSight {
     /// Another process accepts the connections, and passes them on.
-    #[error("connections are taken by {0}")]
+    #[error("its port belongs to {0}")]
     StandIn(Taker),
     /// The listening processes belong to another user, or are invisible.
-    #[error("who listens there is another user's, or not visible here")]
+    #[error("the process that listens there is of another user, or not visible here")]
     Hidden,
 }
 
@@ -40,10 +40,10 @@ impl std::fmt::Display for Taker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.0 {
             StandIn::Activation { pid, comm } => {
-                write!(f, "{comm} (process {pid}), which starts the server with the first one")
+                write!(f, "{comm} (process {pid}), which starts the server at its first connection")
             }
             StandIn::ContainerProxy { pid, comm } => {
-                write!(f, "{comm} (process {pid}), which passes them on to a container")
+                write!(f, "{comm} (process {pid}), which passes connections on to a container")
             }
         }
     }
@@ -126,7 +126,7 @@ impl Sources {
         match hazard {
             Hazard::JvmGc | Hazard::Safepoint => self.jvm.error(hazard).map(lack_of_jvm),
             Hazard::Throttled if self.throttled.is_none() => {
-                Some(UnwatchableHazard::NotThere("its control group has no quota of CPU time"))
+                Some(UnwatchableHazard::NotThere("its cgroup has no CPU quota"))
             }
             _ => None,
         }
@@ -136,7 +136,7 @@ impl Sources {
 fn lack_of_jvm(error: &JvmError) -> UnwatchableHazard {
     match error {
         JvmError::NoJvm { .. } | JvmError::NoProcess { .. } | JvmError::NoTarget => {
-            UnwatchableHazard::NotThere("it is no JVM")
+            UnwatchableHazard::NotThere("it is not a JVM")
         }
         error => UnwatchableHazard::Unreadable(error.to_string()),
     }

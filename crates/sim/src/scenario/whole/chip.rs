@@ -24,7 +24,12 @@ fn points(reader: &Reader) -> Result<Vec<(f64, f64)>> {
         let above = points.last().map_or(0.0, |(pressure, _)| *pressure);
         let pressure = point.wanted("pressure", above..=1e6)?;
         if !points.is_empty() && pressure <= above {
-            return Err(point.wrong("pressure", format!("is {pressure}"), "write more than at the point before"));
+            return Err(point.wrong(
+                "pressure",
+                format!("is {pressure}"),
+                "write a higher number than at the point \
+                                                                          before",
+            ));
         }
         points.push((pressure, point.wanted("times", 1.0..=100.0)?));
         point.finish();

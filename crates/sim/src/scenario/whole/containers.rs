@@ -42,7 +42,7 @@ fn kind(reader: &Reader, name: &str, layout: Layout, smt: &Interference, files: 
     let wanted = reader.whole("cpus", 1..=layout.cpus() as u32).unwrap_or(1);
     let work = demand(reader.table("work"), files)?;
     if work.mean_ns() > MEAN_S * 1e9 {
-        return Err(reader.wrong("work", "is too much", format!("write a mean of {MEAN_S} s at most")));
+        return Err(reader.wrong("work", "is too long", format!("write a mean of {MEAN_S} s at most")));
     }
     let priority = reader.number("priority", -1000.0..=1000.0).unwrap_or(0.0) as i32;
     let coming = coming(reader, work.mean_ns() / count as f64 / f64::from(wanted), files)?;
@@ -63,7 +63,7 @@ fn coming(reader: &Reader, work_ns: f64, files: Files) -> Result<Coming> {
     let gap_ns: Option<Nanos> = reader.number("gap_ms", GAP_MS).map(ms);
     let submitted = reader.table("arrivals");
     match (submitted.is_there(), gap_ns) {
-        (true, Some(_)) => Err(reader.wrong("gap_ms", "is given beside arrivals", "write one of the two")),
+        (true, Some(_)) => Err(reader.wrong("gap_ms", "is given, but arrivals is given, too", "write one of them")),
         (true, None) => Ok(Coming::Submitted(arrivals(submitted, work_ns, files)?)),
         (false, gap_ns) => Ok(Coming::Again { gap_ns: gap_ns.unwrap_or(0) }),
     }

@@ -8,7 +8,7 @@ use sidelane_toml::Reader;
 pub(super) fn name<'t>(reader: &Reader<'_, 't>, others: &[&str]) -> Result<&'t str> {
     let name = reader.wanted_text("name", "write a name")?;
     if others.contains(&name) {
-        return Err(reader.wrong("name", format!("is \"{name}\" for the second time"), "write another name"));
+        return Err(reader.wrong("name", format!("is \"{name}\", which is used already"), "write another name"));
     }
     Ok(name)
 }

@@ -88,7 +88,7 @@ fn calls_end(top: &Reader, services: &[MachineService]) -> Result<()> {
         None => Ok(()),
         Some(at) => Err(top.wrong(
             "service",
-            format!("has a circle of calls that {} is in or leads to", services[at].name),
+            format!("has calls in a circle, at or after {}", services[at].name),
             "write calls from one service to the next, and never back",
         )),
     }

@@ -59,7 +59,7 @@ pub(super) fn settings(top: &Reader, machine: &Machine) -> Result<Vec<MachineSet
         let name = reader.text("policy", "").unwrap_or_default();
         let name = reader.text("name", "write a name").unwrap_or(name).to_owned();
         if settings.iter().any(|other| other.name == name) {
-            return Err(reader.wrong("name", format!("is \"{name}\" for the second time"), "write another name"));
+            return Err(reader.wrong("name", format!("is \"{name}\", which is used already"), "write another name"));
         }
         let mapping = match way {
             Policy::Bound(mapping) => Some(mapping::config(&reader, mapping, machine.hardware)?),
@@ -97,7 +97,7 @@ fn counted(reader: &Reader, machine: &Machine) -> Result<()> {
         true => Ok(()),
         false => Err(reader.wrong(
             "policy",
-            "goes by VPI, and no service has any",
+            "needs memory stalls, but no service has any",
             "write [memory.SERVICE] with accesses_per_us and stall_share for at least one service",
         )),
     }

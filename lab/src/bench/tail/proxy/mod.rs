@@ -162,7 +162,7 @@ fn rows(rounds: &[Round]) -> Vec<Row> {
     let row = |(place, peer): (usize, Peer)| {
         let mut row = Row::new(peer.name());
         row.put("requests_per_s", median(rounds.iter().map(|round| round.seen[place].per_s)));
-        row.put("cpu_of_a_request_us", median(rounds.iter().map(|round| round.seen[place].cpu_us)));
+        row.put("cpu_per_request_us", median(rounds.iter().map(|round| round.seen[place].cpu_us)));
         row.put("added_p50_us", added(place, |seen| seen.p50_ns, |round| round.direct_p50_ns));
         row.put(
             "logged_percent",

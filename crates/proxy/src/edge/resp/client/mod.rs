@@ -31,10 +31,10 @@ use replies::Fate;
 const UNREAD_MAX: usize = 256 << 10;
 const LATE: &[u8] = b"-ERR sidelane: no server answered in time\r\n";
 const NO_RESP: &[u8] =
-    b"-ERR sidelane: protocol error: Redis takes arrays of bulk strings or lines as commands; or the \
-    command is longer than the proxy keeps\r\n";
+    b"-ERR sidelane: protocol error: the command is neither an array of bulk strings nor a line, or it is longer than \
+      1 MB\r\n";
 const SCATTERED: &[u8] =
-    b"-ERR sidelane: the connection over which this client wrote is lost: no server can tell who has it\r\n";
+    b"-ERR sidelane: the connection over which this client wrote is lost, so WAIT has no server to ask\r\n";
 
 /// State of one client's task.
 struct Session {

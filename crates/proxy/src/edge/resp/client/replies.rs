@@ -13,11 +13,11 @@ use crate::request_table::{End, Loss, Next, Quality, RequestId, ServerOutcome, V
 /// Size above which the next reply of the client is forwarded in parts. A shorter reply is forwarded when it is
 /// complete.
 const WHOLE_MAX: usize = 64 << 10;
-const LOST: &[u8] = b"-ERR sidelane: the server was lost before it answered; the command may have been carried out\r\n";
+const LOST: &[u8] = b"-ERR sidelane: the server was lost before it answered; the command may have been executed\r\n";
 /// First byte of a push message, which a server sends without a command.
 const PUSH: &[u8] = b">";
 const TOO_LONG: &[u8] =
-    b"-ERR sidelane: the reply is longer than the proxy keeps: ask for parts, or the server itself\r\n";
+    b"-ERR sidelane: the reply is longer than the proxy keeps; ask for parts, or ask the server directly\r\n";
 
 /// Handling of a reply that is arriving.
 #[derive(Clone, Copy, PartialEq, Eq)]
