@@ -14,9 +14,9 @@ pub type ThreadAudit = Audit<ThreadDecision>;
 pub struct ThreadDecision {
     /// Id of the thread.
     pub thread: u32,
-    /// HurryAction that was taken.
+    /// Action that was taken.
     pub action: HurryAction,
-    /// HurryReason for the action.
+    /// Reason for the action.
     pub why: HurryReason,
     /// State of the thread at the decision.
     pub seen: ThreadState,
@@ -25,9 +25,9 @@ pub struct ThreadDecision {
 impl Line for ThreadDecision {
     fn fields(&self) -> Map<String, Value> {
         let (action, cpu) = match self.action {
-            Action::Map { cpu, .. } => ("bind", Some(cpu)),
-            Action::Hurry { .. } => ("bind_to_big", None),
-            Action::Restore { .. } => ("restore", None),
+            HurryAction::Map { cpu, .. } => ("bind", Some(cpu)),
+            HurryAction::Hurry { .. } => ("bind_to_big", None),
+            HurryAction::Restore { .. } => ("restore", None),
         };
         let mut fields = decision(("thread", self.thread), action, self.why, self.seen.values());
         fields.extend(cpu.map(|cpu| ("cpu".to_owned(), json!(cpu))));

@@ -84,21 +84,21 @@ impl fmt::Display for CpuReason {
 
 impl crate::PolicyReason for CpuReason {}
 
-impl Reason {
+impl CpuReason {
     /// Returns its short name, which metrics have as a label. It never changes.
     pub fn name(self) -> &'static str {
         match self {
-            Reason::Interference => "interference",
-            Reason::ReservedBusy => "reserved_busy",
-            Reason::TooFewIdle => "too_few_idle",
-            Reason::CpusChanged => "cpus_changed",
-            Reason::Exited => "exited",
-            Reason::Launched => "launched",
-            Reason::Calm => "calm",
-            Reason::ReservedIdle => "reserved_idle",
-            Reason::EnoughIdle => "enough_idle",
-            Reason::Steady => "steady",
-            Reason::Start => "start",
+            CpuReason::Interference => "interference",
+            CpuReason::ReservedBusy => "reserved_busy",
+            CpuReason::TooFewIdle => "too_few_idle",
+            CpuReason::CpusChanged => "cpus_changed",
+            CpuReason::Exited => "exited",
+            CpuReason::Launched => "launched",
+            CpuReason::Calm => "calm",
+            CpuReason::ReservedIdle => "reserved_idle",
+            CpuReason::EnoughIdle => "enough_idle",
+            CpuReason::Steady => "steady",
+            CpuReason::Start => "start",
         }
     }
 }

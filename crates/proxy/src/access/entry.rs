@@ -191,7 +191,7 @@ pub struct Entry<'a> {
     pub client: SocketAddr,
     /// Server that answered; `None` if none did.
     pub server: Option<Server>,
-    /// RequestOutcome of the request.
+    /// Outcome of the request.
     pub outcome: RequestOutcome,
     /// Servers to which the request was sent.
     pub sent: Dispatch,

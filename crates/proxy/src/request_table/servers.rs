@@ -19,7 +19,7 @@ pub enum ServerOutcome {
 /// Kind of a Redis reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyKind {
-    /// ReplyKind without an error.
+    /// Reply without an error.
     Value,
     /// Error that the command itself causes.
     Error,

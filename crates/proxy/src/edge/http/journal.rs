@@ -28,7 +28,7 @@ pub(super) struct Journal {
     status: Option<u16>,
 }
 
-/// RequestStage of the present request.
+/// Stage of the present request.
 enum RequestStage {
     /// No byte of a request has arrived.
     Idle,
