@@ -1,4 +1,4 @@
-//! Who accepts the connections that are made to an address of this machine.
+//! Processes that accept connections made to an address of this machine.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -7,20 +7,21 @@ use crate::ports::listening_at;
 use crate::procfs::command_name;
 use crate::service::{StandIn, holders};
 
-/// Who accepts connections at an address.
+/// Result of [`accepting`]: which processes accept connections at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Accepting {
-    /// No process listens there in this network namespace. One may listen in another, to which the kernel forwards.
+    /// No process listens at the address in this network namespace. One may listen in another namespace, to which the
+    /// kernel forwards.
     Nobody,
-    /// These processes hold the sockets.
+    /// Numbers of the processes that hold the listening sockets at the address.
     These(BTreeSet<u32>),
-    /// A process that accepts for others, such as a port proxy.
+    /// A process that accepts connections for others, such as a port proxy.
     StandIn(StandIn),
-    /// A process that cannot be inspected, or is not visible.
+    /// The listening process cannot be inspected, or is not visible.
     Hidden,
 }
 
-/// Who accepts connections at this address, beside the process `own`.
+/// Returns which processes accept connections at `address`, other than the process `own`.
 pub fn accepting(address: SocketAddr, own: u32) -> Accepting {
     let sockets = listening_at(address);
     let mut holders = holders(&sockets);
@@ -45,7 +46,8 @@ mod tests {
 
     use super::*;
 
-    /// A program that another test starts has this process's sockets for a moment, until it is executed.
+    /// Waits up to 60 s until `accepting` returns `wanted`. A child that another test forks holds this process's
+    /// sockets until it calls exec.
     #[track_caller]
     fn becomes(address: SocketAddr, own: u32, wanted: &Accepting) {
         let deadline = Instant::now() + Duration::from_secs(60);

@@ -1,9 +1,9 @@
 //! CPU affinity of threads, in a form that can be given back.
 //!
-//! Since Linux 6.2 the kernel keeps the mask that a thread was last given by `sched_setaffinity` and cuts the thread's
-//! cpuset to it at each later change of that cpuset. A thread that never had a mask of its own must not get one that
-//! lists its CPUs of today: it would stay on these when its cpuset grows. Such a thread gets a mask of all CPUs, which
-//! the kernel cuts to the cpuset now and later.
+//! Since Linux 6.2 the kernel keeps the mask that a thread was last given by `sched_setaffinity`. At each later change
+//! of the thread's cpuset, the kernel lets the thread run on those CPUs of the cpuset that are in the mask. A thread
+//! that never had a mask of its own must not get one that lists its CPUs of today: it would stay on these when its
+//! cpuset grows. Such a thread gets a mask of all CPUs, which the kernel cuts to the cpuset now and later.
 
 use std::io;
 
@@ -17,37 +17,37 @@ use crate::procfs::thread_cpus;
 use crate::thread::Thread;
 use crate::topology::online_cpus;
 
-/// The CPUs of a thread, and whether they are all that its group has.
+/// CPU affinity of a thread: its CPUs, and whether they are all CPUs of its group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Affinity {
-    /// The CPUs on which it may run.
+    /// CPUs on which the thread may run.
     pub cpus: CpuSet,
-    /// They include all online CPUs of its group. A thread that chose exactly these cannot be told from one that chose
-    /// none.
+    /// Whether `cpus` includes all online CPUs of the thread's group. A thread that chose exactly these CPUs cannot
+    /// be distinguished from one that chose none.
     pub follows_group: bool,
 }
 
 impl Affinity {
-    /// The affinity that `cpus` is for a thread whose group has `group`.
+    /// Returns the affinity with CPUs `cpus` of a thread whose group has the CPUs `group`.
     pub fn new(cpus: CpuSet, group: &CpuSet) -> Self {
         let follows_group = !group.is_empty() && group.is_subset(&cpus);
         Self { cpus, follows_group }
     }
 
-    /// The affinity that a thread has now; `None` if it has ended.
+    /// Returns the current affinity of a thread; `None` if the thread has ended.
     pub fn of(thread: &Thread, cpusets: &Cpusets) -> Option<Self> {
         let cpus = thread_cpus(thread.tid, thread.tid)?;
         let group = cpusets.of(thread.tid);
         thread.is_there().then(|| Self::new(cpus, &group))
     }
 
-    /// Gives it to a thread. A thread that has ended needs nothing.
+    /// Sets this affinity on a thread. Does nothing if the thread has ended.
     ///
-    /// If its group has none of the CPUs any more, the thread gets all that the group has: the mask that it has now would
-    /// bind it again as soon as the group had that CPU.
+    /// If the thread's group has none of these CPUs any more, the thread gets a mask of all CPUs. Its old mask would
+    /// bind it again as soon as the group regains one of them.
     ///
     /// # Errors
-    /// If the kernel refuses it.
+    /// If the kernel refuses the mask.
     pub fn give(&self, thread: &Thread) -> io::Result<()> {
         let has_it = || thread_cpus(thread.tid, thread.tid).as_ref() == Some(&self.cpus);
         if !thread.is_there() || (!self.follows_group && has_it()) {
@@ -63,7 +63,7 @@ impl Affinity {
         given.or_else(|error| if error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error) })
     }
 
-    /// What a thread gets that was born to one of several threads: every CPU that any of these had.
+    /// Returns the affinity for a thread that one of several threads created: every CPU that any of these has.
     pub fn union<'found>(all: impl Iterator<Item = &'found Self>) -> Self {
         all.fold(Self::default(), |sum, one| Self {
             cpus: sum.cpus.union(&one.cpus),
@@ -72,22 +72,22 @@ impl Affinity {
     }
 }
 
-/// The cpusets of this machine, to ask for a thread's.
+/// Cgroup hierarchy with the cpusets of this machine, in which the CPUs of a thread's group are looked up.
 #[derive(Clone, Debug)]
 pub struct Cpusets {
-    /// The hierarchy that has them: version 1's of that name, else version 2's.
+    /// Hierarchy with cpusets: that of the version 1 controller `cpuset`, else that of version 2.
     hierarchy: Option<Hierarchy>,
 }
 
 impl Cpusets {
-    /// Finds them.
+    /// Finds the hierarchy with cpusets among the mounted ones.
     pub fn find() -> Self {
         let all = Hierarchy::all();
         let v1 = all.iter().find(|hierarchy| hierarchy.controls("cpuset"));
         Self { hierarchy: v1.or_else(|| all.iter().find(|hierarchy| hierarchy.is_v2())).cloned() }
     }
 
-    /// The CPUs of the group that a thread is in; all that are online where no group has a list.
+    /// Returns the CPUs of the group that a thread is in; all online CPUs if no group has a list.
     fn of(&self, tid: u32) -> CpuSet {
         let group = || {
             let hierarchy = self.hierarchy.as_ref()?;

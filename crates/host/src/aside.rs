@@ -1,4 +1,4 @@
-//! Work on a thread of its own, which goes on until its owner ends it and tells of what happens.
+//! Background work: a thread that runs until its owner stops it, and sends events to the owner.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use anyhow::{Context, Error, Result, anyhow};
 
 use crate::until::Shutdown;
 
-/// Such work, which tells of `E` and comes to `T`. Dropping this ends it, and does not wait for its end.
+/// A background thread that sends events of type `E` and returns a `T`. Drop asks the thread to end, without waiting.
 pub struct Background<E, T> {
     events: Receiver<E>,
     ends: Arc<AtomicBool>,
@@ -17,8 +17,8 @@ pub struct Background<E, T> {
 }
 
 impl<E: Send + 'static, T: Send + 'static> Background<E, T> {
-    /// Starts it. `work` goes on until its first argument says that it is to end, and sends events through the second one. A
-    /// send fails once the owner has dropped this.
+    /// Starts the thread. `work` runs until its first argument says to stop, and sends events through the second one.
+    /// A send fails after the owner has dropped this handle.
     ///
     /// # Errors
     /// If a thread cannot be started.
@@ -32,34 +32,34 @@ impl<E: Send + 'static, T: Send + 'static> Background<E, T> {
 }
 
 impl<E, T> Background<E, T> {
-    /// What it has told since the last call.
+    /// Returns the events that the thread has sent since the last call.
     pub fn events(&self) -> impl Iterator<Item = E> {
         self.events.try_iter()
     }
 
-    /// Waits until it tells something; `None` if it ends before.
+    /// Waits for the next event of the thread; `None` if it ends before.
     pub fn next_event(&self) -> Option<E> {
         self.events.recv().ok()
     }
 
-    /// Why it has ended by itself, once it has.
+    /// Returns the error with which the thread ended; `None` while it runs, and if it ended without an error.
     pub fn why_ended(&mut self) -> Option<Error> {
         self.thread.as_ref().filter(|thread| thread.is_finished())?;
         self.join()?.err()
     }
 
-    /// Whether nothing is left to wait for at its end.
+    /// Whether the thread has ended, so that a join returns at once.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits for its end: what it came to, unless that was told already.
+    /// Waits for the end of the thread and returns its result; `None` if an earlier call has returned it.
     pub fn join(&mut self) -> Option<Result<T>> {
         let joined = self.thread.take()?.join();
         Some(joined.unwrap_or_else(|_| Err(anyhow!("the thread ended early"))))
     }
 
-    /// Has it end, and does not wait for that.
+    /// Asks the thread to end, without waiting for that.
     pub fn ask_to_end(&self) {
         self.ends.store(true, Ordering::Release);
         self.thread.iter().for_each(|thread| thread.thread().unpark());

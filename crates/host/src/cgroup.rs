@@ -14,23 +14,23 @@ use rustix::time::Timespec;
 use crate::cpulist::CpuSet;
 use crate::procfs::{is_exiting, is_stuck, process_of, text_of, thread_name};
 
-/// The kernel removes a group only after its last task has ended, which takes a moment after a
-/// kill: seconds where a killed thread in SCHED_IDLE has to wait for its CPU.
+/// Longest wait until a group can be removed. The kernel removes a group only after its last task has ended. After a
+/// kill this takes seconds if a thread in SCHED_IDLE waits for its CPU.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// One mounted hierarchy.
+/// A mounted cgroup hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hierarchy {
-    /// Where it is mounted.
+    /// Directory at which the hierarchy is mounted.
     pub mount: PathBuf,
-    /// The part of the hierarchy that is mounted there: a container sees only its own part.
+    /// Path of the mounted part within the hierarchy: a container sees only its own part.
     pub root: PathBuf,
-    /// Its v1 controllers; empty for v2.
+    /// Names of the hierarchy's version 1 controllers; empty for version 2.
     pub controllers: Vec<String>,
 }
 
 impl Hierarchy {
-    /// All hierarchies mounted here.
+    /// Returns all hierarchies that are mounted for this process.
     pub fn all() -> Vec<Self> {
         MOUNTS.with_borrow_mut(|mounts| {
             let known = mounts.take().filter(Mounts::are_the_same);
@@ -39,12 +39,12 @@ impl Hierarchy {
         })
     }
 
-    /// Whether this is cgroup v2.
+    /// Whether the hierarchy is of cgroup version 2.
     pub fn is_v2(&self) -> bool {
         self.controllers.is_empty()
     }
 
-    /// The directory of a group of this hierarchy. `group` is the kernel's path of the group.
+    /// Returns the directory of a group of this hierarchy. `group` is the kernel's path of the group.
     pub fn dir(&self, group: &str) -> PathBuf {
         let below = Path::new(group).strip_prefix(&self.root).unwrap_or(Path::new(group));
         self.mount.join(below.strip_prefix("/").unwrap_or(below))
@@ -55,43 +55,44 @@ impl Hierarchy {
         self.controllers.iter().any(|name| name == controller)
     }
 
-    /// Whether its groups may be frozen, or have a list of CPUs.
+    /// Whether groups of the hierarchy can be frozen, or restricted to CPUs.
     pub fn can_hold(&self) -> bool {
         self.is_v2() || self.controls("freezer") || self.controls("cpuset")
     }
 
-    /// The group that this process is in.
+    /// Returns the directory of the group that this process is in.
     pub fn own_dir(&self) -> Option<PathBuf> {
         self.dir_of(std::process::id())
     }
 
-    /// The group that a process is in. None if it has no directory here, and for a process that is ending: version 1 then
-    /// names the uppermost group, whichever group the process was in.
+    /// Returns the directory of the group that a process is in. `None` if the group has no directory here. `None` for
+    /// an exiting process, too: version 1 then reports the root group, whichever group the process was in.
     pub fn dir_of(&self, pid: u32) -> Option<PathBuf> {
         self.dir_among(&memberships(pid)?)
     }
 
-    /// The directory of the group that is named in `memberships`, the text of a `/proc/PID/cgroup`, if it has one here.
+    /// Returns the directory of the group that `memberships` (the text of a `/proc/PID/cgroup`) names, if it is
+    /// mounted.
     pub fn dir_among(&self, memberships: &str) -> Option<PathBuf> {
         self.seen_dir(memberships.lines().find_map(|line| self.membership(line))?)
     }
 
-    /// The directory of a group, if it lies in the part that is mounted here. A cgroup namespace names what is outside
-    /// of it by `..`, and a mount from outside has such a root, below which a group's own name is not told.
+    /// Returns the directory of a group, if the group lies in the mounted part. A cgroup namespace names groups
+    /// outside of it with `..`. A mount made outside the namespace has such a root; names of groups below that root
+    /// are unknown.
     fn seen_dir(&self, group: &str) -> Option<PathBuf> {
         let below = Path::new(group).strip_prefix(&self.root).ok()?;
         (!below.starts_with("..")).then(|| self.mount.join(below))
     }
 
-    /// The hierarchy's number in /proc/PID/cgroup; 0 for v2.
+    /// Returns the hierarchy's number in /proc/PID/cgroup; 0 for version 2.
     pub fn number(&self) -> Option<u32> {
         let memberships = text_of("/proc/self/cgroup")?;
         let line = memberships.lines().find(|line| self.membership(line).is_some())?;
         line.split(':').next()?.parse().ok()
     }
 
-    /// The path in one line of /proc/PID/cgroup (`id:controllers:path`), if the line is about this
-    /// hierarchy.
+    /// Returns the path in a line of /proc/PID/cgroup (`id:controllers:path`), if the line is about this hierarchy.
     fn membership<'line>(&self, line: &'line str) -> Option<&'line str> {
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, path) = (fields.next()?, fields.next()?);
@@ -100,21 +101,21 @@ impl Hierarchy {
     }
 }
 
-/// The text of a process's `/proc/PID/cgroup`; none if it is ending.
+/// Returns the text of a process's `/proc/PID/cgroup`; `None` if the process is exiting.
 pub fn memberships(pid: u32) -> Option<String> {
-    // Asked last: a process that is not ending now was not ending when its groups were read.
+    // The exit check comes last: a process that is not exiting now was not exiting when its groups were read.
     text_of(&format!("/proc/{pid}/cgroup")).filter(|_| !is_exiting(pid))
 }
 
 thread_local! {
-    /// Read again only when the kernel says that they have changed.
+    /// Cache of the mounted hierarchies, read again only when the kernel reports a change of mounts.
     static MOUNTS: RefCell<Option<Mounts>> = const { RefCell::new(None) };
 }
 
-/// The hierarchies that were mounted when the file was read, which tells of changes since.
+/// Mounted hierarchies, with the open mountinfo file. A `poll` of the file reports changes since it was read.
 struct Mounts {
     file: File,
-    /// A process that was forked shares the file with its parent, and each change is told once.
+    /// Process that opened the file. A forked child shares the file, and the kernel reports each change only once.
     pid: u32,
     hierarchies: Vec<Hierarchy>,
 }
@@ -137,7 +138,7 @@ fn parse_mounts(mountinfo: &str) -> Vec<Hierarchy> {
     mountinfo.lines().filter_map(parse_mount).collect()
 }
 
-/// `id parent dev root mount options [tags] - type source superoptions`
+/// Parses a line of mountinfo: `id parent dev root mount options [tags] - type source superoptions`.
 fn parse_mount(line: &str) -> Option<Hierarchy> {
     const NOT_CONTROLLERS: [&str; 6] = ["rw", "ro", "xattr", "noprefix", "clone_children", "cpuset_v2_mode"];
     let (before, after) = line.split_once(" - ")?;
@@ -156,20 +157,19 @@ fn parse_mount(line: &str) -> Option<Hierarchy> {
     Some(Hierarchy { mount, root, controllers })
 }
 
-/// A group, with the numbers by which the kernel identifies it.
+/// A control group, with the numbers by which the kernel identifies it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// The inode number of its directory.
+    /// Inode number of the group's directory.
     pub id: u64,
-    /// The number of its hierarchy, as in /proc/PID/cgroup; 0 is cgroup v2.
+    /// Number of the group's hierarchy, as in /proc/PID/cgroup; 0 is cgroup v2.
     pub hierarchy: u32,
-    /// Its directory.
+    /// Directory of the group.
     pub dir: PathBuf,
 }
 
 impl Group {
-    /// The group with the kernel path `path`, in the first hierarchy where that group has
-    /// processes.
+    /// Finds the group with the kernel path `path`, in the first hierarchy in which that group has processes.
     pub fn find(path: &str) -> Option<Self> {
         Hierarchy::all().into_iter().find_map(|hierarchy| {
             let dir = hierarchy.dir(path);
@@ -181,28 +181,28 @@ impl Group {
         })
     }
 
-    /// The group `top` above this one, whose own path is `path`.
+    /// Returns the ancestor group `top` of this group, whose own kernel path is `path`.
     pub fn above(&self, path: &str, top: &str) -> Option<Self> {
         let depth = |path: &str| path.split('/').filter(|part| !part.is_empty()).count();
         let dir = self.dir.ancestors().nth(depth(path).checked_sub(depth(top))?)?.to_owned();
         Some(Self { id: fs::metadata(&dir).ok()?.ino(), hierarchy: self.hierarchy, dir })
     }
 
-    /// The processes in the group and below it.
+    /// Returns the processes in the group and in all groups below it.
     pub fn processes(&self) -> Vec<u32> {
         processes(&self.dir)
     }
 }
 
-/// The processes in the group `dir` and below it.
+/// Returns the processes in the group `dir` and in all groups below it.
 pub fn processes(dir: &Path) -> Vec<u32> {
     let mut found = own_processes(dir);
     groups_below(dir).iter().for_each(|below| found.extend(processes(below)));
     found
 }
 
-/// The processes in the group `dir` itself. The kernel lists no processes of a threaded group of version 2: they are
-/// those of its threads.
+/// Returns the processes in the group `dir` itself. The kernel lists no processes of a threaded group of version 2;
+/// for such a group this returns the processes of its threads.
 pub fn own_processes(dir: &Path) -> Vec<u32> {
     match fs::read_to_string(dir.join("cgroup.procs")) {
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
@@ -213,20 +213,20 @@ pub fn own_processes(dir: &Path) -> Vec<u32> {
     }
 }
 
-/// The threads in the group `dir` and below it.
+/// Returns the threads in the group `dir` and in all groups below it.
 pub fn threads_in(dir: &Path) -> Vec<u32> {
     let mut found = own_threads(dir);
     groups_below(dir).iter().for_each(|below| found.extend(threads_in(below)));
     found
 }
 
-/// The threads in the group `dir` itself, of version 1 or 2.
+/// Returns the threads in the group `dir` itself, of version 1 or 2.
 fn own_threads(dir: &Path) -> Vec<u32> {
     let read = |file: &str| fs::read_to_string(dir.join(file));
     pids_in(&read("tasks").or_else(|_| read("cgroup.threads")).unwrap_or_default())
 }
 
-/// The groups just below the group `dir`.
+/// Returns the child groups of the group `dir`.
 pub fn groups_below(dir: &Path) -> Vec<PathBuf> {
     let children = fs::read_dir(dir).into_iter().flatten().flatten();
     let groups = children.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
@@ -237,16 +237,17 @@ fn pids_in(text: &str) -> Vec<u32> {
     text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
-/// A leaf group for batch, in one hierarchy, below the group that this process is in. So every
-/// limit on this process also holds for batch.
+/// A leaf group for batch in one hierarchy, below the group of this process. Every limit on this process thus applies
+/// to batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaf {
-    /// Its directory.
+    /// Directory of the leaf group.
     pub dir: PathBuf,
 }
 
 impl Leaf {
-    /// Makes the leaf `name` in `hierarchy`. A name with a slash is that of a leaf below a group that was made so.
+    /// Creates the leaf `name` in `hierarchy`. A name with a slash creates it below a group that `make` created
+    /// before.
     pub fn make(hierarchy: &Hierarchy, name: &str) -> io::Result<Self> {
         let own = hierarchy.own_dir().ok_or(io::ErrorKind::NotFound)?;
         let leaf = Self { dir: own.join(name) };
@@ -266,17 +267,17 @@ impl Leaf {
         fs::write(self.dir.join(file), fs::read(from.join(file))?)
     }
 
-    /// Whether the kernel offers `file` in this group.
+    /// Whether the kernel offers the control file `file` in this group.
     pub fn has(&self, file: &str) -> bool {
         self.dir.join(file).exists()
     }
 
-    /// Reads a control file, without the end of its last line.
+    /// Reads a control file of the group, without the line end at its end.
     pub fn read(&self, file: &str) -> io::Result<String> {
         Ok(fs::read_to_string(self.dir.join(file))?.trim_end().to_owned())
     }
 
-    /// Writes a control file.
+    /// Writes `value` to a control file of the group.
     pub fn write(&self, file: &str, value: &str) -> io::Result<()> {
         fs::write(self.dir.join(file), value)
     }
@@ -286,8 +287,8 @@ impl Leaf {
         self.write("cgroup.procs", &pid.to_string())
     }
 
-    /// Confines the group to `cpus`, and those below it in version 1: there a group that has CPUs keeps the one above it
-    /// from being narrowed.
+    /// Restricts the group to `cpus`. In version 1 it also restricts the groups below: there a group cannot lose a
+    /// CPU that a group below it has.
     pub fn set_cpus(&self, cpus: &CpuSet) -> io::Result<()> {
         let list = cpus.to_string();
         let written = self.write("cpuset.cpus", &list);
@@ -298,7 +299,8 @@ impl Leaf {
         written.or_else(|_| self.write("cpuset.cpus", &list))
     }
 
-    /// Removes the group, and groups that other processes made below it. Its tasks must be dead, or about to die.
+    /// Removes the group, and groups that other processes created below it. Their tasks must be dead, or about to
+    /// die.
     pub fn remove(&self) -> io::Result<()> {
         groups_below(&self.dir).into_iter().try_for_each(|dir| Self { dir }.remove())?;
         let deadline = Instant::now() + REMOVE_TIMEOUT;
@@ -314,7 +316,7 @@ impl Leaf {
         }
     }
 
-    /// Names the process that keeps the group from being removed.
+    /// Returns the error with the name of the process that keeps the group from being removed.
     fn explained(&self, error: io::Error) -> io::Error {
         let members = processes(&self.dir);
         let stuck = members.iter().find(|pid| is_stuck(**pid));
@@ -391,7 +393,7 @@ mod tests {
         assert_eq!(dir("/", "/job/..x"), Some("/cg/job/..x".into()));
         assert_eq!(dir("/docker/abc", "/docker/abc/job"), Some("/cg/job".into()));
         assert_eq!((dir("/", "/.."), dir("/", "/../other.slice"), dir("/docker/abc", "/other")), (None, None, None));
-        // Mounted before the namespace was made, whose uppermost group is two levels below.
+        // The mount was made outside the cgroup namespace, whose root group is two levels below.
         assert_eq!(dir("/../..", "/../../other.slice"), Some("/cg/other.slice".into()));
         assert_eq!((dir("/../..", "/"), dir("/../..", "/../../..")), (None, None));
     }

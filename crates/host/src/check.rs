@@ -1,13 +1,13 @@
-//! Checks of the instrumented gate in a program of our own, as programs built with `gcc -pg` have them.
+//! Checks of the instrumented gate for Sidelane's own programs. Other programs get such checks from `gcc -pg`.
 //!
-//! `sidelane run --gate instrumented` preloads the gate's library. Without that library, checks
-//! read a word that stays 0.
+//! `sidelane run --gate instrumented` preloads the gate's library. Without that library, checks read a word that
+//! stays 0.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 static NOTHING: AtomicU32 = AtomicU32::new(0);
 
-/// The word that a check reads, and the function that it calls when the word is set.
+/// Check of the gate: the word that it reads, and the function that it calls when the word is not 0.
 #[derive(Clone, Copy)]
 pub struct Check {
     word: &'static AtomicU32,
@@ -17,13 +17,13 @@ pub struct Check {
 extern "C" fn go_on() {}
 
 impl Check {
-    /// Checks of a word that stays 0.
+    /// Returns a check of a word that stays 0.
     pub fn none() -> Self {
         Self { word: &NOTHING, slow_path: go_on }
     }
 
-    /// Checks of the gate's library if it is loaded, else [`Check::none`]. The calling thread
-    /// promises to check often.
+    /// Returns the check of the gate's library if that is loaded, else [`Check::none`]. The calling thread promises
+    /// to check often.
     pub fn join() -> Self {
         Self::find().inspect(|check| (check.slow_path)()).unwrap_or_else(Self::none)
     }
@@ -31,16 +31,16 @@ impl Check {
     fn find() -> Option<Self> {
         let address = symbol(c"sidelane_check_address")?;
         let slow_path = symbol(c"sidelane_gate_slow_path")?;
-        // SAFETY: the library's function, as runtime/c/sidelane_gate.h declares it.
+        // SAFETY: the library's function has this type, as runtime/c/sidelane_gate.h declares it.
         let address: extern "C" fn() -> *const AtomicU32 = unsafe { std::mem::transmute(address) };
-        // SAFETY: as above.
+        // SAFETY: the library's function has this type, as runtime/c/sidelane_gate.h declares it.
         let slow_path: extern "C" fn() = unsafe { std::mem::transmute(slow_path) };
         // SAFETY: null, or an aligned word that stays mapped until the process ends; this process
         // only reads it.
         Some(Self { word: unsafe { address().as_ref() }?, slow_path })
     }
 
-    /// Naps here while the service needs this core.
+    /// Reads the word once, and naps while the service needs this core.
     #[inline]
     pub fn look(self) {
         if self.word.load(Ordering::Relaxed) != 0 {

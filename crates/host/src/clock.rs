@@ -3,22 +3,22 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Now, in nanoseconds.
+/// Returns the time of CLOCK_MONOTONIC, in nanoseconds.
 pub fn now_ns() -> u64 {
     read_ns(ClockId::Monotonic)
 }
 
-/// Time since the machine was started, the time of suspension included, in nanoseconds.
+/// Returns the time since the machine was started, suspension included, in nanoseconds.
 pub fn since_boot_ns() -> u64 {
     read_ns(ClockId::Boottime)
 }
 
-/// CPU time of this process so far, in nanoseconds.
+/// Returns the CPU time of this process so far, in nanoseconds.
 pub fn process_cpu_ns() -> u64 {
     read_ns(ClockId::ProcessCPUTime)
 }
 
-/// CPU time of this thread so far, in nanoseconds.
+/// Returns the CPU time of this thread so far, in nanoseconds.
 pub fn thread_cpu_ns() -> u64 {
     read_ns(ClockId::ThreadCPUTime)
 }

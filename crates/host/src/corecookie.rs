@@ -1,38 +1,35 @@
-//! Core scheduling: the kernel itself keeps batch and all other tasks off one core at the same
-//! time.
+//! Core scheduling: the kernel itself never runs batch and another task on one core at the same time.
 //!
-//! Since Linux 5.14 a task can have a *cookie*, and the lanes of a core run only tasks with the
-//! same cookie at a time; other tasks wait, or their lane idles. So batch with a cookie of its own
-//! never overlaps a service without one. Core scheduling is an alternative to the lane holder, made
-//! for security, not for latency: the scheduler's fairness decides which side gets the core, so the
-//! service may have to wait for batch, if only for the small share of SCHED_IDLE. That is why `run`
-//! does not use it and the benchmarks compare with it.
+//! Since Linux 5.14 a task can have a *cookie*, and the lanes of a core run only tasks with the same cookie at a
+//! time. Other tasks wait, or their lane idles. So batch with a cookie of its own never overlaps a service without
+//! one. Core scheduling is an alternative to the lane holder, made for security, not for latency. The scheduler's
+//! fairness decides which side gets the core, so the service may have to wait for batch, if only for the small share
+//! of SCHED_IDLE. Therefore `run` does not use it and the benchmarks compare with it.
 //!
-//! Children inherit a cookie, so batch gets it before it starts. It ends with batch, so nothing has
-//! to be undone. The cookie is given to the process, not to its process group, since batch may
-//! share the group with a shell.
+//! Children inherit a cookie, so batch gets it before it starts. The cookie ends with batch, so nothing has to be
+//! undone. It is given to the process, not to its process group, since batch may share the group with a shell.
 
 use std::io;
 
-/// Gives cookies to processes.
+/// Operations on the core-scheduling cookies of processes.
 #[derive(Clone, Copy, Debug)]
 pub struct CoreCookie;
 
-/// Why core scheduling cannot be used.
+/// Reason why core scheduling cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CookieError {
-    /// The kernel was built without it.
+    /// The kernel was built without core scheduling.
     #[error("this kernel has no core scheduling; boot one with CONFIG_SCHED_CORE=y")]
     Kernel,
-    /// No core has two lanes.
+    /// No core of the machine has two lanes.
     #[error("no core has two lanes online; switch SMT on, or use a machine with SMT")]
     Smt,
-    /// The kernel refused it for another reason.
+    /// The kernel refused core scheduling for another reason.
     #[error("core scheduling is refused ({0}); allow prctl in the seccomp filter or container")]
     Refused(io::Error),
 }
 
-/// Which tasks a command is about.
+/// Scope of a core-scheduling command: one thread, or a process with all its threads.
 #[repr(u64)]
 enum Scope {
     Thread = 0,
@@ -40,24 +37,24 @@ enum Scope {
 }
 
 impl CoreCookie {
-    /// Checks that this kernel can schedule by core on this machine.
+    /// Checks that the kernel supports core scheduling on this machine.
     ///
     /// # Errors
     ///
-    /// If not, the reason.
+    /// The reason why core scheduling cannot be used.
     pub fn supported() -> Result<(), CookieError> {
         Self::of(0).map(drop).map_err(CookieError::from)
     }
 
-    /// The cookie of the thread `tid` (0: the calling one), 0 if it has none. Only equality of
-    /// cookies has a meaning.
+    /// Returns the cookie of the thread `tid` (0: the calling one); 0 if it has none. Only equality of cookies has a
+    /// meaning.
     ///
     /// # Errors
     ///
     /// Without core scheduling, or if the thread has ended or belongs to another user.
     pub fn of(tid: u32) -> io::Result<u64> {
         let mut cookie = 0_u64;
-        // The kernel writes 8 bytes there.
+        // The kernel writes 8 bytes to `cookie`.
         core_sched(libc::PR_SCHED_CORE_GET, tid, Scope::Thread, &raw mut cookie)?;
         Ok(cookie)
     }
@@ -82,7 +79,7 @@ impl From<io::Error> for CookieError {
     }
 }
 
-/// `result` is null, or the place to which the kernel writes a cookie.
+/// Calls prctl(PR_SCHED_CORE). `result` is null, or the place to which the kernel writes a cookie.
 fn core_sched(command: libc::c_int, pid: u32, scope: Scope, result: *mut u64) -> io::Result<()> {
     // SAFETY: of these commands only GET writes: 8 bytes to `result`, for which `of` provides the
     // memory. The others require null.

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 /// keeps a slip such as `0-4000000000` from filling memory.
 pub const CPU_ID_MAX: u32 = 65_535;
 
-/// A set of CPU numbers, in ascending order. In JSON it is its cpulist.
+/// A set of CPU numbers, in ascending order. Its JSON form is a cpulist such as `0-3,8`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct CpuSet(BTreeSet<u32>);
@@ -30,12 +30,12 @@ impl CpuSet {
         self.0.contains(&cpu)
     }
 
-    /// Adds `cpu`; false if it was there already.
+    /// Adds `cpu` to the set; returns false if it was there already.
     pub fn insert(&mut self, cpu: u32) -> bool {
         self.0.insert(cpu)
     }
 
-    /// How many CPUs are in the set.
+    /// Returns the number of CPUs in the set.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -47,36 +47,36 @@ impl CpuSet {
         self.0.is_empty()
     }
 
-    /// The lowest CPU number.
+    /// Returns the lowest CPU number; `None` if the set is empty.
     #[must_use]
     pub fn first(&self) -> Option<u32> {
         self.0.first().copied()
     }
 
-    /// The CPU numbers, ascending.
+    /// Iterates over the CPU numbers, ascending.
     pub fn iter(&self) -> Iter<'_> {
         self.0.iter().copied()
     }
 
-    /// CPUs in both sets.
+    /// Returns the CPUs that are in both sets.
     #[must_use]
     pub fn intersection(&self, other: &CpuSet) -> CpuSet {
         CpuSet(&self.0 & &other.0)
     }
 
-    /// CPUs in either set.
+    /// Returns the CPUs that are in either set.
     #[must_use]
     pub fn union(&self, other: &CpuSet) -> CpuSet {
         CpuSet(&self.0 | &other.0)
     }
 
-    /// Returns the CPUs that are in `bound`, too; all of `bound` if there are none.
+    /// Returns the CPUs that are also in `bound`; all of `bound` if there are none.
     pub fn within(&self, bound: &CpuSet) -> CpuSet {
         let both = self.intersection(bound);
         if both.is_empty() { bound.clone() } else { both }
     }
 
-    /// CPUs in this set but not in `other`.
+    /// Returns the CPUs that are in this set but not in `other`.
     #[must_use]
     pub fn difference(&self, other: &CpuSet) -> CpuSet {
         CpuSet(&self.0 - &other.0)
@@ -88,7 +88,7 @@ impl CpuSet {
         self.0.is_subset(&other.0)
     }
 
-    /// The set as runs of consecutive numbers, each `(first, last)`.
+    /// Returns the set as runs of consecutive numbers, each `(first, last)`.
     fn runs(&self) -> Vec<(u32, u32)> {
         let mut runs: Vec<(u32, u32)> = Vec::new();
         for cpu in self {
@@ -101,7 +101,7 @@ impl CpuSet {
     }
 }
 
-/// Iterates over the CPU numbers of a [`CpuSet`], ascending.
+/// Iterator over the CPU numbers of a [`CpuSet`], ascending.
 pub type Iter<'a> = std::iter::Copied<btree_set::Iter<'a, u32>>;
 
 impl<'a> IntoIterator for &'a CpuSet {
@@ -125,7 +125,7 @@ impl Extend<u32> for CpuSet {
     }
 }
 
-/// The shortest cpulist for the set; the empty text for the empty set, as the kernel does.
+/// Writes the shortest cpulist for the set. An empty set gives an empty text, as in the kernel.
 impl fmt::Display for CpuSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let runs: Vec<String> = self.runs().into_iter().map(run_text).collect();
@@ -137,34 +137,34 @@ fn run_text((first, last): (u32, u32)) -> String {
     if first == last { first.to_string() } else { format!("{first}-{last}") }
 }
 
-/// A text that is not a cpulist.
+/// Error of a text that is not a cpulist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot read CPU list `{list}`: `{entry}` {fault}; write CPUs as in 0-3,8")]
 pub struct CpuListError {
-    /// The whole text.
+    /// Whole text that was parsed.
     pub list: String,
-    /// The comma-separated part that is wrong.
+    /// Comma-separated part of the list that is wrong.
     pub entry: String,
-    /// What is wrong with that part.
+    /// Fault of the wrong entry.
     pub fault: Fault,
 }
 
-/// The errors in one entry of a cpulist.
+/// Fault in one entry of a cpulist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The entry has no characters.
     #[error("is empty")]
     Empty,
-    /// Something other than decimal digits where a number belongs.
+    /// The entry has something other than decimal digits where a number belongs.
     #[error("has `{0}` in place of a number")]
     NotANumber(String),
-    /// A CPU number above [`CPU_ID_MAX`].
+    /// The entry has a CPU number above [`CPU_ID_MAX`].
     #[error("names CPU {0}, and the highest possible is {CPU_ID_MAX}")]
     TooLarge(u64),
-    /// A range whose end is below its start.
+    /// The entry is a range whose end is below its start.
     #[error("ends before it starts")]
     Backwards,
-    /// A stride that is not `USED/GROUP` with 0 < USED ≤ GROUP.
+    /// The entry has a stride that is not `USED/GROUP` with 0 < USED ≤ GROUP.
     #[error("has a stride that is not USED/GROUP with 0 < USED ≤ GROUP")]
     BadStride,
 }
@@ -203,7 +203,7 @@ impl FromStr for CpuSet {
     }
 }
 
-/// One entry: `CPU`, `FIRST-LAST` or `FIRST-LAST:USED/GROUP`.
+/// Parses one entry: `CPU`, `FIRST-LAST` or `FIRST-LAST:USED/GROUP`.
 fn parse_entry(entry: &str) -> Result<impl Iterator<Item = u32> + use<>, Fault> {
     if entry.is_empty() {
         return Err(Fault::Empty);
@@ -235,8 +235,7 @@ fn parse_stride(stride: &str) -> Result<(u32, u32), Fault> {
     Ok((used, group))
 }
 
-/// A decimal number up to [`CPU_ID_MAX`]. `u32::from_str` would also accept a leading `+`, unlike
-/// the kernel.
+/// Parses a decimal number up to [`CPU_ID_MAX`]. `u32::from_str` would also accept a leading `+`, unlike the kernel.
 pub fn parse_cpu(digits: &str) -> Result<u32, Fault> {
     let not_a_number = || Fault::NotANumber(digits.to_owned());
     if !digits.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -1,4 +1,4 @@
-//! A wakeup for a thread that waits in `poll`: one file, however many wakeups it has had.
+//! A wakeup for a thread that waits in `poll`: one file for any number of wakeups.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,18 +10,18 @@ use rustix::event::{EventfdFlags, eventfd};
 pub struct EventFd(OwnedFd);
 
 impl EventFd {
-    /// Creates one that is not readable.
+    /// Creates an eventfd that is not readable.
     pub fn new() -> io::Result<Self> {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Makes it readable. Any thread may call this.
+    /// Makes the eventfd readable. Any thread may call this.
     pub fn notify(&self) {
-        // A write fails only if the counter is full, and then the file is readable already.
+        // A write fails only if the eventfd's counter is full, and then the eventfd is readable already.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Clears it, and returns whether it was readable.
+    /// Clears the eventfd, and returns whether it was readable.
     pub fn clear(&self) -> bool {
         rustix::io::read(&self.0, &mut [0; 8]).is_ok()
     }

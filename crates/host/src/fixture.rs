@@ -10,17 +10,17 @@ use tempfile::TempDir;
 
 use crate::cpulist::CpuSet;
 
-/// The sysfs of a machine in `tests/fixtures/topology`.
+/// Creates the sysfs of a machine in `tests/fixtures/topology`.
 pub fn machine(name: &str) -> TempDir {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/topology");
     tree(&fs::read_to_string(dir.join(format!("{name}.txt"))).expect(name))
 }
 
-/// The tree that `text` describes.
+/// Creates the tree of files that `text` describes.
 pub fn tree(text: &str) -> TempDir {
     let root = TempDir::new().expect("a temporary directory");
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        // A path may have a colon, too (`intel-rapl:0`), and content be empty.
+        // A path may have a colon, too (`intel-rapl:0`), and the content may be empty.
         let (path, content) = line.split_once(": ").or_else(|| Some((line.strip_suffix(':')?, ""))).expect(line);
         for path in expand(path) {
             write(&root.path().join(path), content.trim());
@@ -38,13 +38,13 @@ fn expand(path: &str) -> Vec<String> {
     set(list).iter().map(|cpu| format!("{before}{cpu}{after}")).collect()
 }
 
-/// Writes a file, as the kernel does with a line end.
+/// Writes a file with a line end, as the kernel does.
 pub fn write(path: &Path, content: &str) {
     fs::create_dir_all(path.parent().expect("a file in a directory")).expect("a directory");
     fs::write(path, format!("{content}\n")).expect("a file");
 }
 
-/// The CPUs in a cpulist.
+/// Parses the CPUs in a cpulist.
 pub fn set(list: &str) -> CpuSet {
     list.parse().expect(list)
 }

@@ -1,4 +1,4 @@
-//! The freezer of a control group, of version 2 or 1.
+//! Freezer of a control group, of version 2 or 1.
 
 use std::fs;
 use std::io;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 const V2: &str = "cgroup.freeze";
 const V1: &str = "freezer.state";
-/// Whether a v1 group was frozen itself; its state also tells of the groups above it.
+/// File of version 1 that says whether the group itself was frozen; `freezer.state` also shows the groups above it.
 const V1_ITSELF: &str = "freezer.self_freezing";
 
-/// Stops and resumes all that is in a group and below it.
+/// Freezer of a control group: it stops and resumes all tasks in the group and below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Freezer {
     dir: PathBuf,
@@ -17,36 +17,36 @@ pub struct Freezer {
 }
 
 impl Freezer {
-    /// The freezer of the group `dir`, if it has one.
+    /// Returns the freezer of the group `dir`, if it has one.
     pub fn of(dir: &Path) -> Option<Self> {
         let file = [V2, V1].into_iter().find(|file| dir.join(file).exists())?;
         Some(Self { dir: dir.to_owned(), file })
     }
 
-    /// Whether it is of version 2.
+    /// Whether the freezer is of cgroup version 2.
     pub fn is_v2(&self) -> bool {
         self.file == V2
     }
 
-    /// The group.
+    /// Returns the directory of the group.
     pub fn into_dir(self) -> PathBuf {
         self.dir
     }
 
-    /// Whether the group itself is frozen, or asked to be.
+    /// Whether the group itself is frozen, or was asked to freeze.
     pub fn is_frozen(&self) -> io::Result<bool> {
         let file = if self.file == V1 { V1_ITSELF } else { V2 };
         Ok(fs::read_to_string(self.dir.join(file))?.trim() == "1")
     }
 
-    /// Whether all tasks of the group stand still. A task in a long system call, or on its way out, goes on for a while
-    /// after [`Freezer::set`].
+    /// Whether all tasks of the group are stopped. A task in a long system call, or one that is exiting, runs on for
+    /// a while after [`Freezer::set`].
     pub fn has_taken_effect(&self) -> bool {
         let (file, word) = if self.file == V1 { (V1, "FROZEN") } else { ("cgroup.events", "frozen 1") };
         fs::read_to_string(self.dir.join(file)).is_ok_and(|text| text.lines().any(|line| line == word))
     }
 
-    /// Stops or resumes the group.
+    /// Freezes or resumes the group.
     pub fn set(&self, frozen: bool) -> io::Result<()> {
         let value = match (self.file, frozen) {
             (V1, true) => "FROZEN",

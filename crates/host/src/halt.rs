@@ -1,7 +1,7 @@
-//! Whether a process is halted: stopped by a signal, held by a debugger, or frozen with its control group.
+//! Detection of halted processes: stopped by a signal, held by a debugger, or frozen with their control group.
 //!
 //! A frozen thread has no state letter of its own: version 2 shows `S`, version 1 `D`. So the groups are read, too. A
-//! group that was only asked to freeze counts: its last thread may freeze much later.
+//! group that was only asked to freeze counts as frozen: its last thread may freeze much later.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,21 +12,21 @@ use crate::procfs::{state, text_of, threads};
 /// A process that is watched for halts.
 pub struct HaltWatch {
     pid: u32,
-    /// Those whose groups can be frozen.
+    /// Hierarchies whose groups can be frozen.
     hierarchies: Vec<Hierarchy>,
-    /// A debugger held a thread at the last look.
+    /// Whether a debugger held a thread at the last check.
     was_traced: bool,
 }
 
 impl HaltWatch {
-    /// Watches the process `pid`. The hierarchies are those that are mounted now.
+    /// Starts to watch the process `pid`, with the hierarchies that are mounted now.
     pub fn new(pid: u32) -> Self {
         let freezes = |found: &Hierarchy| found.is_v2() || found.controls("freezer");
         Self { pid, hierarchies: Hierarchy::all().into_iter().filter(freezes).collect(), was_traced: false }
     }
 
-    /// Returns whether any thread is halted. A tracer such as strace holds a thread for microseconds at each system
-    /// call, so a traced thread counts only at the second consecutive look.
+    /// Whether any thread is halted. A tracer such as strace holds a thread for microseconds at each system call, so
+    /// a traced thread counts only at the second consecutive check.
     pub fn is_halted(&mut self) -> bool {
         let states: Vec<char> = threads(self.pid).into_iter().filter_map(|tid| self.state_of(tid)).collect();
         let is_traced = states.contains(&'t');
@@ -34,7 +34,7 @@ impl HaltWatch {
         states.contains(&'T') || (is_traced && was_traced) || self.is_frozen()
     }
 
-    /// Whether the last look has to be followed by another one soon.
+    /// Whether the last check was inconclusive, so that another one has to follow soon.
     pub fn is_in_doubt(&self) -> bool {
         self.was_traced
     }
@@ -43,7 +43,8 @@ impl HaltWatch {
         state(&format!("/proc/{}/task/{tid}/stat", self.pid))
     }
 
-    /// Version 1, and version 2 below a threaded group, can freeze one thread of several.
+    /// Whether a thread is in a frozen group. Version 1, and version 2 below a threaded group, can freeze one thread
+    /// of several.
     fn is_frozen(&self) -> bool {
         let memberships = threads(self.pid).into_iter();
         let memberships: BTreeSet<String> =
@@ -55,7 +56,7 @@ impl HaltWatch {
 fn is_frozen_in(hierarchy: &Hierarchy, memberships: &str) -> bool {
     let Some(dir) = hierarchy.dir_among(memberships) else { return false };
     if !hierarchy.is_v2() {
-        // Also tells of the groups above.
+        // The state of a version 1 group also shows the groups above it.
         return fs::read_to_string(dir.join("freezer.state")).is_ok_and(|state| state.trim() != "THAWED");
     }
     let freezes =
@@ -141,7 +142,7 @@ mod tests {
         assert_eq!([watch.is_halted(), watch.is_in_doubt(), watch.is_halted()], [false, true, true]);
     }
 
-    /// In each hierarchy that freezes, by the group itself and by the one above it.
+    /// Freezes the group itself and the group above it, in each hierarchy that can freeze.
     #[test]
     fn a_frozen_process_is_halted_whichever_group_was_frozen() {
         let freezes = |found: &Hierarchy| found.is_v2() || found.controls("freezer");
@@ -169,7 +170,7 @@ mod tests {
         }
     }
 
-    /// Version 1 takes single threads.
+    /// Freezes one thread of this process: a group of version 1 can contain single threads.
     #[test]
     fn one_frozen_thread_of_several_is_seen() {
         let v1 = Hierarchy::all().into_iter().find(|found| found.controls("freezer"));

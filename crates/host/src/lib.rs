@@ -6,14 +6,15 @@
 //! # Invariants
 //!
 //! - Lanes are sound on every topology (`src/topology/tests/pairs.rs`: `lanes_are_sound_wherever_the_service_is`).
-//! - A thread is its number and its start time (`src/thread.rs`: `reused_thread_number_is_not_the_same_thread`), or an
-//!   open file (`src/thread.rs`: `a_held_thread_is_there_until_it_ends`).
+//! - A thread is identified by its number and its start time (`src/thread.rs`:
+//!   `reused_thread_number_is_not_the_same_thread`), or by an open file (`src/thread.rs`:
+//!   `a_held_thread_is_there_until_it_ends`).
 //! - A CPU is never both big and little (`src/cores/step.rs`: `big_and_little_are_disjoint_and_differ_by_a_fifth`).
 //! - A sum of energy meters lacks no part and has none twice (`src/energy/tests.rs`:
 //!   `energy_of_packages_is_added_up_once`, `unreadable_package_is_an_error_and_not_left_out`).
 //! - The kernel allows each write to a tree of groups, and the last write reaches the target (`src/cpuset/plan.rs`:
 //!   `kernel_allows_each_step_and_the_last_reaches_the_target`).
-//! - `kmod/nanonap`: it sleeps where its caller would spin, 250 µs at most, and every interrupt ends it
+//! - `kmod/nanonap` sleeps instead of a spin of its caller, 250 µs at most, and every interrupt ends the sleep
 //!   (`kmod/nanonap/test.c`), by `make test-smt ARGS=--build-kernel`.
 
 pub mod accepting;

@@ -8,8 +8,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 const BACKLOG: i32 = 4096;
 
-/// Listens, without waiting for clients. `[::]` is every address, those of IPv4, too; without IPv6 it is every address of
-/// IPv4.
+/// Opens a listening socket that does not block. `[::]` is every address, IPv4 included. Without IPv6 it is every
+/// address of IPv4.
 pub fn listen(at: SocketAddr) -> io::Result<std::net::TcpListener> {
     open_with(at, bind)
 }
@@ -29,7 +29,7 @@ fn bind(at: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     if at.ip() == Ipv6Addr::UNSPECIFIED {
-        // Whatever net.ipv6.bindv6only says.
+        // `[::]` includes IPv4, whatever net.ipv6.bindv6only says.
         sockopt::set_ipv6_v6only(&socket, false)?;
     }
     rustix::net::bind(&socket, &at)?;
@@ -37,7 +37,7 @@ fn bind(at: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
-/// Whether an address of IPv6 cannot be had because there is no IPv6.
+/// Whether an IPv6 address is unavailable because the machine has no IPv6.
 fn is_without_ipv6(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL))
 }

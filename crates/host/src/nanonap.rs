@@ -13,15 +13,15 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// The device file of the module.
+/// Path of the device file of the kernel module nanonap.
 pub const DEVICE: &str = "/dev/nanonap";
 
-/// The longest single nap. It bounds the delay in noticing changes that do not write the watched
-/// word, such as one on a second request lane. To wake, look and sleep again is expected to take
-/// about 1 µs, so a napping lane sleeps nearly all the time.
+/// Longest single nap. It bounds the delay in noticing changes that do not write the watched word, such as one on a
+/// second request lane. To wake, check and sleep again is expected to take about 1 µs, so a napping lane sleeps
+/// nearly all the time.
 const NAP_MAX: Duration = Duration::from_micros(50);
 
-/// `struct nanonap_nap` of `kmod/nanonap/nanonap.h`.
+/// Argument of the device's command: `struct nanonap_nap` of `kmod/nanonap/nanonap.h`.
 #[repr(C)]
 struct Request {
     word: u64,
@@ -37,32 +37,32 @@ const _: () = {
     assert!(offset_of!(Request, longest_ns) == 12);
 };
 
-/// `NANONAP_NAP`: `_IOW('N', 0x40, struct nanonap_nap)`.
+/// Number of the device's command `NANONAP_NAP`: `_IOW('N', 0x40, struct nanonap_nap)`.
 const NANONAP_NAP: libc::Ioctl = {
     const WRITE: u32 = 1;
     ((WRITE << 30) | ((size_of::<Request>() as u32) << 16) | ((b'N' as u32) << 8) | 0x40) as libc::Ioctl
 };
 
-/// Why a holder cannot nap through the device.
+/// Reason why a holder cannot nap through the device.
 #[derive(Debug, thiserror::Error)]
 pub enum NoNanonap {
-    /// The module is not loaded.
+    /// The kernel module nanonap is not loaded.
     #[error("cannot use nanonap: there is no {DEVICE}; build and load kmod/nanonap (see its README)")]
     Absent,
     /// The device exists and cannot be opened.
     #[error("cannot open {DEVICE} of nanonap: {0}; run as root")]
     Closed(io::Error),
-    /// The device is of another version, or of another driver.
+    /// The device belongs to another version of the module, or to another driver.
     #[error("cannot nap with {DEVICE}: {0}; build and load kmod/nanonap of this version of Sidelane")]
     Refuses(io::Error),
 }
 
-/// The opened device.
+/// The opened device `/dev/nanonap`.
 #[derive(Debug)]
 pub struct Device(File);
 
 impl Device {
-    /// The device, opened and tested on the first call.
+    /// Returns the device, which the first call opens and tests; `None` if it cannot be used.
     pub fn get() -> Option<&'static Self> {
         static OPENED: OnceLock<Option<Device>> = OnceLock::new();
         OPENED.get_or_init(|| Self::open(Path::new(DEVICE)).ok()).as_ref()
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn the_command_is_the_one_of_the_header() {
-        // The value that a C compiler computes.
+        // Number that a C compiler computes from the header.
         assert_eq!(NANONAP_NAP, 0x4010_4e40);
     }
 

@@ -1,8 +1,7 @@
 //! Ways for a holder to nap: those of any program ([`sidelane_formats::nap`]), and `/dev/nanonap`.
 //!
-//! In order of preference: UMWAIT, MWAITX, then `/dev/nanonap` if its module is loaded. The module
-//! naps with MONITOR/MWAIT, which only the kernel may use, at the price of a system call. The last
-//! choice is a PAUSE loop.
+//! The order of preference is UMWAIT, MWAITX, then `/dev/nanonap` if its module is loaded. The module naps with
+//! MONITOR/MWAIT, which only the kernel may use, at the price of a system call. The last choice is a PAUSE loop.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,12 +10,12 @@ use std::time::Duration;
 use crate::nanonap;
 use crate::nanonap::NoNanonap;
 
-/// A way to wait on a lane without using it.
+/// A way to wait on a lane that uses little of the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nap {
-    /// A way that any program can use.
+    /// A way to nap that any program can use.
     User(sidelane_formats::nap::Nap),
-    /// MONITOR/MWAIT in the kernel.
+    /// MONITOR/MWAIT in the kernel, through `/dev/nanonap`.
     Device,
 }
 
@@ -30,10 +29,11 @@ impl fmt::Display for Nap {
 }
 
 impl Nap {
-    /// A loop of PAUSEs.
+    /// A loop of PAUSE instructions.
     pub const PAUSE: Self = Nap::User(sidelane_formats::nap::Nap::Pause);
 
-    /// The best that this CPU offers to user programs, or the device of `kmod/nanonap`.
+    /// Returns the best way to nap: one for user programs if this CPU has it, else the device of `kmod/nanonap`, else
+    /// PAUSE.
     pub fn probe() -> Self {
         match Nap::User(sidelane_formats::nap::Nap::probe()) {
             Nap::PAUSE if nanonap::Device::get().is_some() => Nap::Device,
@@ -41,18 +41,18 @@ impl Nap {
         }
     }
 
-    /// Napping through the device, for callers that require it.
+    /// Returns the nap through the device, for callers that require it.
     ///
     /// # Errors
     ///
-    /// If the device cannot be used, with what to do about it.
+    /// If the device cannot be used; the error says what to do about it.
     pub fn device() -> Result<Self, NoNanonap> {
         nanonap::Device::open(nanonap::DEVICE.as_ref())?;
         Ok(Nap::Device)
     }
 
-    /// Waits a moment, about `longest` at most, or until `watched` is written, if the CPU can
-    /// detect that. Does not wait if `done` holds after the watch has begun.
+    /// Waits until `watched` is written, if the CPU can detect that, or for about `longest` at most. Does not wait if
+    /// `done` holds after the watch has begun.
     #[inline]
     pub fn wait(self, watched: &AtomicU32, longest: Duration, done: impl Fn() -> bool) {
         match self {
@@ -62,8 +62,8 @@ impl Nap {
     }
 }
 
-/// The kernel reads `watched` again after its watch has begun. So a write that makes `done` hold
-/// after the read here is not missed.
+/// Naps through the device. The kernel reads `watched` again after its watch has begun, so a write after the read
+/// here that makes `done` hold is not missed.
 fn in_kernel(watched: &AtomicU32, longest: Duration, done: impl Fn() -> bool) {
     let seen = watched.load(Ordering::Acquire);
     if done() {

@@ -1,4 +1,4 @@
-//! The processes of this machine that have a socket or the reading end of a pipe.
+//! Processes of this machine that have a socket or the reading end of a pipe.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,14 +10,14 @@ use crate::ports;
 /// A protocol over IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// TCP: sockets that listen.
+    /// TCP sockets that listen.
     Tcp,
-    /// UDP: sockets without a peer.
+    /// UDP sockets without a peer.
     Udp,
 }
 
-/// Inodes of the sockets that get what the process `pid` sends to an address; none if that is not on this machine, or in a
-/// network namespace other than the process's.
+/// Returns the inodes of the sockets that receive what the process `pid` sends to an address. The set is empty if the
+/// address is not on this machine, or in a network namespace other than the process's.
 pub fn sockets_at(pid: u32, address: SocketAddr, protocol: Protocol) -> BTreeSet<String> {
     if !is_local(pid, address.ip()) {
         return BTreeSet::new();
@@ -28,33 +28,33 @@ pub fn sockets_at(pid: u32, address: SocketAddr, protocol: Protocol) -> BTreeSet
     }
 }
 
-/// Whether an address is one of this machine, as the process sees it. In another network namespace that is known of
-/// loopback addresses alone.
+/// Whether an address belongs to this machine, as the process `pid` sees it. If the process is in another network
+/// namespace, only loopback addresses are recognised.
 fn is_local(pid: u32, ip: IpAddr) -> bool {
     let is_ours =
         || ports::network_of("self").is_some() && ports::network_of("self") == ports::network_of(&pid.to_string());
     ip.is_loopback() || (is_ours() && UdpSocket::bind((ip, 0)).is_ok())
 }
 
-/// What is looked for among the open files of all processes, by inode.
+/// Sockets and pipes, by inode, whose owners are searched.
 #[derive(Clone, Debug, Default)]
 pub struct WantedFiles {
-    /// Sockets.
+    /// Inodes of sockets.
     pub sockets: BTreeSet<String>,
-    /// Pipes, at their reading end.
+    /// Inodes of pipes; the owner of a pipe is the process with its reading end.
     pub pipes: BTreeSet<u32>,
 }
 
-/// Which processes have them: of several the one with the lowest number.
+/// Owners of sockets and pipes: among several processes the one with the lowest number.
 #[derive(Clone, Debug, Default)]
 pub struct Owners {
-    /// Of sockets.
+    /// Process that has a socket, by the socket's inode.
     pub sockets: BTreeMap<String, u32>,
-    /// Of pipes.
+    /// Process that reads from a pipe, by the pipe's inode.
     pub pipes: BTreeMap<u32, u32>,
 }
 
-/// Looks once through the open files of all processes.
+/// Searches the open files of all processes once for sockets and pipes.
 pub fn owners(wanted: &WantedFiles) -> Owners {
     let mut owners = Owners::default();
     if wanted.sockets.is_empty() && wanted.pipes.is_empty() {
@@ -85,17 +85,17 @@ pub fn owners(wanted: &WantedFiles) -> Owners {
     owners
 }
 
-/// "socket" and "4711" of `socket:[4711]`.
+/// Splits `socket:[4711]` into "socket" and "4711".
 fn named(link: &str) -> Option<(&str, &str)> {
     let (kind, inode) = link.split_once(":[")?;
     Some((kind, inode.strip_suffix(']')?))
 }
 
-/// The path of the Unix socket at which a process listens, if it is one.
+/// Returns the path of the Unix socket at which a process listens; `None` unless it has exactly one path.
 pub fn unix_path_of(pid: u32) -> Option<String> {
     const LISTENS: &str = "00010000";
     let sockets = fs::read_to_string(format!("/proc/{pid}/net/unix")).ok()?;
-    // Num RefCount Protocol Flags Type St Inode Path
+    // Columns of the table: Num RefCount Protocol Flags Type St Inode Path.
     let listening = sockets.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         (*fields.get(3)? == LISTENS).then_some((*fields.get(6)?, *fields.get(7)?))
@@ -109,7 +109,7 @@ pub fn unix_path_of(pid: u32) -> Option<String> {
     paths.next().filter(|_| paths.next().is_none()).map(str::to_owned)
 }
 
-/// The path of an open file of a process.
+/// Returns the path of an open file of a process; `None` if it has no path, like a socket.
 pub fn path_of(pid: u32, number: u32) -> Option<String> {
     let path = fs::read_link(format!("/proc/{pid}/fd/{number}")).ok()?;
     path.to_str().filter(|path| path.starts_with('/')).map(str::to_owned)
@@ -140,7 +140,7 @@ mod tests {
             assert_eq!(sockets.len(), 1, "{protocol:?}");
             let found = owners(&WantedFiles { sockets, ..WantedFiles::default() });
             assert!(found.sockets.values().eq([&me]), "{found:?}");
-            // A documentation address is none of this machine, whatever listens at all addresses.
+            // 192.0.2.7 is a documentation address, so it never belongs to this machine.
             assert!(sockets_at(me, SocketAddr::from(([192, 0, 2, 7], port)), protocol).is_empty());
         }
     }

@@ -1,24 +1,24 @@
-//! The kernel's and the processor's event counters: perf_event_open(2).
+//! Event counters of the kernel and the processor: perf_event_open(2).
 
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// An event that can be counted.
+/// An event that perf_event_open(2) can count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// `PERF_TYPE_…`.
+    /// Type of the event: `PERF_TYPE_…`.
     pub kind: u32,
-    /// `PERF_COUNT_…`, of that type.
+    /// Number of the event within its type: `PERF_COUNT_…`.
     pub config: u64,
 }
 
-/// `PERF_TYPE_…`.
+/// Type of events that processors have in common: `PERF_TYPE_HARDWARE`.
 const HARDWARE: u32 = 0;
 const SOFTWARE: u32 = 1;
 const RAW: u32 = 4;
 
-/// perf's names of events, and whether the processor counts them.
+/// Names of events as in perf, with type and number.
 const NAMED: [(&str, Event); 15] = [
     ("cycles", Event { kind: HARDWARE, config: 0 }),
     ("instructions", Event { kind: HARDWARE, config: 1 }),
@@ -38,35 +38,35 @@ const NAMED: [(&str, Event); 15] = [
 ];
 
 impl Event {
-    /// The processor's cycles, without those in which it is halted.
+    /// Cycles of the processor, without those in which it is halted.
     pub const CYCLES: Self = NAMED[0].1;
-    /// The processor's instructions.
+    /// Instructions that the processor has retired.
     pub const INSTRUCTIONS: Self = NAMED[1].1;
 
-    /// The processor's own number of an event.
+    /// Returns the event with the number `config` in the processor's own numbering.
     pub const fn raw(config: u64) -> Self {
         Self { kind: RAW, config }
     }
 
-    /// The event with this name in perf, or `rHEX` with the processor's own number.
+    /// Returns the event with this name in perf; `rHEX` means the processor's own number.
     pub fn named(name: &str) -> Option<Self> {
         let known = NAMED.iter().find(|(known, _)| *known == name).map(|(_, event)| *event);
         let raw = || Some(Self::raw(u64::from_str_radix(name.strip_prefix('r')?, 16).ok()?));
         known.or_else(raw)
     }
 
-    /// The names of all events.
+    /// Returns the names of all events that perf names.
     pub fn names() -> impl Iterator<Item = &'static str> {
         NAMED.iter().map(|(name, _)| *name)
     }
 
-    /// Whether the processor counts the event, and not the kernel.
+    /// Whether the processor, and not the kernel, counts the event.
     pub fn is_hardware(&self) -> bool {
         self.kind != SOFTWARE
     }
 }
 
-/// `struct perf_event_attr` in its first version, which every kernel accepts.
+/// Argument of perf_event_open(2): `struct perf_event_attr` in its first version, which every kernel accepts.
 #[derive(Default)]
 #[repr(C)]
 struct Attributes {
@@ -84,12 +84,12 @@ struct Attributes {
 
 const _: () = assert!(size_of::<Attributes>() == 64);
 
-/// Counts `event` on `cpu` from now on, whatever runs there. With `group`, both counters count at
-/// the same times.
+/// Opens a counter of `event` on `cpu`, which counts from now on, whatever runs there. With `group`, both counters
+/// count at the same times.
 pub fn open(event: Event, cpu: u32, group: Option<&OwnedFd>) -> io::Result<OwnedFd> {
     const EVERYBODY: libc::pid_t = -1;
     const NO_GROUP: c_int = -1;
-    /// `PERF_FLAG_FD_CLOEXEC`.
+    /// Flag `PERF_FLAG_FD_CLOEXEC`: exec closes the descriptor.
     const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
     let size = size_of::<Attributes>() as u32;
     let attributes = Attributes { kind: event.kind, size, config: event.config, ..Attributes::default() };
@@ -105,8 +105,8 @@ pub fn open(event: Event, cpu: u32, group: Option<&OwnedFd>) -> io::Result<Owned
     Ok(unsafe { OwnedFd::from_raw_fd(fd as c_int) })
 }
 
-/// Opens the events of a formula on `cpu`, in their order. The processor's are a group: all of them count, or none
-/// does. The kernel's always count, and some of them (its clocks) do not when they are in a group.
+/// Opens counters of a formula's events on `cpu`, in their order. Events of the processor form a group: all of them
+/// count, or none does. Events of the kernel always count; some of them (clocks) would not count in a group.
 pub fn open_together(events: &[Event], cpu: u32) -> Result<Vec<OwnedFd>, (usize, io::Error)> {
     let mut opened: Vec<OwnedFd> = Vec::with_capacity(events.len());
     let leader = events.iter().position(Event::is_hardware);
@@ -117,7 +117,7 @@ pub fn open_together(events: &[Event], cpu: u32) -> Result<Vec<OwnedFd>, (usize,
     Ok(opened)
 }
 
-/// What a counter has counted so far.
+/// Returns what a counter has counted since it was opened.
 pub fn read(counter: &OwnedFd) -> io::Result<u64> {
     let mut count = [0; size_of::<u64>()];
     rustix::io::read(counter, &mut count)?;

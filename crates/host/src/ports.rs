@@ -1,4 +1,4 @@
-//! The TCP ports that a service listens on, and at what else it may take requests.
+//! TCP ports that a service listens on, and other sockets at which it may take requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,34 +19,34 @@ const LISTEN: &str = "0A";
 /// State of a UDP socket that has no peer.
 const UNCONNECTED: &str = "07";
 
-/// A port that a process listens on.
+/// A TCP port that a process listens on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Listener {
-    /// The inode number of its network namespace.
+    /// Inode number of the network namespace.
     pub network: u32,
-    /// The TCP port.
+    /// Number of the TCP port.
     pub port: u16,
 }
 
-/// Sockets that listen: by network namespace and inode, the port.
+/// Ports of listening sockets, by network namespace and inode of the socket.
 pub type Sockets = BTreeMap<u32, BTreeMap<u64, u16>>;
 
-/// The ports that any of these processes listens on: all of them, or `only` that one.
+/// Returns the ports that any of these processes listens on: all of them, or `only` that one.
 pub fn listeners(pids: &BTreeSet<u32>, only: Option<u16>) -> BTreeSet<Listener> {
     let listening = Listening::of(pids.iter().copied());
     pids.iter().flat_map(|pid| listening.of_process(*pid, only)).collect()
 }
 
-/// The sockets that listen in the network namespaces of some processes. Each namespace is read once.
+/// Listening sockets in the network namespaces of some processes. Each namespace is read once.
 #[derive(Clone, Debug, Default)]
 pub struct Listening {
     sockets: Sockets,
-    /// The namespace of each process.
+    /// Network namespace of each process.
     networks: BTreeMap<u32, u32>,
 }
 
 impl Listening {
-    /// Reads those of these processes.
+    /// Reads the listening sockets in the network namespaces of these processes.
     pub fn of(pids: impl Iterator<Item = u32>) -> Self {
         let own = network_of("self");
         let mut listening = Self::default();
@@ -63,14 +63,14 @@ impl Listening {
         listening
     }
 
-    /// The sockets of the namespaces of these processes alone.
+    /// Returns the sockets in the network namespaces of these processes alone.
     pub fn beside(&self, pids: &BTreeSet<u32>) -> Sockets {
         let networks: BTreeSet<u32> = pids.iter().filter_map(|pid| self.networks.get(pid)).copied().collect();
         self.sockets.iter().filter(|(network, _)| networks.contains(network)).map(|(n, s)| (*n, s.clone())).collect()
     }
 
-    /// The ports that this process listens on: all of them, or `only` that one. Its open files are looked at until all
-    /// sockets of its namespace are found.
+    /// Returns the ports that this process listens on: all of them, or `only` that one. The search of its open files
+    /// ends when all sockets of its namespace are found.
     pub fn of_process(&self, pid: u32, only: Option<u16>) -> BTreeSet<Listener> {
         let Some(network) = self.networks.get(&pid) else { return BTreeSet::new() };
         let mut wanted = self.sockets.get(network).cloned().unwrap_or_default();
@@ -96,9 +96,9 @@ fn by_inode(sockets: Vec<(String, u16)>) -> BTreeMap<u64, u16> {
     sockets.into_iter().filter_map(|(inode, port)| Some((inode.parse().ok()?, port))).collect()
 }
 
-/// Inode and port of each socket that listens in the network namespace of a process.
+/// Returns inode and port of each socket that listens in the network namespace of a process.
 fn listening_in_network_of(pid: u32) -> Vec<(String, u16)> {
-    // A thread of its own goes there, and nowhere else after it.
+    // A new thread enters the other namespace, and ends there.
     let ask = || {
         let network = fs::File::open(format!("/proc/{pid}/ns/net"))?;
         rustix::thread::move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -113,7 +113,7 @@ fn listening_in_network_of(pid: u32) -> Vec<(String, u16)> {
     }
 }
 
-/// The inode number of a process's network namespace.
+/// Returns the inode number of a process's network namespace.
 pub(crate) fn network_of(pid: &str) -> Option<u32> {
     fs::metadata(format!("/proc/{pid}/ns/net")).ok().map(|namespace| namespace.ino() as u32)
 }
@@ -122,24 +122,25 @@ fn socket_inode(link: &str) -> Option<String> {
     Some(link.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())
 }
 
-/// Inode and local port of each socket that listens in this process's network namespace.
+/// Returns inode and local port of each socket that listens in this process's network namespace.
 pub fn listening_here() -> Vec<(String, u16)> {
     sockets_here().into_iter().map(|(inode, address)| (inode, address.port())).collect()
 }
 
-/// Inodes of the sockets of this network namespace that get the connections to an address of this machine: those at the
-/// address itself; without any, those at all addresses.
+/// Returns the inodes of the sockets in this network namespace that receive connections to an address of this
+/// machine. Sockets at the address itself have precedence over those at all addresses.
 pub fn listening_at(address: SocketAddr) -> BTreeSet<String> {
     that_get(sockets_here(), address)
 }
 
-/// The same of the network namespace of the process `pid`.
+/// Returns the inodes of the sockets in the network namespace of the process `pid` that receive connections to an
+/// address.
 pub(crate) fn listening_beside(pid: u32, address: SocketAddr) -> BTreeSet<String> {
     that_get(sockets_in_tables(&format!("/proc/{pid}")), address)
 }
 
-/// Inodes of the UDP sockets without a peer, in the network namespace of the process `pid`, that get what is sent to an
-/// address.
+/// Returns the inodes of the UDP sockets without a peer, in the network namespace of the process `pid`, that receive
+/// what is sent to an address.
 pub(crate) fn udp_beside(pid: u32, address: SocketAddr) -> BTreeSet<String> {
     let tables = ["udp", "udp6"].map(|name| text_of(&format!("/proc/{pid}/net/{name}")).unwrap_or_default());
     that_get(tables.iter().flat_map(|table| sockets_in_state(table, UNCONNECTED)).collect(), address)
@@ -152,20 +153,21 @@ fn that_get(sockets: Vec<(String, SocketAddr)>, address: SocketAddr) -> BTreeSet
     ranked.into_iter().filter(|(rank, _)| Some(*rank) == best).map(|(_, inode)| inode).collect()
 }
 
-/// How well a socket at `own` fits a connection to `to`, as the kernel has it; nothing if it does not get it.
+/// Returns how well a socket at `own` fits a connection to `to`, in the kernel's order; `None` if it does not receive
+/// it.
 fn rank(own: SocketAddr, to: SocketAddr) -> Option<u8> {
     let (own_ip, to_ip) = (own.ip().to_canonical(), reached(to.ip().to_canonical()));
     match () {
         () if own.port() != to.port() => None,
         () if own_ip == to_ip => Some(2),
         () if own_ip.is_unspecified() && own_ip.is_ipv4() == to_ip.is_ipv4() => Some(1),
-        // A socket of IPv6 at all addresses gets connections of IPv4, too.
+        // An IPv6 socket at all addresses also receives IPv4 connections.
         () if own_ip.is_unspecified() && own_ip.is_ipv6() => Some(0),
         () => None,
     }
 }
 
-/// A connection to no address in particular is one to this machine.
+/// Returns the address that a connection to `ip` reaches. The unspecified address reaches this machine's loopback.
 fn reached(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -174,13 +176,13 @@ fn reached(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// Inode and own address of each socket that listens in this process's network namespace.
+/// Returns inode and own address of each socket that listens in this process's network namespace.
 fn sockets_here() -> Vec<(String, SocketAddr)> {
     let asked = sock_diag::listening().map(|sockets| sockets.into_iter().map(|(inode, own)| (inode.to_string(), own)));
     asked.map_or_else(|_| sockets_in_tables("/proc"), Iterator::collect)
 }
 
-/// Inode and port, of the namespace whose tables are in `folder`.
+/// Returns inode and port of each listening socket in the kernel's tables in `folder`.
 fn listening_in_tables(folder: &str) -> Vec<(String, u16)> {
     sockets_in_tables(folder).into_iter().map(|(inode, own)| (inode, own.port())).collect()
 }
@@ -190,7 +192,7 @@ fn sockets_in_tables(folder: &str) -> Vec<(String, SocketAddr)> {
     tables.iter().flat_map(|table| listening_sockets(table)).collect()
 }
 
-/// Inode and own address of each listening socket in one of the kernel's TCP tables.
+/// Returns inode and own address of each listening socket in one of the kernel's TCP tables.
 fn listening_sockets(table: &str) -> Vec<(String, SocketAddr)> {
     sockets_in_state(table, LISTEN)
 }
@@ -205,7 +207,7 @@ fn sockets_in_state(table: &str, state: &str) -> Vec<(String, SocketAddr)> {
     table.lines().skip(1).filter_map(socket).collect()
 }
 
-/// The tables have addresses as words, each as this machine has numbers in memory.
+/// Parses an address of a kernel table: hexadecimal words, each in this machine's byte order.
 fn ip_in_table(digits: &str) -> Option<IpAddr> {
     const WORD_DIGITS: usize = 8;
     let word = |at: usize| u32::from_str_radix(digits.get(at..at + WORD_DIGITS)?, 16).ok().map(u32::to_ne_bytes);
@@ -216,12 +218,12 @@ fn ip_in_table(digits: &str) -> Option<IpAddr> {
     }
 }
 
-/// A socket, other than of TCP, at which requests may come in.
+/// A socket, other than of TCP, at which requests may arrive.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OtherSocket {
-    /// A UDP port: datagrams, or QUIC.
+    /// A UDP port, for datagrams or QUIC.
     Udp(u16),
-    /// A Unix socket that listens, by its path; one without a file begins with `@`.
+    /// Path of a Unix socket that listens; a socket without a file has a path that begins with `@`.
     Unix(String),
 }
 
@@ -234,7 +236,8 @@ impl fmt::Display for OtherSocket {
     }
 }
 
-/// The sockets, other than of TCP, at which these processes may take requests: all of them, or at the port `only`.
+/// Returns the sockets, other than of TCP, at which these processes may take requests: all of them, or the UDP port
+/// `only`.
 pub fn other_sockets(pids: &BTreeSet<u32>, only: Option<u16>) -> BTreeSet<OtherSocket> {
     let all: BTreeSet<OtherSocket> = pids.iter().flat_map(|pid| other_sockets_of(*pid)).collect();
     all.into_iter().filter(|socket| only.is_none_or(|port| *socket == OtherSocket::Udp(port))).collect()
@@ -250,10 +253,10 @@ fn other_sockets_of(pid: u32) -> Vec<OtherSocket> {
     inodes.filter_map(|inode| tables.get(&inode).cloned()).collect()
 }
 
-/// Ports from here on are what the system gives to clients, on most machines.
+/// Lowest port that the system assigns to clients, on most machines.
 const CLIENT_PORTS: u16 = 32_768;
 
-/// Inode and port of each UDP socket that has no peer, as servers have none, at a port that was chosen, not assigned.
+/// Returns inode and port of each UDP server socket: it has no peer, and its port was chosen, not assigned.
 fn udp_servers(table: &str) -> Vec<(String, OtherSocket)> {
     let socket = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -264,9 +267,9 @@ fn udp_servers(table: &str) -> Vec<(String, OtherSocket)> {
     table.lines().skip(1).filter_map(socket).collect()
 }
 
-/// Inode and path of each Unix socket that listens.
+/// Returns inode and path of each Unix socket that listens.
 fn unix_servers(table: &str) -> Vec<(String, OtherSocket)> {
-    /// `__SO_ACCEPTCON` of the kernel's.
+    /// Kernel's flag `__SO_ACCEPTCON` of a listening socket.
     const LISTENS: u32 = 1 << 16;
     let socket = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -346,7 +349,7 @@ mod tests {
         }
     }
 
-    /// A socket of its own network namespace is found without the tables of that.
+    /// Finds a socket in another network namespace without the tables of that namespace.
     #[test]
     fn a_listener_in_another_network_namespace_is_found() {
         let script = "import socket,sys; s=socket.socket(); s.bind(('0.0.0.0',4711)); s.listen(); print(1,flush=True); sys.stdin.read()";

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// The POSIX signals that the agent receives: the end of a child, and those that it passes on to
-/// the batch command.
+/// POSIX signals that the agent receives: the end of a child, and signals that it passes on to the batch command.
 const HEARD: [i32; 9] = [
     libc::SIGCHLD,
     libc::SIGINT,
@@ -20,23 +19,23 @@ const HEARD: [i32; 9] = [
     libc::SIGCONT,
 ];
 
-/// One POSIX signal that was received.
+/// A POSIX signal that was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CaughtSignal {
-    /// Its number.
+    /// Number of the signal, such as `SIGTERM`.
     pub signal: i32,
-    /// The kernel sent it to the whole foreground process group (Ctrl-C), so the batch command has
+    /// Whether the kernel sent the signal to the whole foreground process group (Ctrl-C). Then the batch command has
     /// received it too.
     pub from_terminal: bool,
 }
 
 impl CaughtSignal {
-    /// Whether it asks its receiver to end.
+    /// Whether the signal asks its receiver to end.
     pub fn asks_to_end(&self) -> bool {
         [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&self.signal)
     }
 
-    /// Whether it asks its receiver to stop until it is continued (Ctrl-Z).
+    /// Whether the signal asks its receiver to stop until it is continued (Ctrl-Z).
     pub fn asks_to_stop(&self) -> bool {
         self.signal == libc::SIGTSTP
     }
@@ -68,7 +67,7 @@ pub fn stop_this_process() {
     unsafe { libc::raise(libc::SIGSTOP) };
 }
 
-/// Waits until one of the files is ready, or the time is up. Returns whether one is.
+/// Waits until one of the files is ready or the time is up. Returns whether a file is ready.
 pub fn wait_for_any(doors: &mut [PollFd<'_>], timeout: Duration) -> io::Result<bool> {
     let tv_sec = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
     let timeout = Timespec { tv_sec, tv_nsec: timeout.subsec_nanos().into() };
@@ -79,14 +78,14 @@ pub fn wait_for_any(doors: &mut [PollFd<'_>], timeout: Duration) -> io::Result<b
     }
 }
 
-/// Receives POSIX signals. While this value exists, they do not interrupt the agent.
+/// Receiver of POSIX signals. While this value exists, they do not interrupt the agent.
 pub struct PosixSignals {
     fd: OwnedFd,
     before: libc::sigset_t,
 }
 
 impl PosixSignals {
-    /// Starts to receive. Must be called before any other thread is started.
+    /// Starts to receive POSIX signals. Must be called before any other thread is started.
     pub fn listen() -> io::Result<Self> {
         let heard = heard();
         // SAFETY: sigset_t is plain data that pthread_sigmask fills in.
@@ -103,13 +102,13 @@ impl PosixSignals {
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) }, before })
     }
 
-    /// Waits for a POSIX signal, or until the time is up.
+    /// Waits for a POSIX signal, for at most `timeout`. Returns `None` if none arrived.
     pub fn wait(&self, timeout: Duration) -> io::Result<Option<CaughtSignal>> {
         let mut door = [PollFd::from_borrowed_fd(self.as_fd(), PollFlags::IN)];
         if wait_for_any(&mut door, timeout)? { self.read() } else { Ok(None) }
     }
 
-    /// The same, also until `bell` can be read.
+    /// Waits for a POSIX signal, until `bell` can be read, or for at most `timeout`. Returns `None` without a signal.
     pub fn wait_for_event(&self, bell: BorrowedFd<'_>, timeout: Duration) -> io::Result<Option<CaughtSignal>> {
         let mut doors = [self.as_fd(), bell].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         let any = wait_for_any(&mut doors, timeout)?;
@@ -120,7 +119,7 @@ impl PosixSignals {
         let mut info = [0_u8; size_of::<libc::signalfd_siginfo>()];
         match rustix::io::read(&self.fd, &mut info) {
             Ok(_) => {
-                // The structure starts with the signal's number, its errno and its code.
+                // The siginfo starts with the signal's number, its errno and its code.
                 let field = |at: usize| i32::from_ne_bytes(info[at..at + 4].try_into().expect("four bytes"));
                 Ok(Some(CaughtSignal { signal: field(0), from_terminal: field(8) == libc::SI_KERNEL }))
             }
@@ -137,8 +136,8 @@ impl AsFd for PosixSignals {
 }
 
 impl Drop for PosixSignals {
-    /// Reads pending signals: `timeout` and service managers send a signal to the process and to its group. The second one
-    /// would end the program before it has printed its result.
+    /// Discards pending signals. `timeout` and service managers send a signal to the process and to its group; the
+    /// second one would end the program before it has printed its result.
     fn drop(&mut self) {
         while let Ok(Some(_)) = self.read() {}
         // SAFETY: restores the mask that `listen` saved.
@@ -153,7 +152,7 @@ mod tests {
     #[test]
     fn pending_signal_is_discarded_at_the_end() {
         let signals = PosixSignals::listen().unwrap();
-        // SAFETY: sends to this thread alone, which has blocked it.
+        // SAFETY: sends the signal to this thread alone, which has blocked it.
         unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGTERM) };
         drop(signals);
     }

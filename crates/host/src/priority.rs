@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::cpulist::CpuSet;
 
-/// Holders: above every ordinary task, below threaded interrupt handlers (50) and below what
-/// an administrator is likely to have made real-time on purpose.
+/// Real-time priority of lane holders: above every ordinary task, below threaded interrupt handlers (50) and below
+/// what an administrator is likely to have made real-time on purpose.
 pub const HOLDER_PRIORITY: i32 = 10;
 
-/// Confines the calling thread to `cpus`.
+/// Restricts the calling thread to `cpus`.
 pub fn pin_this_thread(cpus: &[u32]) -> io::Result<()> {
     pin_thread(0, cpus)
 }
 
-/// Confines the thread `tid` (0: the calling one) to `cpus`.
+/// Restricts the thread `tid` (0: the calling one) to `cpus`.
 pub fn pin_thread(tid: u32, cpus: &[u32]) -> io::Result<()> {
     // SAFETY: an all-zero cpu_set_t is the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
@@ -28,7 +28,7 @@ pub fn pin_thread(tid: u32, cpus: &[u32]) -> io::Result<()> {
     check(result)
 }
 
-/// Whether the thread `tid` may run on a CPU that is not one of these. Not of a thread that has ended.
+/// Whether the thread `tid` may run on a CPU that is not one of `cpus`. False for a thread that has ended.
 pub fn may_leave(tid: u32, cpus: &CpuSet) -> bool {
     // SAFETY: an all-zero cpu_set_t is the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
@@ -39,8 +39,8 @@ pub fn may_leave(tid: u32, cpus: &CpuSet) -> bool {
     known == 0 && (0..libc::CPU_SETSIZE as u32).filter(is_set).any(|cpu| !cpus.contains(cpu))
 }
 
-/// Runs `work` with the calling thread confined to `cpus`, then restores the thread's affinity.
-/// Threads and processes that `work` starts stay confined.
+/// Runs `work` with the calling thread restricted to `cpus`, then restores the thread's affinity. Threads and
+/// processes that `work` starts stay restricted.
 pub fn with_this_thread_on<T>(cpus: &[u32], work: impl FnOnce() -> T) -> io::Result<T> {
     let before = rustix::thread::sched_getaffinity(None)?;
     pin_this_thread(cpus)?;
@@ -54,37 +54,36 @@ pub fn make_this_thread_fifo(priority: i32) -> io::Result<()> {
     schedule_this_thread(libc::SCHED_FIFO, priority)
 }
 
-/// The same for a thread whose children are to begin in the ordinary class.
+/// Puts the calling thread into SCHED_FIFO; its children begin in the ordinary class.
 pub fn make_only_this_thread_fifo(priority: i32) -> io::Result<()> {
     schedule_this_thread(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, priority)
 }
 
-/// Puts the calling thread, and its children to come, into SCHED_IDLE.
+/// Puts the calling thread, and its future children, into SCHED_IDLE.
 pub fn make_this_thread_idle() -> io::Result<()> {
     schedule_this_thread(libc::SCHED_IDLE, 0)
 }
 
-/// SCHED_EXT; the C library does not define it yet.
+/// Kernel's number of SCHED_EXT; the C library does not define it yet.
 const SCHED_EXT: i32 = 7;
 
-/// Puts the calling thread, and its children to come, into SCHED_EXT.
+/// Puts the calling thread, and its future children, into SCHED_EXT.
 pub fn make_this_thread_ext() -> io::Result<()> {
     schedule_this_thread(SCHED_EXT, 0)
 }
 
-/// Puts the thread `tid` into SCHED_IDLE if it is in SCHED_EXT. Returns whether it did.
+/// Puts the thread `tid` into SCHED_IDLE if it is in SCHED_EXT. Returns whether the class changed.
 pub fn move_from_ext_to_idle(tid: u32) -> bool {
     class_of(tid) == SCHED_EXT && schedule(tid, libc::SCHED_IDLE, 0).is_ok()
 }
 
-/// Puts the thread `tid` into SCHED_EXT if it is in a class of the fair scheduler. Returns whether
-/// it did.
+/// Puts the thread `tid` into SCHED_EXT if it is in a class of the fair scheduler. Returns whether the class changed.
 pub fn move_to_ext(tid: u32) -> bool {
     [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE].contains(&class_of(tid))
         && schedule(tid, SCHED_EXT, 0).is_ok()
 }
 
-/// `struct sched_attr` of the kernel, in its first size.
+/// Argument of sched_setattr(2): `struct sched_attr` of the kernel, in its first size.
 #[repr(C)]
 #[derive(Default)]
 struct Attributes {
@@ -100,11 +99,11 @@ struct Attributes {
 
 /// Nice value with the highest weight.
 const MOST_URGENT: i32 = -20;
-/// The shortest time slice that the kernel accepts. A thread with a shorter slice than the running one preempts it at once.
-/// Since Linux 6.12; older kernels ignore it.
+/// Shortest time slice that the kernel accepts. A thread with a shorter slice than the running one preempts it at
+/// once. Since Linux 6.12; older kernels ignore the slice.
 const TURN_NS: u64 = 100_000;
 
-/// Puts the thread `tid` before all others of the ordinary class.
+/// Gives the thread `tid` precedence over all others of the ordinary class.
 pub fn put_first(tid: u32) -> io::Result<()> {
     let attributes = Attributes {
         policy: libc::SCHED_OTHER as u32,
@@ -122,19 +121,19 @@ fn set_attributes(tid: u32, attributes: Attributes) -> io::Result<()> {
     check(done as libc::c_int)
 }
 
-/// A thread's scheduling class. Its nice value is not part of it: that stays a thread's own in every class.
+/// Scheduling class of a thread. The nice value is not part of it: a thread keeps its nice value in every class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadClass {
-    /// The kernel's number for it, and whether children begin in the ordinary class.
+    /// Kernel's number of the class, with the bit that makes children begin in the ordinary class.
     pub policy: i32,
-    /// Among real-time threads; 0 for others.
+    /// Priority among real-time threads; 0 for other threads.
     pub priority: i32,
-    /// Of SCHED_DEADLINE.
+    /// Reserved CPU time of a thread in SCHED_DEADLINE; `None` in other classes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reservation: Option<Reservation>,
 }
 
-/// The CPU time that a thread in SCHED_DEADLINE has reserved.
+/// CPU time that a thread in SCHED_DEADLINE has reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Reservation {
     flags: u64,
@@ -161,21 +160,21 @@ impl Reservation {
 }
 
 impl ThreadClass {
-    /// Any other task that needs the CPU gets it at once.
+    /// SCHED_IDLE: any other task that needs the CPU gets it at once.
     pub const IDLE: Self = Self::new(libc::SCHED_IDLE, 0);
-    /// A scheduler that was loaded decides; the ordinary class if there is none.
+    /// SCHED_EXT: a loaded scheduler decides; without one it is the ordinary class.
     pub const EXT: Self = Self::new(SCHED_EXT, 0);
-    /// The class of most threads.
+    /// SCHED_OTHER: the class of most threads.
     pub const ORDINARY: Self = Self::new(libc::SCHED_OTHER, 0);
-    /// The class of a thread that keeps a lane.
+    /// SCHED_FIFO with the priority of lane holders.
     pub const HOLDER: Self = Self::new(libc::SCHED_FIFO, HOLDER_PRIORITY);
 
-    /// Any class but SCHED_DEADLINE, by the kernel's number for it.
+    /// Returns a class other than SCHED_DEADLINE, by the kernel's number of it.
     pub const fn new(policy: i32, priority: i32) -> Self {
         Self { policy, priority, reservation: None }
     }
 
-    /// The class of the thread `tid`, unless it has ended.
+    /// Returns the class of the thread `tid`; `None` if it has ended.
     pub fn of(tid: u32) -> Option<Self> {
         let policy = class_of(tid);
         let mut param = libc::sched_param { sched_priority: 0 };
@@ -185,36 +184,36 @@ impl ThreadClass {
         Some(Self { reservation: if class.is_deadline() { Reservation::of(tid) } else { None }, ..class })
     }
 
-    /// The class in which children of a thread of this class begin.
+    /// Returns the class in which children of a thread of this class begin.
     #[must_use]
     pub fn of_children(self) -> Self {
         let is_reset = self.policy & libc::SCHED_RESET_ON_FORK != 0 && self.is_realtime();
         if is_reset { Self::ORDINARY } else { self }
     }
 
-    /// Whether it is SCHED_IDLE, whatever children begin in.
+    /// Whether the class is SCHED_IDLE, with or without the bit for children.
     pub fn is_idle(&self) -> bool {
         self.policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_IDLE
     }
 
-    /// Whether it is SCHED_DEADLINE.
+    /// Whether the class is SCHED_DEADLINE.
     pub fn is_deadline(&self) -> bool {
         self.policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_DEADLINE
     }
 
-    /// Whether its threads run before all of the ordinary class.
+    /// Whether threads of the class run before all of the ordinary class.
     pub fn is_realtime(&self) -> bool {
         let policy = self.policy & !libc::SCHED_RESET_ON_FORK;
         [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE].contains(&policy)
     }
 
-    /// Whether a thread of it runs on beside a real-time thread of this priority that wants its CPU: one of equal
+    /// Whether a thread of this class keeps its CPU when a real-time thread of `priority` wants it. A thread of equal
     /// priority does not yield.
     pub fn outranks(&self, priority: i32) -> bool {
         self.is_deadline() || self.is_realtime() && self.priority >= priority
     }
 
-    /// Its name, with the priority of a real-time thread.
+    /// Returns the name of the class, with the priority of a real-time thread, as in `SCHED_FIFO 10`.
     pub fn name(&self) -> String {
         match self.policy & !libc::SCHED_RESET_ON_FORK {
             libc::SCHED_OTHER => "SCHED_OTHER".to_owned(),
@@ -227,7 +226,7 @@ impl ThreadClass {
         }
     }
 
-    /// Puts the thread `tid` into it.
+    /// Puts the thread `tid` into this class.
     pub fn give(&self, tid: u32) -> io::Result<()> {
         match self.reservation {
             Some(reservation) => reservation.give(tid),
@@ -236,7 +235,7 @@ impl ThreadClass {
     }
 }
 
-/// -1 for a thread that has ended.
+/// Returns the kernel's number of a thread's class; -1 for a thread that has ended.
 fn class_of(tid: u32) -> i32 {
     // SAFETY: plain system call.
     unsafe { libc::sched_getscheduler(tid as libc::pid_t) }

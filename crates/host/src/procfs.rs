@@ -1,4 +1,4 @@
-//! Processes and threads, as `/proc` lists them. Those that end during the listing are left out.
+//! Processes and threads, as `/proc` lists them. Processes that end during the listing are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,110 +6,113 @@ use std::io::Read;
 
 use crate::cpulist::CpuSet;
 
-/// A thread's name and number for people. A program chooses the names of its threads, and may put any byte into them.
+/// Returns name and number of a thread for people. A program chooses the names of its threads, and may put any byte
+/// into them.
 pub fn thread_name(pid: u32, tid: u32) -> String {
     let name = text_of(&format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
     format!("{:?} ({tid})", name.trim_end())
 }
 
-/// The threads of a process.
+/// Returns the numbers of all threads of a process.
 pub fn threads(pid: u32) -> Vec<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The name of a process, if it lives, as [`printable_name`] has it: 15 characters at most.
+/// Returns the name of a process as [`printable_name`] gives it, 15 characters at most; `None` if the process has
+/// ended.
 pub fn command_name(pid: u32) -> Option<String> {
     fs::read(format!("/proc/{pid}/comm")).ok().map(|name| printable_name(&name))
 }
 
-/// The name of a process or thread, as it may go to a terminal or into a line. A program may put any byte into its name:
-/// control characters are replaced.
+/// Returns the name of a process or thread in a form that is safe in a terminal or a line. A program may put any byte
+/// into its name: control characters are replaced by `?`.
 pub fn printable_name(name: &[u8]) -> String {
     String::from_utf8_lossy(name).trim_end().replace(char::is_control, "?")
 }
 
-/// Whether any thread of the process is alive: dead threads stay in the process table until they
-/// are reaped, and the first thread may end before the others.
+/// Whether any thread of the process is alive. Dead threads stay in the process table until they are reaped, and the
+/// first thread may end before the others.
 pub fn is_alive(pid: u32) -> bool {
     let runs = |stat: &str| !matches!(state(stat), None | Some('Z' | 'X'));
     let is_threads = |tid| runs(&format!("/proc/{pid}/task/{tid}/stat"));
-    // The first thread is asked first: to list the others costs more.
+    // The first thread is checked first, because listing the others costs more.
     runs(&format!("/proc/{pid}/stat")) || threads(pid).into_iter().any(is_threads)
 }
 
-/// The fields of a `stat` file from the third one on, the state.
+/// Passes the fields of a `stat` file to `read`, from the third field (the state) on.
 fn from_state<T>(stat: &str, read: impl FnOnce(&str) -> Option<T>) -> Option<T> {
-    // Longer than any such line: one read is enough, and this is called often.
+    // The buffer is longer than any such line: one read is enough, and this is called often.
     let mut bytes = [0; 1024];
     let length = fs::File::open(stat).ok()?.read(&mut bytes).ok()?;
     read(after_name(&bytes[..length])?)
 }
 
-/// What follows the name in a thread's `stat`. The name in parentheses may contain any byte; the state follows the last
-/// `) `.
+/// Returns the text after the name in a thread's `stat`. The name in parentheses may contain any byte; the state
+/// follows the last `) `.
 fn after_name(stat: &[u8]) -> Option<&str> {
     let name_end = stat.windows(2).rposition(|end| end == b") ")?;
     std::str::from_utf8(&stat[name_end + 2..]).ok()
 }
 
-/// The state letter in the `stat` file of a process or thread, if the text has one.
+/// Returns the state letter in the `stat` file of a process or thread; `None` if the file cannot be read.
 pub fn state(stat: &str) -> Option<char> {
     from_state(stat, |fields| fields.chars().next())
 }
 
-/// When the thread that bears this number started, in clock ticks since boot.
+/// Returns the start time of the thread with this number, in clock ticks since boot.
 pub fn started(tid: u32) -> Option<u64> {
     from_state(&format!("/proc/{tid}/stat"), start_time)
 }
 
-/// The same, unless it is a zombie.
+/// Returns the start time of the thread with this number, in clock ticks since boot; `None` if it is a zombie.
 pub fn started_and_lives(tid: u32) -> Option<u64> {
     let lives = |fields: &&str| !fields.starts_with(['Z', 'X']);
     from_state(&format!("/proc/{tid}/stat"), |fields| Some(fields).filter(lives).and_then(start_time))
 }
 
 fn start_time(fields: &str) -> Option<u64> {
-    /// Counted from the state, which is the third field.
+    /// Index of the field `starttime`, counted from the state, which is the third field.
     const START_TIME: usize = 22 - 3;
     fields.split(' ').nth(START_TIME)?.parse().ok()
 }
 
-/// Whether a process is a thread of the kernel.
+/// Whether a process is a kernel thread.
 pub fn is_kernels(pid: u32) -> bool {
     const PF_KTHREAD: u64 = 0x0020_0000;
     flags(pid).is_some_and(|flags| flags & PF_KTHREAD != 0)
 }
 
-/// Whether the kernel refuses other CPUs for a thread: its own threads of one CPU, and before Linux 6.3 workers of io_uring.
+/// Whether the kernel refuses other CPUs for a thread. It does for its own threads of one CPU, and before Linux 6.3
+/// for workers of io_uring.
 pub fn is_kept_in_place(tid: u32) -> bool {
     const PF_NO_SETAFFINITY: u64 = 0x0400_0000;
     flags(tid).is_some_and(|flags| flags & PF_NO_SETAFFINITY != 0)
 }
 
-/// Returns whether the first thread of a process is exiting or a zombie.
+/// Whether the first thread of a process is exiting or a zombie.
 pub fn is_exiting(pid: u32) -> bool {
     const PF_EXITING: u64 = 0x4;
     flags(pid).is_some_and(|flags| flags & PF_EXITING != 0)
 }
 
-/// Whether a thread of the process is in a system call that no signal interrupts.
+/// Whether a thread of the process is in a system call that no signal interrupts (state `D`).
 pub fn is_stuck(pid: u32) -> bool {
     threads(pid).into_iter().any(|tid| state(&format!("/proc/{pid}/task/{tid}/stat")) == Some('D'))
 }
 
-/// The kernel's flags of a thread (`PF_`).
+/// Returns the kernel's flags of a thread (`PF_…`).
 fn flags(tid: u32) -> Option<u64> {
     from_state(&format!("/proc/{tid}/stat"), flags_in)
 }
 
 fn flags_in(fields: &str) -> Option<u64> {
-    /// Counted from the state, which is the third field.
+    /// Index of the field `flags`, counted from the state, which is the third field.
     const FLAGS: usize = 9 - 3;
     fields.split(' ').nth(FLAGS)?.parse().ok()
 }
 
-/// These processes and all their descendants.
+/// Returns these processes and all their descendants.
 pub fn family(roots: &BTreeSet<u32>) -> BTreeSet<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for pid in all_pids() {
@@ -127,14 +130,16 @@ pub fn family(roots: &BTreeSet<u32>) -> BTreeSet<u32> {
     found
 }
 
-/// All processes that are visible here.
+/// Returns the numbers of all processes that are visible in this PID namespace.
 pub fn all_pids() -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Of these processes and those descendants that each thread still has as its own children: all that live. A look at
-/// `family` reads the whole of `/proc`, this one the threads of a few processes. It does not find a process whose parent has ended.
+/// Returns the living ones among these processes, with all living descendants that their threads still list as
+/// children.
+/// [`family`] reads the whole of `/proc`, this function only the threads of a few processes. It does not find a
+/// process whose parent has ended.
 pub fn offspring(roots: &BTreeSet<u32>) -> BTreeSet<u32> {
     let mut found = BTreeSet::new();
     let mut rest: Vec<u32> = roots.iter().copied().collect();
@@ -151,12 +156,12 @@ fn children(pid: u32, tid: u32) -> Vec<u32> {
     children.split_whitespace().filter_map(|child| child.parse().ok()).collect()
 }
 
-/// The process that a thread belongs to.
+/// Returns the process that a thread belongs to.
 pub fn process_of(tid: u32) -> Option<u32> {
     status_field(&format!("/proc/{tid}/status"), "Tgid:")?.parse().ok()
 }
 
-/// The process that a process is a child of.
+/// Returns the parent of a process.
 pub fn parent(pid: u32) -> Option<u32> {
     status_field(&format!("/proc/{pid}/status"), "PPid:")?.parse().ok()
 }
@@ -169,67 +174,68 @@ fn field_in<'a>(status: &'a str, field: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(field).map(str::trim))
 }
 
-/// A file of /proc. The name of a process, which some have in them, may contain any byte: what is not UTF-8 in it is
-/// replaced.
+/// Reads a file of /proc. Some files contain the name of a process, which may have any byte: bytes that are not UTF-8
+/// are replaced.
 pub fn text_of(path: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&fs::read(path).ok()?).into_owned())
 }
 
-/// The CPUs that a thread may run on.
+/// Returns the CPUs that a thread may run on; `None` if it has ended.
 pub fn thread_cpus(pid: u32, tid: u32) -> Option<CpuSet> {
     status_field(&format!("/proc/{pid}/task/{tid}/status"), "Cpus_allowed_list:")?.parse().ok()
 }
 
-/// The CPUs that any thread of these processes may run on.
+/// Returns the CPUs that any thread of these processes may run on.
 pub fn allowed_cpus(pids: &BTreeSet<u32>) -> CpuSet {
     let all = pids.iter().flat_map(|pid| threads(*pid).into_iter().filter_map(|tid| thread_cpus(*pid, tid)));
     all.fold(CpuSet::default(), |sum, cpus| sum.union(&cpus))
 }
 
-/// The number that a process or thread has in its own PID namespace, and whether that is another namespace than this
-/// process's. `task` is its folder in `/proc`.
+/// Returns the number that a process or thread has in its own PID namespace, and whether that namespace is another
+/// one than this process's. `task` is its folder in `/proc`.
 fn own_number(task: &str) -> Option<(u32, bool)> {
     last_number(&status_field(&format!("{task}/status"), "NSpid:")?)
 }
 
-/// Of a thread's numbers, from the outer namespace to its own, the last; and whether there are others.
+/// Returns the last of a thread's numbers, which are listed from the outer PID namespace to its own, and whether
+/// there are several.
 fn last_number(numbers: &str) -> Option<(u32, bool)> {
     let numbers: Vec<&str> = numbers.split_whitespace().collect();
     Some((numbers.last()?.parse().ok()?, numbers.len() > 1))
 }
 
-/// The number by which a process knows itself, which in a container is another one than `pid`.
+/// Returns the number that a process has in its own PID namespace; in a container it differs from `pid`.
 pub fn own_pid(pid: u32) -> Option<u32> {
     own_number(&format!("/proc/{pid}")).map(|(own, _)| own)
 }
 
-/// Whether a process knows itself and its threads by other numbers than those that are seen here.
+/// Whether a process has another number in its own PID namespace than in this one.
 pub fn has_numbers_of_its_own(pid: u32) -> bool {
     own_number(&format!("/proc/{pid}")).is_some_and(|(_, other)| other)
 }
 
-/// The threads of a process, by the numbers by which it knows them itself.
+/// Returns the threads of a process, by their numbers in the process's own PID namespace.
 pub fn threads_by_own_number(pid: u32) -> BTreeMap<u32, u32> {
     let numbered = |tid| Some((own_number(&format!("/proc/{pid}/task/{tid}"))?.0, tid));
     threads(pid).into_iter().filter_map(numbered).collect()
 }
 
-/// Whether each thread of these processes may run on one CPU alone, be it another one for each.
+/// Whether each thread of these processes is pinned to one CPU, the same or another one for each.
 pub fn have_one_place_each(pids: &BTreeSet<u32>) -> bool {
     let places = pids.iter().flat_map(|pid| threads(*pid).into_iter().filter_map(|tid| thread_cpus(*pid, tid)));
     places.into_iter().all(|cpus| cpus.len() == 1)
 }
 
-/// The highest process id on any 64-bit kernel.
+/// Highest process id on any 64-bit kernel.
 const PID_MAX: u32 = 1 << 22;
 
-/// An upper bound of all process and thread ids.
+/// Returns an upper bound of all process and thread ids.
 pub fn pid_max() -> u32 {
     let text = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap_or_default();
     text.trim().parse().unwrap_or(PID_MAX)
 }
 
-/// The CPUs this process may use.
+/// Returns the CPUs that this process may use.
 pub fn own_cpus() -> CpuSet {
     allowed_cpus(&BTreeSet::from([std::process::id()]))
 }
@@ -248,7 +254,7 @@ mod tests {
         let mut shell = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
         let said = std::io::BufReader::new(shell.stdout.take().unwrap());
         let numbers: Vec<u32> = said.lines().take(2).map(|line| line.unwrap().parse().unwrap()).collect();
-        // The subshell has told of its child, and then it ends.
+        // The subshell has printed the number of its child; then it ends.
         let subshell = |pid: u32| is_alive(pid) && parent(pid) == Some(shell.id());
         while parent(numbers[1]).is_some_and(subshell) {
             std::thread::yield_now();

@@ -1,4 +1,4 @@
-//! Published ports: who accepts the connections that docker's proxy passes on to a container.
+//! Published ports: the processes that accept the connections that docker's proxy forwards to a container.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,8 +8,8 @@ use crate::ports::{listening_beside, network_of};
 use crate::procfs::{all_pids, text_of};
 use crate::service::holders;
 
-/// Returns the processes that accept the connections which the process `proxy` passes on, and their port. `None` if its
-/// command line names no address, no process listens there, or the address exists in two networks.
+/// Returns the processes that accept the connections which the process `proxy` forwards, and their port. `None` if
+/// the proxy's command line names no address, no process listens there, or the address exists in two networks.
 pub(crate) fn behind(proxy: u32) -> Option<(BTreeSet<u32>, u16)> {
     let told = published_address(&fs::read(format!("/proc/{proxy}/cmdline")).ok()?)?;
     let own = network_of(&proxy.to_string())?;
@@ -19,7 +19,7 @@ pub(crate) fn behind(proxy: u32) -> Option<(BTreeSet<u32>, u16)> {
     <[_; 1]>::try_from(found).ok().map(|[pids]| (pids, told.port()))
 }
 
-/// The address to which a proxy with this command line passes connections on.
+/// Parses the address to which a proxy with this command line forwards connections.
 fn published_address(command: &[u8]) -> Option<SocketAddr> {
     let words: Vec<&str> = command.split(|byte| *byte == 0).filter_map(|word| std::str::from_utf8(word).ok()).collect();
     let value = |name: &str| {
@@ -29,12 +29,12 @@ fn published_address(command: &[u8]) -> Option<SocketAddr> {
     Some(SocketAddr::new(value("container-ip")?.parse().ok()?, value("container-port")?.parse().ok()?))
 }
 
-/// Each network namespace, with one of its processes.
+/// Returns each network namespace, with one of its processes.
 fn networks() -> BTreeMap<u32, u32> {
     all_pids().into_iter().filter_map(|pid| Some((network_of(&pid.to_string())?, pid))).collect()
 }
 
-/// Whether this is an address of the process's network namespace.
+/// Whether an address belongs to the network namespace of a process.
 fn has_address(pid: u32, ip: IpAddr) -> bool {
     let table = |name: &str| text_of(&format!("/proc/{pid}/net/{name}")).unwrap_or_default();
     match ip {
@@ -43,7 +43,8 @@ fn has_address(pid: u32, ip: IpAddr) -> bool {
     }
 }
 
-/// In the table of routes, what is said of an address is in the lines after it.
+/// Whether a table of routes (`fib_trie`) marks an address as local. The marks of an address are in the lines after
+/// it.
 fn is_local(routes: &str, ip: &str) -> bool {
     let mut is_of_ip = false;
     routes.lines().any(|line| {

@@ -1,6 +1,6 @@
-//! Keeping a program's own code in memory.
+//! Lock of a program's own code in memory.
 //!
-//! Code is mapped from files and read when it is first run, and under memory pressure it is dropped and read again. A
+//! Code is mapped from files and read when it first runs; under memory pressure it is dropped and read again. A
 //! thread that needs such a page sleeps until it is there, whatever its priority, and its CPU goes to another thread.
 
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use rustix::mm::{Advice, madvise, mlock};
 
-/// A file, as its device and inode.
+/// Identity of a file: its device and its inode.
 type FileId<'a> = (&'a str, &'a str);
 
 struct Mapping<'a> {
@@ -23,7 +23,7 @@ struct Mapping<'a> {
 /// there.
 ///
 /// # Errors
-/// When it may not be locked (neither CAP_IPC_LOCK nor a sufficient RLIMIT_MEMLOCK). What was not locked was brought into
+/// If it may not be locked (neither CAP_IPC_LOCK nor a sufficient RLIMIT_MEMLOCK). Code that was not locked is in
 /// memory all the same, and may be dropped again under memory pressure.
 pub fn keep_code_in_memory() -> io::Result<()> {
     let maps = fs::read_to_string("/proc/self/maps")?;
@@ -35,21 +35,21 @@ fn keep(bytes: &Range<usize>) -> io::Result<()> {
     // SAFETY: changes neither what is in the memory nor whether it may be used.
     let locked = unsafe { mlock(start, length) };
     if locked.is_err() {
-        // Kernels before 5.14 do not know this advice, and a page is read when it is needed.
-        // SAFETY: as above.
+        // Kernels before 5.14 do not know this advice; there a page is read when it is needed.
+        // SAFETY: changes neither what is in the memory nor whether it may be used.
         let _ = unsafe { madvise(start, length, Advice::LinuxPopulateRead) };
     }
     Ok(locked?)
 }
 
-/// Where the files are mapped of which some part may be run, by the text of `/proc/PID/maps`.
+/// Returns where files with executable parts are mapped, from the text of `/proc/PID/maps`.
 fn code_in(maps: &str) -> impl Iterator<Item = Range<usize>> {
     let mappings = || maps.lines().filter_map(mapping);
     let code: BTreeSet<FileId> = mappings().filter(|mapping| mapping.runs).map(|mapping| mapping.file).collect();
     mappings().filter(move |mapping| code.contains(&mapping.file)).map(|mapping| mapping.bytes)
 }
 
-/// What one line tells; `None`: of memory that is no file's, or that may not be read.
+/// Parses one line of `/proc/PID/maps`; `None` for memory that belongs to no file, or that may not be read.
 fn mapping(line: &str) -> Option<Mapping<'_>> {
     let mut fields = line.split_ascii_whitespace();
     let (start, end) = fields.next()?.split_once('-')?;

@@ -1,8 +1,8 @@
 //! Rights by which a process outranks others on a CPU, and how a process gives them up for good.
 //!
-//! Two ways lead into a real-time class or to a higher nice value: the capability CAP_SYS_NICE, and the limits
-//! RLIMIT_RTPRIO and RLIMIT_NICE. CAP_SYS_RESOURCE raises the limits again, so it goes too. The kernel asks for both
-//! capabilities in the initial user namespace, so a user namespace of the process's own does not help it.
+//! Two rights lead into a real-time class or to a higher nice value: the capability CAP_SYS_NICE, and the limits
+//! RLIMIT_RTPRIO and RLIMIT_NICE. CAP_SYS_RESOURCE can raise the limits again, so it is given up too. The kernel
+//! checks both capabilities in the initial user namespace, so a user namespace of the process's own does not help it.
 
 use std::fs;
 use std::io;
@@ -12,27 +12,27 @@ use crate::capabilities::{CAP_SETPCAP, CAP_SYS_NICE, CAP_SYS_RESOURCE, Capabilit
 /// Capabilities that lead into a real-time class, to a higher nice value, or to the limits that allow either.
 const CAPABILITIES: [u32; 2] = [CAP_SYS_NICE, CAP_SYS_RESOURCE];
 
-/// Whether this process can give the rights up for its children too. Without CAP_SETPCAP a setuid program, or any
-/// program of root, gets the capabilities back from the bounding set.
+/// Whether this process can give up the rights for its children too. Without CAP_SETPCAP a setuid program, or any
+/// program of root, regains the capabilities from the bounding set.
 pub fn can_give_up() -> bool {
     Capabilities::own().has(CAP_SETPCAP) || !CAPABILITIES.into_iter().any(is_in_bounding_set)
 }
 
-/// Takes the rights from the calling process, which must have one thread, and from all that it starts. Setuid programs
-/// still work: they get every other capability.
+/// Takes the rights to outrank others from the calling process, which must have one thread, and from all that it
+/// starts. Setuid programs still work: they get every other capability.
 ///
 /// # Errors
-/// When the kernel refuses a part; the other parts are done.
+/// If the kernel refuses a part; the other parts are done.
 pub fn give_up() -> io::Result<()> {
     let limits = [libc::RLIMIT_RTPRIO, libc::RLIMIT_NICE].map(|limit| set_limit(limit, 0, 0));
     let bounding = CAPABILITIES
         .map(|capability| if is_in_bounding_set(capability) { leave_bounding_set(capability) } else { Ok(()) });
-    // Clears the inheritable bits too, and with them those of the ambient set.
+    // This clears the inheritable bits too, and with them those of the ambient set.
     let sets = clear_sets();
     limits.into_iter().chain(bounding).chain([sets]).collect()
 }
 
-/// What becomes of a core dump of this machine: a program that the kernel starts outside of any group reads it, or the
+/// Whether a core dump of this machine goes to a program that the kernel starts outside of any group. Otherwise the
 /// crashing process writes a file itself.
 pub fn dumps_go_to_a_program() -> bool {
     is_pipe(&fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default())
@@ -42,11 +42,11 @@ fn is_pipe(pattern: &str) -> bool {
     pattern.starts_with('|')
 }
 
-/// Makes the kernel start no program for a core dump of the calling process and its children. Of a pipe the kernel
-/// heeds this one limit alone: 1. The hard limit stays, so a program that wants a dump can raise its own.
+/// Makes the kernel start no program for a core dump of the calling process and its children. For a pipe the kernel
+/// respects only one limit: 1. The hard limit stays, so a program that wants a dump can raise its own.
 ///
 /// # Errors
-/// When the hard limit is 0, and this process may not raise it.
+/// If the hard limit is 0, and this process may not raise it.
 pub fn dump_to_no_program() -> io::Result<()> {
     let hard = limit(libc::RLIMIT_CORE)?.rlim_max;
     set_limit(libc::RLIMIT_CORE, 1, hard.max(1))
@@ -75,17 +75,17 @@ fn leave_bounding_set(capability: u32) -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(capability), 0, 0, 0) })
 }
 
-/// `_LINUX_CAPABILITY_VERSION_3` of the kernel: two words for each set.
+/// Version `_LINUX_CAPABILITY_VERSION_3` of the kernel's capability calls: two words for each set.
 const VERSION: u32 = 0x2008_0522;
 
-/// `struct __user_cap_header_struct` of the kernel.
+/// Argument of capget and capset: `struct __user_cap_header_struct` of the kernel.
 #[repr(C)]
 struct Header {
     version: u32,
     pid: libc::c_int,
 }
 
-/// `struct __user_cap_data_struct` of the kernel.
+/// One word of each capability set: `struct __user_cap_data_struct` of the kernel.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Sets {
@@ -97,7 +97,7 @@ struct Sets {
 fn clear_sets() -> io::Result<()> {
     let mut header = Header { version: VERSION, pid: 0 };
     let mut sets = [Sets::default(); 2];
-    // SAFETY: of this version the kernel fills in two words for each set.
+    // SAFETY: with this version the kernel writes two words for each set.
     check(unsafe { libc::syscall(libc::SYS_capget, &mut header, sets.as_mut_ptr()) } as libc::c_int)?;
     for capability in CAPABILITIES {
         let (word, kept) = (&mut sets[capability as usize / 32], !(1 << (capability % 32)));
@@ -105,7 +105,7 @@ fn clear_sets() -> io::Result<()> {
         word.permitted &= kept;
         word.inheritable &= kept;
     }
-    // SAFETY: of this version the kernel reads two words for each set.
+    // SAFETY: with this version the kernel reads two words for each set.
     check(unsafe { libc::syscall(libc::SYS_capset, &mut header, sets.as_ptr()) } as libc::c_int)
 }
 
@@ -120,7 +120,7 @@ mod tests {
 
     use super::*;
 
-    /// The lines of a child's status and limits after it gave the rights up and became another program.
+    /// Returns status and limits of a child that gave the rights up and then executed another program.
     fn told_by_a_child() -> String {
         let mut child = Command::new("cat");
         // SAFETY: plain system calls between fork and exec.

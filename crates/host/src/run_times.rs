@@ -1,4 +1,4 @@
-//! Where threads may run, and where they ran.
+//! CPUs on which threads may run, and CPUs on which they ran.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -9,41 +9,42 @@ use rustix::thread::sched_getaffinity;
 use crate::cpulist::CpuSet;
 use crate::procfs::threads;
 
-/// The CPUs that any thread of these processes may run on: one system call a thread, without reading a file of it.
+/// Returns the CPUs that any thread of these processes may run on. It costs one system call per thread, and reads no
+/// file of a thread.
 pub fn affinity_of_all(pids: &BTreeSet<u32>) -> CpuSet {
     let cpus = pids.iter().flat_map(|pid| threads(*pid)).filter_map(affinity);
     cpus.fold(CpuSet::default(), |sum, cpus| sum.union(&cpus))
 }
 
-/// The CPUs that a thread may run on; none if it has ended.
+/// Returns the CPUs that a thread may run on; `None` if it has ended.
 pub fn affinity(tid: u32) -> Option<CpuSet> {
     let cpus = sched_getaffinity(Some(Pid::from_raw(tid as i32)?)).ok()?;
     Some((0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| cpus.is_set(*cpu)).map(|cpu| cpu as u32).collect())
 }
 
-/// CPU time of a thread so far, in nanoseconds.
+/// Returns the CPU time of a thread so far, in nanoseconds; `None` if it has ended.
 pub fn ran_ns(pid: u32, tid: u32) -> Option<u64> {
     let schedstat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
     schedstat.split(' ').next()?.parse().ok()
 }
 
-/// The CPU on which a thread runs, or ran last.
+/// Returns the CPU on which a thread runs, or ran last.
 fn last_cpu(pid: u32, tid: u32) -> Option<u32> {
     let stat = fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
-    // The name may have spaces and parentheses; the CPU is field 39, the state field 3.
+    // The name may have spaces and parentheses. The CPU is field 39, the state field 3.
     stat.rsplit_once(") ")?.1.split(' ').nth(36)?.parse().ok()
 }
 
-/// CPU time of threads between two looks.
+/// CPU time of threads between two observations.
 #[derive(Debug, Default)]
 pub struct RunTimes {
     ran_ns: HashMap<u32, u64>,
 }
 
 impl RunTimes {
-    /// How long threads of these processes ran on each CPU since the last look. A thread's time counts for the CPU on which
-    /// it ran last. The first look at a thread only begins.
+    /// Returns how long threads of these processes ran on each CPU since the last call, in nanoseconds. A thread's
+    /// time counts for the CPU on which it ran last. The first call for a thread returns nothing for it.
     pub fn look(&mut self, pids: &BTreeSet<u32>) -> BTreeMap<u32, u64> {
         let (mut on_cpus, mut now) = (BTreeMap::new(), HashMap::new());
         for (pid, tid) in pids.iter().flat_map(|pid| threads(*pid).into_iter().map(|tid| (*pid, tid))) {

@@ -1,4 +1,4 @@
-//! Memory that another process shares: a sealed memfd among its open files.
+//! Memory that another process shares: a sealed memfd among that process's open files.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use sidelane_formats::{Shared, view};
 
-/// Such a file, mapped for reading.
+/// A sealed memfd of another process, mapped for reading.
 pub struct SealedFile {
     start: NonNull<u8>,
     bytes: usize,
@@ -17,12 +17,12 @@ pub struct SealedFile {
 
 // SAFETY: the mapping belongs to this value alone, holds atomics and is only read.
 unsafe impl Send for SealedFile {}
-// SAFETY: as above.
+// SAFETY: the mapping belongs to this value alone, holds atomics and is only read.
 unsafe impl Sync for SealedFile {}
 
 impl SealedFile {
-    /// The files of this name, of at least `bytes` bytes, that the process `pid` has open. Files
-    /// that could shrink are left out, since reading them could fail.
+    /// Finds the memfds of this name, of at least `bytes` bytes, that the process `pid` has open. Files that could
+    /// shrink are left out, since reading them could fail.
     pub fn find(pid: u32, name: &str, bytes: usize) -> impl Iterator<Item = Self> {
         let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
         let named = files.map(|file| file.path()).filter(move |path| is_named(path, name));
@@ -42,7 +42,7 @@ impl SealedFile {
         Some(Self { start: map(&file, bytes).ok()?, bytes })
     }
 
-    /// `count` words, from byte `offset` of the file on.
+    /// Returns `count` words, from byte `offset` of the file on.
     ///
     /// # Panics
     ///
@@ -66,7 +66,7 @@ impl Drop for SealedFile {
 
 fn is_named(path: &Path, name: &str) -> bool {
     let wanted = format!("/memfd:{name}");
-    // The kernel appends " (deleted)" to the name.
+    // The kernel appends " (deleted)" to the name of a memfd.
     fs::read_link(path).is_ok_and(|target| target.to_string_lossy().split(' ').next() == Some(&wanted))
 }
 
@@ -86,7 +86,7 @@ fn map(file: &File, bytes: usize) -> io::Result<NonNull<u8>> {
 mod tests {
     use super::*;
 
-    /// An open would wait for a writer.
+    /// A pipe is skipped because opening it would wait for a writer.
     #[test]
     fn a_pipe_under_the_wanted_name_is_not_opened() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! The latency-critical service: how a user names it, its processes, and where it may run.
+//! The latency-critical service: how a user names it, its processes, and the CPUs on which it may run.
 //!
-//! Sidelane only observes the service. The one exception is pinning: the service's owner has to ask
-//! for it (`--pin-service`), and it is undone at the end.
+//! Sidelane only observes the service. The one exception is pinning: the service's owner has to ask for it
+//! (`--pin-service`), and it is undone at the end.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,10 +15,10 @@ use crate::ports::listening_here;
 use crate::procfs::{all_pids, command_name, family, is_alive};
 use crate::published::behind;
 
-/// How the service is named on the command line.
+/// Name of the service on the command line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Target {
-    /// `pid:1234`: this process and its children.
+    /// `pid:1234`: this process and all its descendants.
     Pid(u32),
     /// `port:6379`: the processes that listen on this TCP port.
     Port(u16),
@@ -28,7 +28,7 @@ pub enum Target {
     Cgroup(String),
 }
 
-/// Why the service cannot be used.
+/// Reason why the service cannot be used.
 #[derive(Debug, Error)]
 pub enum ServiceError {
     /// The text on the command line has none of the known forms.
@@ -37,39 +37,39 @@ pub enum ServiceError {
          port:6379"
     )]
     Syntax(String),
-    /// No process matches.
+    /// No process matches the target.
     #[error("cannot find the service {target}: {hint}")]
     NotFound {
-        /// The target, as the user gave it.
+        /// Target, as the user gave it.
         target: Target,
-        /// What the user can check.
+        /// Advice on what the user can check.
         hint: String,
     },
-    /// Who listens there is not the service.
+    /// The process that listens at the port is not the service.
     #[error("cannot find the service {target}: the port belongs to {stand}")]
     StandIn {
-        /// The target, as the user gave it.
+        /// Target, as the user gave it.
         target: Target,
-        /// Who holds it.
+        /// Process that listens in place of the service.
         stand: StandIn,
     },
 }
 
-/// Who listens in place of a service.
+/// A process that listens in place of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StandIn {
     /// A service manager that starts a service at its first connection.
     Activation {
-        /// Its process.
+        /// Number of the service manager's process.
         pid: u32,
-        /// What it is called.
+        /// Name of the service manager's program.
         comm: String,
     },
     /// A proxy that passes connections on to a container.
     ContainerProxy {
-        /// Its process.
+        /// Number of the proxy's process.
         pid: u32,
-        /// What it is called.
+        /// Name of the proxy's program.
         comm: String,
     },
 }
@@ -77,7 +77,7 @@ pub enum StandIn {
 impl StandIn {
     pub(crate) fn of(pid: u32, comm: &str) -> Option<Self> {
         const ACTIVATORS: [&str; 3] = ["systemd", "inetd", "xinetd"];
-        /// Of Docker and of rootless containers.
+        /// Names of the proxies of Docker and of rootless containers.
         const PROXIES: [&str; 4] = ["docker-proxy", "rootlesskit", "rootlessport", "slirp4netns"];
         let comm = comm.to_owned();
         match comm.as_str() {
@@ -87,7 +87,8 @@ impl StandIn {
         }
     }
 
-    /// The process that accepts the connections that it passes on, and its port, if they can be found.
+    /// Returns the processes that accept the connections that this proxy forwards, and their port, if they can be
+    /// found.
     fn passes_on_to(&self) -> Option<(BTreeSet<u32>, u16)> {
         match self {
             Self::ContainerProxy { pid, .. } => behind(*pid),
@@ -95,7 +96,7 @@ impl StandIn {
         }
     }
 
-    /// Its name and its number.
+    /// Returns name and number of the process, as in `systemd (process 1)`.
     pub fn name(&self) -> String {
         let (Self::Activation { pid, comm } | Self::ContainerProxy { pid, comm }) = self;
         format!("{comm} (process {pid})")
@@ -148,30 +149,30 @@ impl FromStr for Target {
     }
 }
 
-/// A service that was found.
+/// A service that was found on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Service {
-    /// Its processes.
+    /// Processes of the service.
     pub pids: BTreeSet<u32>,
-    /// Its cgroup, if it was named by one: every process that joins the group belongs to the
+    /// Cgroup of the service, if the user named it by a cgroup. Every process that joins the group belongs to the
     /// service.
     pub group: Option<Group>,
-    /// Its port, if it was named by one, as its own network has it: what its processes listen on beside it is another
-    /// service's.
+    /// Port of the service in its own network namespace, if the user named it by a port. Other ports of its processes
+    /// belong to other services.
     pub port: Option<u16>,
-    /// Who passes connections on to it, if it is in a container behind a published port.
+    /// Proxy that forwards connections to the service, if the service is in a container behind a published port.
     pub behind: Option<StandIn>,
 }
 
 impl Service {
-    /// A service of this process alone.
+    /// Returns a service of this process alone.
     pub fn of_process(pid: u32) -> Self {
         Self { pids: BTreeSet::from([pid]), ..Self::default() }
     }
 }
 
 impl Target {
-    /// Finds the service's current processes.
+    /// Finds the current processes of the service.
     pub fn find(&self) -> Result<Service, ServiceError> {
         let mut service = match self {
             Target::Pid(pid) => Service { pids: family(&BTreeSet::from([*pid])), ..Service::default() },
@@ -186,13 +187,13 @@ impl Target {
         Ok(service)
     }
 
-    /// Whether processes that descend from none of the service's may belong to it later: another one of that name, or one
-    /// that listens beside it while it is started anew.
+    /// Whether processes that do not descend from the service's may belong to it later: another one of the same name,
+    /// or one that listens beside it during a restart.
     pub fn may_grow(&self) -> bool {
         matches!(self, Target::Port(_) | Target::Comm(_))
     }
 
-    /// The processes that accept connections at the port, as far as it can be told from who holds its sockets.
+    /// Finds the processes that accept connections at the port, as far as the holders of its sockets tell.
     fn at_port(&self, port: u16) -> Result<Service, ServiceError> {
         let holders =
             listening(port).into_iter().map(|pid| (pid, StandIn::of(pid, &command_name(pid).unwrap_or_default())));
@@ -229,7 +230,7 @@ impl Target {
 }
 
 fn named(name: &str) -> BTreeSet<u32> {
-    // The kernel keeps this number of bytes.
+    // The kernel keeps only 15 bytes of a name.
     let kept = String::from_utf8_lossy(&name.as_bytes()[..name.len().min(15)]);
     all_pids()
         .into_iter()
@@ -237,13 +238,13 @@ fn named(name: &str) -> BTreeSet<u32> {
         .collect()
 }
 
-/// The processes that hold a socket listening on `port`.
+/// Returns the processes that hold a socket listening on `port`.
 fn listening(port: u16) -> BTreeSet<u32> {
     let sockets = listening_here().into_iter().filter(|(_, listening)| *listening == port);
     holders(&sockets.map(|(inode, _)| inode).collect())
 }
 
-/// The processes that hold one of these sockets, named by their inodes.
+/// Returns the processes that hold one of these sockets, given by inode.
 pub fn holders(sockets: &BTreeSet<String>) -> BTreeSet<u32> {
     let links: BTreeSet<String> = sockets.iter().map(|inode| format!("socket:[{inode}]")).collect();
     all_pids().into_iter().filter(|pid| !links.is_empty() && holds_any(*pid, &links)).collect()

@@ -1,28 +1,28 @@
-//! The sockets that listen, asked of the kernel without reading its tables.
+//! Listening sockets, queried from the kernel without its tables.
 //!
-//! `/proc/net/tcp` goes through the table of all connections, which takes milliseconds on a machine with much memory,
-//! however few there are. A request for sockets in one state (sock_diag(7)) goes only through those that listen.
+//! A read of `/proc/net/tcp` walks the table of all connections, which takes milliseconds on a machine with much
+//! memory, even with few connections. A request for sockets in one state (sock_diag(7)) walks only those that listen.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
-/// A socket that listens, as a bit.
+/// Bit of the state LISTEN in a request.
 const LISTENING: u32 = 1 << 10;
 
 const HEADER_LEN: usize = 16;
-/// A header, and what is asked for: family, protocol and state, and nothing of the socket itself.
+/// Length of a request: a header, then family, protocol and state. Nothing of the socket itself is requested.
 const REQUEST_LEN: usize = HEADER_LEN + 56;
-/// Where an answer has the family, the port, the address and the inode.
+/// Offset of the address family in an answer.
 const FAMILY_AT: usize = HEADER_LEN;
 const PORT_AT: usize = HEADER_LEN + 4;
 const IP_AT: usize = HEADER_LEN + 8;
 const INODE_AT: usize = HEADER_LEN + 68;
-/// As large as the kernel makes an answer.
+/// Size of the largest answer of the kernel.
 const BUFFER_LEN: usize = 32 << 10;
 
-/// Inode and own address of each TCP socket that listens in this network namespace.
+/// Returns inode and own address of each TCP socket that listens in this network namespace.
 pub fn listening() -> io::Result<Vec<(u32, SocketAddr)>> {
     let socket = open()?;
     let mut found = Vec::new();
@@ -40,7 +40,7 @@ fn open() -> io::Result<OwnedFd> {
     if socket < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just given it to us.
+    // SAFETY: the kernel has just opened this descriptor for us.
     Ok(unsafe { OwnedFd::from_raw_fd(socket) })
 }
 
@@ -62,7 +62,7 @@ fn send(socket: &OwnedFd, request: &[u8]) -> io::Result<()> {
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Takes in one answer. Whether there are more.
+/// Receives one answer into `found`. Returns whether more answers follow.
 fn receive(socket: &OwnedFd, found: &mut Vec<(u32, SocketAddr)>) -> io::Result<bool> {
     let mut buffer = [0_u8; BUFFER_LEN];
     // SAFETY: the buffer is there for the length that is given.
@@ -71,7 +71,7 @@ fn receive(socket: &OwnedFd, found: &mut Vec<(u32, SocketAddr)>) -> io::Result<b
     messages(&buffer[..len], found)
 }
 
-/// The sockets in an answer. Whether there are more of them.
+/// Parses the sockets in an answer into `found`. Returns whether more answers follow.
 fn messages(mut answer: &[u8], found: &mut Vec<(u32, SocketAddr)>) -> io::Result<bool> {
     const ALIGNMENT: usize = 4;
     while answer.len() >= HEADER_LEN {
@@ -93,7 +93,7 @@ fn messages(mut answer: &[u8], found: &mut Vec<(u32, SocketAddr)>) -> io::Result
     Ok(true)
 }
 
-/// The address of a socket in an answer that is long enough.
+/// Returns the address of a socket in an answer that is long enough.
 fn ip(answer: &[u8]) -> IpAddr {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&answer[IP_AT..IP_AT + 16]);
@@ -103,7 +103,7 @@ fn ip(answer: &[u8]) -> IpAddr {
     }
 }
 
-/// Four bytes as a number; 0 where there are fewer.
+/// Returns four bytes at `at` as a number; 0 if there are fewer.
 fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).map_or(0, |word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]]))
 }

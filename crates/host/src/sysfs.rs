@@ -1,7 +1,7 @@
-//! Reads sysfs, below a root that tests may choose.
+//! Reader of sysfs, below a root that tests may choose.
 //!
-//! Kernels, architectures and VMs omit different files, so a missing file is normal: it is `None`. A file that exists but
-//! cannot be parsed is an error that names the file.
+//! Kernels, architectures and VMs omit different files, so a missing file is normal: it is read as `None`. A file
+//! that exists but cannot be parsed is an error that names the file.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -10,37 +10,37 @@ use std::str::FromStr;
 
 use crate::cpulist::{CpuListError, CpuSet};
 
-/// Why sysfs could not be read.
+/// Reason why sysfs could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// Neither `present` nor `online` exists, or both are empty.
     #[error("cannot read CPUs from {}: no such file; check that sysfs is mounted there", dir.display())]
     NoCpus {
-        /// The directory that should have these files.
+        /// Directory in which `present` and `online` are expected.
         dir: PathBuf,
     },
     /// A file exists but cannot be read.
     #[error("cannot read {}; check its permissions", path.display())]
     Unreadable {
-        /// The file.
+        /// Path of the unreadable file.
         path: PathBuf,
-        /// The kernel's error.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// A file does not have the expected cpulist.
     #[error("cannot read CPUs from {}: it is no CPU list; check that sysfs is mounted there", path.display())]
     NotAList {
-        /// The file.
+        /// Path of the file without a cpulist.
         path: PathBuf,
-        /// The error in the list.
+        /// Error of the parser for cpulists.
         source: CpuListError,
     },
     /// A file does not have the expected number.
     #[error("cannot read a number from {}: it has `{text}`; check that sysfs is mounted there", path.display())]
     NotANumber {
-        /// The file.
+        /// Path of the file without a number.
         path: PathBuf,
-        /// Its content.
+        /// Content of the file.
         text: String,
     },
 }
@@ -51,12 +51,12 @@ pub(crate) struct Sysfs<'a> {
 }
 
 impl<'a> Sysfs<'a> {
-    /// The one at `root`, normally `/sys`.
+    /// Returns the sysfs mount at `root`, normally `/sys`.
     pub fn new(root: &'a Path) -> Self {
         Self { root }
     }
 
-    /// The CPUs present, and those the kernel schedules on.
+    /// Returns the CPUs present, and the CPUs that the kernel schedules on.
     ///
     /// `possible` cannot replace `present`: VMs declare many more possible CPUs than they ever get.
     pub fn present_and_online(&self) -> Result<(CpuSet, CpuSet), ReadError> {
@@ -73,7 +73,7 @@ impl<'a> Sysfs<'a> {
         Ok((present.union(&online), online))
     }
 
-    /// The union of the lists that exist.
+    /// Returns the union of the CPU lists that exist.
     pub fn lists(&self, paths: &[&str]) -> Result<CpuSet, ReadError> {
         let mut all = CpuSet::default();
         for path in paths {
@@ -82,7 +82,7 @@ impl<'a> Sysfs<'a> {
         Ok(all)
     }
 
-    /// A list of CPUs.
+    /// Reads a list of CPUs; `None` if there is no such file.
     pub fn list(&self, path: &str) -> Result<Option<CpuSet>, ReadError> {
         let Some(text) = self.text(path)? else {
             return Ok(None);
@@ -91,7 +91,7 @@ impl<'a> Sysfs<'a> {
         text.parse().map(Some).map_err(not_a_list)
     }
 
-    /// A number; the kernel writes `-1` for an unknown one.
+    /// Reads a number; `None` if there is no such file, or it has the kernel's `-1` for an unknown number.
     pub fn number<T: FromStr>(&self, path: &str) -> Result<Option<T>, ReadError> {
         match self.text(path)? {
             None => Ok(None),
@@ -103,7 +103,7 @@ impl<'a> Sysfs<'a> {
         }
     }
 
-    /// The entries of a directory; none if there is no such directory.
+    /// Returns the names in a directory; none if there is no such directory.
     pub fn names(&self, path: &str) -> Result<Vec<String>, ReadError> {
         let path = self.path(path);
         let entries = fs::read_dir(&path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
@@ -114,7 +114,7 @@ impl<'a> Sysfs<'a> {
         }
     }
 
-    /// The content of a file without its final line end, or `None` if there is no such file.
+    /// Reads a file without its final line end; `None` if there is no such file.
     pub fn text(&self, path: &str) -> Result<Option<String>, ReadError> {
         let path = self.path(path);
         match fs::read_to_string(&path) {
@@ -124,7 +124,7 @@ impl<'a> Sysfs<'a> {
         }
     }
 
-    /// Where a file is.
+    /// Returns the full path of a file in sysfs.
     pub fn path(&self, path: &str) -> PathBuf {
         self.root.join(path)
     }

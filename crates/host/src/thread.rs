@@ -1,4 +1,4 @@
-//! One thread, told from every other one that bears or bore its number: by when it started.
+//! A thread identified by number and start time, since the kernel reuses numbers.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -11,69 +11,71 @@ use serde::{Deserialize, Serialize};
 use crate::clock::since_boot_ns;
 use crate::procfs;
 
-/// A thread forks no faster than those it makes are found; this many rounds have never been needed.
+/// Most rounds in [`change_all`]. A thread creates others more slowly than they are found, so this limit has never
+/// been reached.
 const ROUNDS_MAX: usize = 1000;
 
-/// A thread, or a process by its first thread.
+/// A thread, or a process identified by its first thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Thread {
-    /// Its number. The kernel gives it to another thread some time after this one has ended.
+    /// Number of the thread. The kernel reuses it some time after the thread has ended.
     pub tid: u32,
-    /// When it started, in clock ticks since boot.
+    /// Start time of the thread, in clock ticks since boot.
     pub started: u64,
 }
 
 impl Thread {
-    /// The thread that bears this number now.
+    /// Returns the thread that has this number now.
     pub fn of(tid: u32) -> Option<Self> {
         let started = procfs::started(tid)?;
         Some(Self { tid, started })
     }
 
-    /// All threads of a process.
+    /// Returns all threads of a process.
     pub fn all_of(pid: u32) -> impl Iterator<Item = Self> {
         procfs::threads(pid).into_iter().filter_map(Self::of)
     }
 
-    /// Returns the time since it started, to the clock tick (10 ms).
+    /// Returns the time since the thread started, in nanoseconds, to the clock tick (10 ms).
     pub fn age_ns(&self) -> u64 {
         const SECOND_NS: u64 = 1_000_000_000;
         since_boot_ns().saturating_sub(self.started * SECOND_NS / clock_ticks_per_second())
     }
 
-    /// Whether its number is still its own, and it has not ended.
+    /// Whether the thread has not ended, and its number is still its own.
     pub fn is_there(&self) -> bool {
         procfs::started_and_lives(self.tid) == Some(self.started)
     }
 }
 
-/// A thread by an open file in `/proc`, for frequent queries. The file refers to this thread until it has ended, never to a
-/// later thread with the same id. The first thread of a process exists until its parent has waited for it.
+/// A thread identified by an open file in `/proc`, for frequent queries. The file refers to this thread until it has
+/// ended, never to a later thread with the same id. The first thread of a process exists until its parent has waited
+/// for it.
 #[derive(Debug)]
 pub struct HeldThread {
     name: File,
 }
 
 impl HeldThread {
-    /// `None` if it has ended, or no more files can be opened.
+    /// Opens the thread's file; `None` if the thread has ended, or no more files can be opened.
     pub fn of(thread: &Thread) -> Option<Self> {
         let name = File::open(format!("/proc/{}/comm", thread.tid)).ok()?;
-        // Whose file was opened is known by who bears the number afterwards.
+        // The check after the open proves that the file belongs to this thread, not to a later one with its number.
         thread.is_there().then_some(Self { name })
     }
 
-    /// Whether it has not ended: one system call, a quarter of the time that [`Thread::is_there`] takes.
+    /// Whether the thread has not ended. It takes one system call, a quarter of the time of [`Thread::is_there`].
     pub fn is_there(&self) -> bool {
         self.name.read_at(&mut [0], 0).is_ok_and(|length| length > 0)
     }
 }
 
-/// Changes each thread once, until a round finds no new one: a thread created during a round may have inherited the old
-/// state. A thread that has ended is no error.
+/// Changes each thread once, until a round finds no new one: a thread created during a round may have inherited the
+/// old state. A thread that has ended is no error.
 ///
 /// # Errors
-/// When a thread that is there cannot be changed: that of the first one. All others are changed nevertheless. Before 6.3
-/// the kernel refuses other CPUs for its workers in a process (io_uring).
+/// The first error of a thread that exists but cannot be changed. All others are changed nevertheless. Before Linux
+/// 6.3 the kernel refuses other CPUs for its workers in a process (io_uring).
 pub fn change_all(
     threads: impl Fn() -> Vec<Thread>,
     mut change: impl FnMut(&Thread) -> io::Result<()>,
@@ -110,7 +112,7 @@ mod tests {
     #[test]
     fn failed_change_of_one_thread_does_not_stop_the_others() {
         let this = Thread::of(std::process::id()).unwrap();
-        // A thread of another start time has ended.
+        // A thread with another start time stands for one that has ended.
         let (one, ended) = (this, Thread { started: this.started + 1, ..this });
         let refusal = |of: Thread| {
             let mut changed = Vec::new();
@@ -142,7 +144,7 @@ mod tests {
         assert!(held.is_there() && held.is_there());
         drop(end);
         running.join().unwrap();
-        // The kernel lets a thread go a moment after it has said that it ends.
+        // The kernel removes a thread shortly after the join returns.
         let deadline = Instant::now() + Duration::from_secs(60);
         while held.is_there() && Instant::now() < deadline {
             std::thread::yield_now();

@@ -1,23 +1,23 @@
-//! The observer's clock: the time stamp counter, which ticks at a constant rate on every lane.
+//! Clock of the observer: the time stamp counter, which ticks at a constant rate on every lane.
 //!
-//! Its ticks are called *cycles* here, as in the thesis. They are cycles of the processor's nominal
-//! frequency; the core's actual frequency may differ.
+//! Its ticks are called *cycles* here, as in the thesis. They are cycles of the processor's nominal frequency; the
+//! core's actual frequency may differ.
 
 use std::arch::x86_64::{__cpuid, __rdtscp, _rdtsc};
 use std::time::{Duration, Instant};
 
-/// For how long the counter is compared with the system's clock.
+/// Time for which the counter is compared with the system's clock.
 const CALIBRATION: Duration = Duration::from_millis(20);
 /// CPUID leaf and bit of a counter with the same rate in every power state of the processor.
 const INVARIANT: (u32, u32) = (0x8000_0007, 1 << 8);
 
-/// Whether the processor reports a constant rate of its counter. Some hypervisors hide that bit.
+/// Whether the processor reports a constant rate of its time stamp counter. Some hypervisors hide that bit.
 pub fn is_invariant() -> bool {
     let (leaf, bit) = INVARIANT;
     __cpuid(0x8000_0000).eax >= leaf && __cpuid(leaf).edx & bit != 0
 }
 
-/// Cycles now, after all earlier loads are done.
+/// Returns the time stamp counter in cycles, after all earlier loads are done.
 #[inline(always)]
 pub fn ordered_cycles() -> u64 {
     let mut lane = 0;
@@ -25,25 +25,26 @@ pub fn ordered_cycles() -> u64 {
     unsafe { __rdtscp(&mut lane) }
 }
 
-/// The lane that this thread runs on, which Linux stores for RDTSCP.
+/// Returns the lane that this thread runs on, which Linux stores for RDTSCP.
 #[inline(always)]
 pub fn lane_now() -> u32 {
-    /// The bits above it hold the NUMA node.
+    /// Mask of the bits with the lane's number; the bits above hold the NUMA node.
     const LANE_BITS: u32 = (1 << 12) - 1;
     let mut lane = 0;
-    // SAFETY: as above.
+    // SAFETY: every x86-64 processor since 2008 has RDTSCP, and Linux itself relies on it there.
     unsafe { __rdtscp(&mut lane) };
     lane & LANE_BITS
 }
 
-/// Cycles now; instructions nearby may be reordered with the read.
+/// Returns the time stamp counter in cycles; instructions nearby may be reordered with the read.
 #[inline(always)]
 pub fn cycles() -> u64 {
     // SAFETY: every x86-64 processor has RDTSC.
     unsafe { _rdtsc() }
 }
 
-/// The step in which the counter goes, in cycles: a processor that multiplies a slower clock skips those in between.
+/// Returns the increment of the counter, in cycles. A processor that multiplies a slower clock skips the values in
+/// between.
 pub fn step() -> u64 {
     const READS: usize = 1000;
     let first = ordered_cycles();
@@ -54,8 +55,8 @@ fn greatest_common_divisor(one: u64, other: u64) -> u64 {
     if other == 0 { one } else { greatest_common_divisor(other, one % other) }
 }
 
-/// One moment on both clocks. An interruption between the two reads separates them, so the closest
-/// of several tries is used.
+/// Reads the counter and the system's clock at one moment. An interruption between the two reads separates them, so
+/// the closest of several tries is used.
 fn both() -> (u64, u64) {
     const TRIES: usize = 8;
     let look = || {
@@ -66,19 +67,19 @@ fn both() -> (u64, u64) {
     (before + apart / 2, now_ns)
 }
 
-/// The rate and the zero point that convert cycles to time.
+/// Rate and zero point that convert cycles of the counter to time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Clock {
-    /// Cycles a nanosecond.
+    /// Rate of the counter, in cycles per nanosecond.
     pub cycles_per_ns: f64,
-    /// The zero point in cycles.
+    /// Zero point in cycles of the counter.
     pub zero_cycles: u64,
-    /// The zero point on `CLOCK_MONOTONIC`, in nanoseconds.
+    /// Zero point on `CLOCK_MONOTONIC`, in nanoseconds.
     pub zero_ns: u64,
 }
 
 impl Clock {
-    /// Compares the counter with the system's clock.
+    /// Compares the counter with the system's clock, for 20 ms.
     pub fn calibrate() -> Self {
         let (began, (zero_cycles, zero_ns)) = (Instant::now(), both());
         while began.elapsed() < CALIBRATION {
@@ -89,17 +90,17 @@ impl Clock {
         Self { cycles_per_ns: spent as f64 / passed_ns as f64, zero_cycles, zero_ns }
     }
 
-    /// `cycles` in nanoseconds.
+    /// Converts a number of cycles to nanoseconds.
     pub fn ns(&self, cycles: u64) -> f64 {
         cycles as f64 / self.cycles_per_ns
     }
 
-    /// `ns` in cycles.
+    /// Converts nanoseconds to a number of cycles.
     pub fn cycles(&self, ns: u64) -> u64 {
         (ns as f64 * self.cycles_per_ns) as u64
     }
 
-    /// A moment in cycles on `CLOCK_MONOTONIC`, in nanoseconds.
+    /// Converts a reading of the counter to a time on `CLOCK_MONOTONIC`, in nanoseconds.
     pub fn at_ns(&self, cycles: u64) -> u64 {
         let since = cycles.wrapping_sub(self.zero_cycles) as i64 as f64 / self.cycles_per_ns;
         self.zero_ns.saturating_add_signed(since as i64)
@@ -123,8 +124,7 @@ mod tests {
         let before = crate::clock::now_ns();
         let at_ns = clock.at_ns(cycles());
         let after = crate::clock::now_ns();
-        // The rate is exact to some parts in ten thousand; the moment is at most some ms after the
-        // zero.
+        // The rate is exact to some parts in ten thousand, and the reading is at most some ms after the zero point.
         let slack_ns = 10_000 + (after - clock.zero_ns) / 1_000;
         assert!(before - slack_ns <= at_ns && at_ns <= after + slack_ns, "{before} {at_ns} {after}");
         let there_and_back = clock.ns(clock.cycles(1_000_000));

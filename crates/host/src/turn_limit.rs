@@ -1,9 +1,9 @@
 //! A bound on how long a real-time thread keeps a CPU.
 //!
 //! The kernel spins when it looks up a file of a control group or process that is being removed, until the task that
-//! removes it is done (`shrink_dcache_parent`). A real-time thread that preempted this task on the same CPU spins until
-//! the task gets another one: 745 ms were measured. No lookup can be known to be safe, so a second thread, whose class
-//! is above, moves the first one to the ordinary class when a turn takes too long.
+//! removes it is done (`shrink_dcache_parent`). A real-time thread that preempted this task on the same CPU spins
+//! until the task gets another CPU: 745 ms were measured. No lookup is known to be safe. So a second thread of higher
+//! priority moves the first one to the ordinary class when a turn takes too long.
 
 use std::io;
 use std::mem::{MaybeUninit, zeroed};
@@ -15,22 +15,23 @@ use std::thread;
 
 use crate::priority::{ThreadClass, make_only_this_thread_fifo, make_this_thread_fifo};
 
-/// CPU time of one turn. Steps of the agent take up to 2 ms.
+/// Longest CPU time of one turn. Steps of the agent take up to 2 ms.
 const TURN_NS: i64 = 5_000_000;
-/// The signal goes to the second thread alone, which waits for it.
+/// Signal of the timer. It goes to the second thread alone, which waits for it.
 const SIGNAL: libc::c_int = libc::SIGXCPU;
 
-/// Keeps the thread that made it real-time for turns of 5 ms of CPU time. The timer counts that thread's time alone, and
-/// its raw pointer keeps this from being sent to another thread.
+/// Limit that keeps its creating thread real-time for turns of 5 ms of CPU time. The timer counts that thread's time
+/// alone, so the raw pointer keeps this value from being sent to another thread.
 pub struct TurnLimit {
     timer: libc::timer_t,
     priority: i32,
-    /// The thread is in the ordinary class.
+    /// Whether the turn was too long, so that the thread is in the ordinary class.
     is_over: Arc<AtomicBool>,
 }
 
 impl TurnLimit {
-    /// Puts the calling thread into SCHED_FIFO. Threads that it starts begin in the ordinary class.
+    /// Puts the calling thread into SCHED_FIFO, with a limit on its turns. Threads that it starts begin in the
+    /// ordinary class.
     ///
     /// # Errors
     /// Without the right to real-time classes, or if the kernel has no timer or thread left.
@@ -51,7 +52,7 @@ impl TurnLimit {
         Ok(limit)
     }
 
-    /// Begins a turn. A thread whose last turn was too long is real-time again.
+    /// Begins a turn. A thread whose last turn was too long becomes real-time again.
     ///
     /// # Errors
     /// If the thread has lost the right to real-time classes.
@@ -59,7 +60,7 @@ impl TurnLimit {
         if self.is_over.swap(false, Ordering::AcqRel) {
             make_only_this_thread_fifo(self.priority)?;
         }
-        // SAFETY: zeroed is a valid itimerspec, that of a timer which rings once.
+        // SAFETY: zeroed is a valid itimerspec, of a timer that rings once.
         let mut turn: libc::itimerspec = unsafe { zeroed() };
         turn.it_value.tv_nsec = TURN_NS;
         // SAFETY: the timer is ours, and `turn` is valid.
@@ -74,7 +75,7 @@ impl Drop for TurnLimit {
     }
 }
 
-/// A timer of the calling thread's CPU time that sends its signal to the thread `watcher`.
+/// Creates a timer of the calling thread's CPU time that sends its signal to the thread `watcher`.
 fn timer_for(watcher: libc::pid_t) -> io::Result<libc::timer_t> {
     // SAFETY: zeroed is a valid sigevent.
     let mut event: libc::sigevent = unsafe { zeroed() };
@@ -86,7 +87,7 @@ fn timer_for(watcher: libc::pid_t) -> io::Result<libc::timer_t> {
     Ok(unsafe { timer.assume_init() })
 }
 
-/// Demotes the thread `watched` at each signal, for as long as the process lives.
+/// Moves the thread `watched` to the ordinary class at each signal, for as long as the process lives.
 fn watch(watched: u32, priority: i32, is_over: &AtomicBool, tell: impl FnOnce(io::Result<libc::pid_t>)) {
     // SAFETY: the set is initialised before it is used, and blocked in this thread alone.
     let (set, blocked) = unsafe {
@@ -106,8 +107,9 @@ fn watch(watched: u32, priority: i32, is_over: &AtomicBool, tell: impl FnOnce(io
     loop {
         // SAFETY: the set is valid, and nothing is asked about the signal.
         if unsafe { libc::sigwaitinfo(&set, null::<libc::siginfo_t>().cast_mut()) } == SIGNAL {
-            // Before: a thread that sees its new class gets its own back. After: so does one whose turn began in between,
-            // a turn later.
+            // The flag is set before the class changes, so that a thread that sees its new class becomes real-time
+            // again. The flag is set again after the change, for a thread whose turn began in between: that thread
+            // becomes real-time again one turn later.
             is_over.store(true, Ordering::Release);
             let _ = ThreadClass::ORDINARY.give(watched);
             is_over.store(true, Ordering::Release);
@@ -130,7 +132,7 @@ mod tests {
         ThreadClass::of(unsafe { libc::gettid() } as u32).is_some_and(|class| class.is_realtime())
     }
 
-    /// Tests a real-time thread, where there may be one.
+    /// Runs a test on a real-time thread, and skips it without the right to one.
     fn on_a_real_time_thread(test: impl FnOnce(TurnLimit) + Send + 'static) {
         let body = || match TurnLimit::for_this_thread(1) {
             Ok(limit) => test(limit),

@@ -1,17 +1,17 @@
-//! Quantities on the command line: always a number and its unit.
+//! Quantities on the command line: always a number with its unit.
 
 use std::time::Duration;
 
 use thiserror::Error;
 
-/// A text that is not a quantity.
+/// Error of a text that is not a time with a unit.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("`{text}` is not a time; write a number and its unit, one of ns, us, ms, s, as in 8us or 1.5s")]
 pub struct TimeError {
     text: String,
 }
 
-/// Reads a time such as `8us`, `1.5s` or `100ms`.
+/// Parses a time such as `8us`, `1.5s` or `100ms`.
 pub fn parse_time(text: &str) -> Result<Duration, TimeError> {
     let error = || TimeError { text: text.to_owned() };
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(error)?;

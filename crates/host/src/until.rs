@@ -10,15 +10,15 @@ use crate::posix_signals::{CaughtSignal, PosixSignals, stop_this_process, wait_f
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags};
 
-/// Between two looks at something that is waited for.
+/// Time between two checks of a condition that is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// What was asked for.
+/// Request that a stop condition reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopRequest {
-    /// To end.
+    /// Request to end.
     End,
-    /// To stop until this process gets SIGCONT (Ctrl-Z).
+    /// Request to stop until this process gets SIGCONT (Ctrl-Z).
     Stop,
 }
 
@@ -31,7 +31,7 @@ impl StopRequest {
         }
     }
 
-    /// Stops this process if that is asked for; false if it is to end.
+    /// Stops this process if that is requested. Returns false if the process is to end.
     fn carry_out(wish: Option<Self>) -> bool {
         if wish == Some(Self::Stop) {
             stop_this_process();
@@ -40,22 +40,22 @@ impl StopRequest {
     }
 }
 
-/// Who ends it.
+/// Stop condition of a command or thread.
 pub enum Shutdown {
-    /// A POSIX signal to this process.
+    /// Stop at a POSIX signal to this process.
     Signal(PosixSignals),
-    /// A flag of the owner of the thread, which sets it and unparks the thread.
+    /// Stop at a flag, which the owner of the thread sets before it unparks the thread.
     Flag(Arc<AtomicBool>),
 }
 
 impl Shutdown {
-    /// Ends at a POSIX signal that asks for it. To be called before any thread is started.
+    /// Returns a stop condition that listens for POSIX signals. Must be called before any thread is started.
     pub fn signal() -> Result<Self> {
         PosixSignals::listen().map(Self::Signal).context("cannot receive POSIX signals")
     }
 
-    /// Waits for at most this time, or until `bell` is readable; returns false if it is to end. An end by the owner's flag may
-    /// be seen only after the wait.
+    /// Waits for at most this time, or until `bell` is readable. Returns false on a request to end. A request by the
+    /// owner's flag may be seen only after the wait.
     pub fn wait_for_event(&self, bell: BorrowedFd<'_>, time: Duration) -> Result<bool> {
         match self {
             Self::Signal(signals) => {
@@ -71,7 +71,7 @@ impl Shutdown {
         }
     }
 
-    /// Waits until something is so, which is looked at a few times a second; false if it is to end before.
+    /// Waits until `is_so` returns true, with a check every 500 ms. Returns false on a request to end.
     pub fn wait_until(&self, mut is_so: impl FnMut() -> bool) -> Result<bool> {
         while !is_so() {
             if !self.wait(LOOK_EVERY)? {
@@ -81,12 +81,12 @@ impl Shutdown {
         Ok(true)
     }
 
-    /// Waits for at most this time; returns false if it is to end. A stop (Ctrl-Z) is over when this returns.
+    /// Waits for at most this time. Returns false on a request to end. A stop (Ctrl-Z) is over when this returns.
     pub fn wait(&self, time: Duration) -> Result<bool> {
         Ok(StopRequest::carry_out(self.wait_for_stop(time)?))
     }
 
-    /// The same, for an owner that has more to stop than this process.
+    /// Waits for at most this time and returns the request, for an owner that has more to stop than this process.
     pub fn wait_for_stop(&self, time: Duration) -> Result<Option<StopRequest>> {
         match self {
             Self::Signal(signals) => {

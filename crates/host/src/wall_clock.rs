@@ -1,14 +1,14 @@
-//! The time of day, for people.
+//! Time of day, in forms for people.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// As `14:02:11`, in the time zone of this process.
+/// Returns the time of day as `14:02:11`, in the time zone of this process.
 pub fn local_time() -> String {
     let time = broken_down(SystemTime::now(), libc::localtime_r);
     format!("{:02}:{:02}:{:02}", time.tm_hour, time.tm_min, time.tm_sec)
 }
 
-/// As `2026-03-01T14:02:11.123456Z`.
+/// Returns a time as `2026-03-01T14:02:11.123456Z`, in UTC.
 pub fn utc(at: SystemTime) -> String {
     let time = broken_down(at, libc::gmtime_r);
     let micros = since_epoch(at).subsec_micros();

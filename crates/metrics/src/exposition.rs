@@ -9,54 +9,54 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use sidelane_tracker::histogram::Histogram;
 
-/// Upper bounds of latencies, in nanoseconds: 50 µs, and twice as much again and again up to half a minute.
+/// First upper bound of latencies, in nanoseconds: 50 µs. Each further bound is twice as much, up to half a minute.
 const LATENCY_FIRST_NS: u64 = 50_000;
 const LATENCY_BUCKETS: u32 = 20;
 
-/// What kind of number it is.
+/// Kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It goes up and down.
+    /// A number that goes up and down.
     Gauge,
-    /// It only goes up, as long as the agent runs.
+    /// A number that only goes up, as long as the agent runs.
     Counter,
-    /// How many lie up to each bound.
+    /// A histogram: the number of values up to each bound.
     Histogram,
 }
 
-/// A number.
+/// Value of a metric.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Of a gauge or a counter.
+    /// Number of a gauge or a counter.
     Number(f64),
-    /// Of a histogram.
+    /// Content of a histogram.
     Histogram {
-        /// All values together.
+        /// Sum of all values in the histogram.
         sum: f64,
-        /// How many.
+        /// Number of values in the histogram.
         count: u64,
-        /// How many lie above the bound before and up to this one.
+        /// Upper bound of each bucket, with the number of values above the previous bound and up to this one.
         buckets: Vec<(f64, u64)>,
     },
 }
 
-/// All numbers of one name.
+/// Metric with all its values.
 #[derive(Clone, Debug)]
 pub struct Family {
-    /// Its name, without `sidelane_` and unit.
+    /// Name of the metric, without `sidelane_` and unit.
     pub name: &'static str,
-    /// Its unit.
+    /// Unit of the metric; `None` if it has none.
     pub unit: Option<Unit>,
-    /// What it says.
+    /// Help text of the metric.
     pub help: &'static str,
-    /// What kind of number it is.
+    /// Kind of the metric.
     pub kind: Kind,
-    /// Each with its labels.
+    /// Values of the metric, each with its labels.
     pub values: Vec<(Vec<(&'static str, String)>, Value)>,
 }
 
 impl Family {
-    /// A gauge or counter with one number for each label.
+    /// Creates a gauge or counter with one number for each set of labels; unknown numbers are left out.
     pub fn of(
         (name, unit, kind, help): (&'static str, Option<Unit>, Kind, &'static str),
         values: impl Iterator<Item = (Vec<(&'static str, String)>, Option<f64>)>,
@@ -66,7 +66,7 @@ impl Family {
     }
 }
 
-/// Latencies as a histogram of seconds.
+/// Converts latencies to a histogram of seconds.
 pub fn latency(all: &Histogram, sum_ns: u64) -> Value {
     const SECOND_NS: f64 = 1e9;
     let bounds: Vec<u64> = (0..LATENCY_BUCKETS).map(|power| LATENCY_FIRST_NS << power).chain([u64::MAX]).collect();
@@ -79,12 +79,12 @@ pub fn latency(all: &Histogram, sum_ns: u64) -> Value {
     Value::Histogram { sum: sum_ns as f64 / SECOND_NS, count: all.count(), buckets }
 }
 
-/// All of them, at one moment.
+/// All metrics at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Exposition(pub Vec<Family>);
 
 impl Exposition {
-    /// As OpenMetrics writes it.
+    /// Writes the metrics as OpenMetrics text.
     pub fn text(self) -> Result<String, fmt::Error> {
         let mut registry = Registry::with_prefix("sidelane");
         registry.register_collector(Box::new(self));

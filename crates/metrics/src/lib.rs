@@ -1,7 +1,7 @@
-//! What Prometheus reads, at `[metrics] listen`.
+//! Metrics that Prometheus reads, at `[metrics] listen`.
 //!
-//! Names begin with `sidelane_` and end with their unit, as OpenMetrics asks for. Times are seconds. What is not known
-//! is missing. [`exposition`] is the list of all of them.
+//! Names begin with `sidelane_` and end with their unit, as OpenMetrics requires. Times are in seconds. Unknown
+//! values are left out. [`exposition`] holds the metrics as data.
 //!
 //! # Invariants
 //!

@@ -1,7 +1,7 @@
-//! The port that Prometheus reads from.
+//! Port from which Prometheus reads metrics.
 //!
-//! A thread of its own speaks HTTP (hyper), asks the owner for the metrics when a request has come, and writes them out
-//! as text. The owner only collects numbers. A connection has 5 s in all, however slow its client is.
+//! A thread of its own speaks HTTP (hyper). It asks the owner for the metrics when a request has arrived, and writes
+//! them as text. The owner only collects numbers. A connection has 5 s in all, however slow its client is.
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
@@ -27,21 +27,21 @@ use tokio::time::{sleep, timeout};
 
 use super::Exposition;
 
-/// Connections at once. More are closed at once.
+/// Most connections at once; further ones are closed immediately.
 const CONNECTIONS_MAX: usize = 64;
-/// From the begin of a connection to its end.
+/// Longest duration of a connection.
 const CONNECTION_TIME: Duration = Duration::from_secs(5);
-/// Bytes of a request's head.
+/// Most bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// After the system had no descriptor for a connection.
+/// Pause after an accept failed, for example because the system had no descriptor left.
 const PAUSE: Duration = Duration::from_millis(100);
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// A request that waits for the metrics.
+/// Sender of the metrics to a request that waits for them.
 type Asked = oneshot::Sender<Exposition>;
 
-/// The port. Dropping this closes it.
+/// Open port of the metrics; drop closes it.
 pub struct Listener {
     asked: Receiver<Asked>,
     event: Arc<EventFd>,
@@ -49,7 +49,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens there.
+    /// Listens at the address `at`, and starts the thread that serves it.
     pub fn open(at: SocketAddr) -> Result<Self> {
         let listener = sidelane_host::listen::listen(at).with_context(|| {
             format!(
@@ -66,7 +66,7 @@ impl Listener {
         Ok(Self { asked, event, ends })
     }
 
-    /// Hands the metrics to every request that waits for them.
+    /// Sends the metrics to every request that waits for them.
     pub fn tell(&self, metrics: impl FnOnce() -> Exposition) {
         self.event.clear();
         let asked: Vec<Asked> = self.asked.try_iter().filter(|asked| !asked.is_closed()).collect();
@@ -77,7 +77,7 @@ impl Listener {
     }
 }
 
-/// Becomes readable when a request waits for the metrics.
+/// File of the listener: it becomes readable when a request waits for the metrics.
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
@@ -90,7 +90,7 @@ impl Drop for Listener {
     }
 }
 
-/// The one that has the metrics.
+/// Connection of the serving thread to the owner of the metrics.
 #[derive(Clone)]
 struct Owner {
     asks: Sender<Asked>,
@@ -98,7 +98,7 @@ struct Owner {
 }
 
 impl Owner {
-    /// The metrics as text; `None` if the owner ends.
+    /// Asks the owner for the metrics and returns them as text; `None` if the owner ends.
     async fn metrics(&self) -> Option<String> {
         let (asked, metrics) = oneshot::channel();
         self.asks.send(asked).ok()?;
@@ -107,7 +107,7 @@ impl Owner {
     }
 }
 
-/// The thread.
+/// Runs the thread that serves the port.
 fn serve(listener: TcpListener, owner: Owner, ends: &Notify) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, async {
@@ -121,7 +121,7 @@ fn serve(listener: TcpListener, owner: Owner, ends: &Notify) -> io::Result<()> {
                 };
                 let (Ok(place), owner) = (Arc::clone(&places).try_acquire_owned(), owner.clone()) else { continue };
                 spawn_local(async move {
-                    // A client that goes away, or takes too long, is no fault of ours.
+                    // A client that goes away, or takes too long, is no error of the server.
                     let _ = timeout(CONNECTION_TIME, talk(stream, owner)).await;
                     drop(place);
                 });
@@ -169,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    /// A listener that is told when it asks, for the length of the test.
+    /// Starts a listener that gets metrics whenever it asks, for the length of the test.
     fn served() -> SocketAddr {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let listener = Listener::open(free).unwrap();
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(head("POST /metrics"), "HTTP/1.1 405 Method Not Allowed");
     }
 
-    /// More slow clients than there were ever places for.
+    /// Connects eight slow clients, and a fast one beside them.
     #[test]
     fn slow_clients_keep_no_other_one_waiting_and_are_cut_off() {
         let at = served();
@@ -212,7 +212,7 @@ mod tests {
         let mut slow: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(at).unwrap()).collect();
         let is_open = |stream: &mut TcpStream| {
             stream.set_nonblocking(true).unwrap();
-            // A byte now and then restarts no time limit.
+            // A client that sends a byte now and then gets no longer time limit.
             let is_cut = matches!(stream.read(&mut [0; 64]), Ok(0)) || stream.write_all(b"G").is_err();
             stream.set_nonblocking(false).unwrap();
             !is_cut

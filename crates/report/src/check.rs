@@ -1,16 +1,16 @@
 //! A check: one measured number and the bound that it should be within.
 //!
-//! A number that was measured in several rounds has a confidence interval, and the verdict is about
-//! that interval. If all of it is within the bound the check holds, if none of it is the check is
-//! missed, and if it contains the bound the check is undecided. So noise on the machine makes
-//! checks undecided; it does not make them hold or miss.
+//! A number that was measured in several rounds has a confidence interval, and the verdict is about that interval. If
+//! the whole interval is within the bound, the check holds. If the whole interval is outside, the check is missed. If
+//! the interval contains the bound, the check is undecided. So noise on the machine makes checks undecided; it does
+//! not make them hold or miss.
 
 use serde::{Deserialize, Serialize};
 
 use crate::interval::{Interval, Method};
 use crate::unit::Unit;
 
-/// The verdict of a check.
+/// Verdict of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -23,7 +23,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The verdict in words, for users.
+    /// Returns the verdict in words, for users.
     pub fn words(self) -> &'static str {
         match self {
             Verdict::Holds => "holds",
@@ -33,30 +33,29 @@ impl Verdict {
     }
 }
 
-/// A number, its bound, and the verdict.
+/// A check: a number, its bound, and the verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "StoredCheck")]
 pub struct Check {
-    /// The name of the check, in words.
+    /// Name of the check, in words.
     pub name: String,
-    /// The number, or `None` if it could not be measured.
+    /// Measured number; `None` if it could not be measured.
     pub measured: Option<f64>,
-    /// Lower end of the 95 % confidence interval. `None`: no lower end, because there were too few
-    /// rounds.
+    /// Lower end of the 95 % confidence interval; `None` if there were too few rounds.
     pub low: Option<f64>,
-    /// Upper end of the 95 % confidence interval.
+    /// Upper end of the 95 % confidence interval; `None` if there were too few rounds.
     pub high: Option<f64>,
-    /// The method by which `low` and `high` were computed.
+    /// Method by which `low` and `high` were computed.
     pub method: Method,
-    /// The bound, in the same unit: "≤ 5000".
+    /// Bound in the unit of the number, such as "≤ 5000".
     pub wanted: String,
-    /// How it came out.
+    /// Verdict of the check.
     pub verdict: Verdict,
-    /// Whether it holds.
+    /// Whether the check holds.
     pub ok: bool,
-    /// The unit of all numbers.
+    /// Unit of all numbers in the check.
     pub unit: Unit,
-    /// For an undecided check, what would decide it.
+    /// Advice on what would decide the check, if it is undecided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<String>,
 }
@@ -86,7 +85,7 @@ impl From<StoredCheck> for Check {
     }
 }
 
-/// Whether the limit is an upper or a lower one.
+/// Kind of a bound: an upper or a lower limit.
 #[derive(Clone, Copy)]
 enum Bound {
     AtMost,
@@ -97,20 +96,20 @@ const AT_MOST: &str = "≤";
 const AT_LEAST: &str = "≥";
 
 impl Check {
-    /// A check of an exact number: holds if the number exists and is at most `limit`; never
+    /// Returns a check of an exact number: it holds if the number exists and is at most `limit`. It is never
     /// undecided.
     pub fn at_most(name: impl Into<String>, measured: impl Into<Option<f64>>, limit: f64, unit: Unit) -> Check {
         Check::exact(name.into(), measured.into(), Bound::AtMost, limit, unit)
     }
 
-    /// A check of an exact number: holds if the number exists and is at least `limit`; never
+    /// Returns a check of an exact number: it holds if the number exists and is at least `limit`. It is never
     /// undecided.
     pub fn at_least(name: impl Into<String>, measured: impl Into<Option<f64>>, limit: f64, unit: Unit) -> Check {
         Check::exact(name.into(), measured.into(), Bound::AtLeast, limit, unit)
     }
 
-    /// A check of a number with an interval: holds if all of the interval is at most `limit`.
-    /// Undecided without any round.
+    /// Returns a check of a number with an interval: it holds if the whole interval is at most `limit`. Without any
+    /// round it is undecided.
     pub fn interval_at_most(
         name: impl Into<String>,
         interval: impl Into<Option<Interval>>,
@@ -120,8 +119,8 @@ impl Check {
         Check::judge(name.into(), interval.into(), Bound::AtMost, limit, unit)
     }
 
-    /// A check of a number with an interval: holds if all of the interval is at least `limit`.
-    /// Undecided without any round.
+    /// Returns a check of a number with an interval: it holds if the whole interval is at least `limit`. Without any
+    /// round it is undecided.
     pub fn interval_at_least(
         name: impl Into<String>,
         interval: impl Into<Option<Interval>>,
@@ -131,19 +130,19 @@ impl Check {
         Check::judge(name.into(), interval.into(), Bound::AtLeast, limit, unit)
     }
 
-    /// The check, made undecided whatever was measured, because the machine, not the checked
-    /// property, determines the number. `decided_by` says what would decide it.
+    /// Makes the check undecided whatever was measured, because the machine, not the checked property, determines the
+    /// number. `decided_by` says what would decide it.
     pub fn undecided(self, decided_by: impl Into<String>) -> Check {
         Check { verdict: Verdict::Undecided, ok: false, decided_by: Some(decided_by.into()), ..self }
     }
 
-    /// The check with another name.
+    /// Returns the check with another name.
     pub fn named(self, name: impl Into<String>) -> Check {
         Check { name: name.into(), ..self }
     }
 
-    /// A number that could have been measured and was not is missed: more rounds would not measure
-    /// it.
+    /// Returns a check of an exact number. A number that could have been measured and was not is missed: more rounds
+    /// would not measure it.
     fn exact(name: String, measured: Option<f64>, bound: Bound, limit: f64, unit: Unit) -> Check {
         let exact = measured.filter(|measured| measured.is_finite()).map(Interval::exact);
         let check = Check::judge(name, exact, bound, limit, unit);
@@ -185,12 +184,12 @@ impl Check {
         self.verdict == Verdict::Undecided
     }
 
-    /// The measurement for users: "4.4 µs", or "not measured".
+    /// Returns the measurement for users, such as "4.4 µs", or "not measured".
     pub fn measured_text(&self) -> String {
         self.measured.map_or_else(|| "not measured".to_owned(), |measured| self.unit.human(measured))
     }
 
-    /// The interval for users: "4.1 µs to 4.9 µs"; `None` for an exact number.
+    /// Returns the interval for users, such as "4.1 µs to 4.9 µs"; `None` for an exact number.
     pub fn interval_text(&self) -> Option<String> {
         if self.method == Method::Exact || self.measured.is_none() {
             return None;
@@ -204,7 +203,7 @@ impl Check {
         })
     }
 
-    /// The bound for users: "≤ 5.0 µs". A bound in other words stays as it is.
+    /// Returns the bound for users, such as "≤ 5.0 µs". A bound in other words stays as it is.
     pub fn wanted_text(&self) -> String {
         let bound = self.wanted.split_once(' ').and_then(|(sign, limit)| {
             let limit: f64 = limit.parse().ok()?;

@@ -1,7 +1,7 @@
-//! The rows of a result as CSV (RFC 4180), for spreadsheets and data frames.
+//! Rows of a result as CSV (RFC 4180), for spreadsheets and data frames.
 //!
-//! One table has all rows: a column for each key that some row has, in the order in which the rows first have them. The
-//! keys are those of the JSON, so each ends in its unit. A number that was not measured is an empty cell.
+//! One table has all rows. It has a column for each key that some row has, in the order in which the rows first have
+//! them. The keys are those of the JSON, so each ends in its unit. A number that was not measured is an empty cell.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::row::Row;
 use crate::whole_file::{WriteError, write_whole};
 
 impl ResultFile {
-    /// The rows as CSV.
+    /// Returns the rows as CSV.
     pub fn to_csv(&self) -> String {
         let keys = keys(&self.rows);
         let head = std::iter::once("setting").chain(keys.iter().copied());
@@ -43,7 +43,7 @@ fn line(cells: impl Iterator<Item = String>) -> String {
     cells.map(|cell| quoted(&cell)).collect::<Vec<_>>().join(",") + "\r\n"
 }
 
-/// Quoted where a comma, a quote or a line end would be misread.
+/// Returns a cell in quotes if a comma, a quote or a line end in it would be misread.
 fn quoted(cell: &str) -> String {
     if cell.contains([',', '"', '\r', '\n']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.to_owned() }
 }

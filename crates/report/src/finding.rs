@@ -1,8 +1,7 @@
 //! The finding: the conclusion of a result in one sentence, for users who read nothing else.
 //!
-//! The sentence is made only from the figures of the result, and states no more than its checks
-//! support. The code that fills a result stores the sentence as `settings.finding`; page and
-//! terminal begin with it.
+//! The sentence is made only from the figures of the result, and states no more than its checks support. The code
+//! that fills a result stores the sentence as `settings.finding`; page and terminal begin with it.
 
 use crate::check::{Check, Verdict};
 use crate::result::{Pair, ResultFile};
@@ -11,12 +10,12 @@ use crate::unit::Unit;
 
 /// A smaller slowdown does not count: the host of a virtual machine causes as much.
 const SLOWDOWN_OVER_ALONE: f64 = 1.10;
-/// The check whether Sidelane kept p99.
+/// Start of the name of the check whether Sidelane kept p99.
 const P99_CHECK: &str = "p99 over alone";
 const SHARE_CHECK: &str = "batch's share of the idle time";
 
-/// The finding about batch beside `service`, unmanaged and under borrow idle: what it cost the
-/// service, and how much idle time batch got.
+/// Returns the finding about batch beside `service`, unmanaged and under borrow idle: what it cost the service, and
+/// how much idle time batch got.
 pub fn of_sharing(result: &ResultFile, service: &str) -> String {
     let over_alone = |setting| row(result, setting)?.get("p99_over_alone");
     let (Some(unmanaged), Some(held)) = (over_alone("unmanaged"), over_alone("borrow_idle")) else {
@@ -62,7 +61,7 @@ fn unmanaged_slowdown(result: &ResultFile, unmanaged: f64) -> UnmanagedSlowdown 
     }
 }
 
-/// The interval of p99 without Sidelane.
+/// Returns the interval of p99 without Sidelane, in words.
 fn spread(result: &ResultFile) -> String {
     let end = |key| row(result, "unmanaged")?.get(key);
     match end("p99_low_over_alone").zip(end("p99_high_over_alone")) {
@@ -79,7 +78,7 @@ fn check<'a>(result: &'a ResultFile, name: &str) -> Option<&'a Check> {
     result.checks.iter().find(|check| check.name.starts_with(name))
 }
 
-/// "1.9 times", with two decimals near 1: "1.02 times".
+/// Writes a ratio as "1.9 times", with two decimals near 1: "1.02 times".
 fn times(ratio: f64) -> String {
     if (0.8..1.2).contains(&ratio) { format!("{ratio:.2} times") } else { format!("{ratio:.1} times") }
 }
@@ -91,7 +90,7 @@ fn why_no_slowdown(result: &ResultFile) -> &'static str {
     }
 }
 
-/// How long p99 was with Sidelane, with the interval and verdict of the check.
+/// Describes p99 with Sidelane, with the interval and the verdict of the check.
 fn kept(result: &ResultFile, unmanaged: f64, held: f64) -> String {
     let held_times = times(held);
     let Some(check) = check(result, P99_CHECK) else { return held_times };
@@ -107,7 +106,7 @@ fn kept(result: &ResultFile, unmanaged: f64, held: f64) -> String {
     }
 }
 
-/// Batch's share of the idle time.
+/// Describes batch's share of the idle time.
 fn share(result: &ResultFile) -> String {
     let Some(share) = row(result, "borrow_idle").and_then(|row| row.get("batch_share_of_idle_percent")) else {
         return String::new();
@@ -125,7 +124,7 @@ mod tests {
     use super::super::sample;
     use super::*;
 
-    /// p99 unmanaged and with Sidelane, and the interval of the second.
+    /// Returns a result with these ratios of p99, unmanaged and with Sidelane, and the interval of the second.
     fn result(unmanaged: f64, held: f64, interval: (f64, f64)) -> ResultFile {
         let mut result = sample::demo();
         let row = |setting: &str, over_alone: f64, share: Option<f64>| {

@@ -3,18 +3,18 @@
 /// Space between columns.
 pub const GAP: &str = "  ";
 
-/// A table: the first column has the settings, aligned left; numbers are aligned right.
+/// A table for a terminal: the first column has the settings, aligned left; numbers are aligned right.
 pub struct Grid {
-    /// The lines of each column's title.
+    /// Lines of each column's title.
     titles: Vec<Vec<String>>,
-    /// The lines of each row: a long setting has several.
+    /// Lines of cells; a row with a long setting has several.
     lines: Vec<Vec<String>>,
     widths: Vec<usize>,
 }
 
-/// Settings have at most this share of the width, in fifths.
+/// Largest width of settings, in fifths of the table's width.
 const SETTING_FIFTHS: usize = 2;
-/// What a setting's further lines are indented by.
+/// Indentation of the further lines of a long setting.
 const SETTING_INDENT: &str = "  ";
 
 impl Grid {
@@ -35,7 +35,8 @@ impl Grid {
         Grid { titles, lines: cells, widths }
     }
 
-    /// As [`Grid::new`]; a table that is wider than `width` is folded into several, each with the settings.
+    /// Aligns `cells` as [`Grid::new`] does. A table that is wider than `width` is split into several, each with the
+    /// settings.
     pub fn folded(titles: &[&str], cells: &[Vec<String>], width: usize) -> Vec<Grid> {
         let part = |from: usize, to: usize| {
             let titles = [&titles[..1], &titles[from..to]].concat();
@@ -51,12 +52,12 @@ impl Grid {
         grids
     }
 
-    /// The terminal columns that the table needs.
+    /// Returns the number of terminal columns that the table needs.
     pub fn width(&self) -> usize {
         self.widths.iter().sum::<usize>() + GAP.len() * self.widths.len().saturating_sub(1)
     }
 
-    /// The titles, a rule and the rows, each with a line end.
+    /// Draws the titles, a rule and the rows, each with a line end.
     pub fn draw(&self, ink: Ink) -> String {
         let mut text = String::new();
         for line in self.title_lines() {
@@ -72,7 +73,7 @@ impl Grid {
         text
     }
 
-    /// The title lines from top to bottom; short titles are on the last line.
+    /// Returns the title lines from top to bottom; short titles are on the last line.
     fn title_lines(&self) -> Vec<Vec<String>> {
         let height = self.titles.iter().map(Vec::len).max().unwrap_or(0);
         let line_of = |title: &Vec<String>, line: usize| {
@@ -93,7 +94,7 @@ impl Grid {
     }
 }
 
-/// A row whose setting is at most `width` wide; what is longer goes on in further lines, without numbers.
+/// Splits a row whose setting is wider than `width` into lines; further lines have no numbers.
 fn lines_of_row(mut row: Vec<String>, width: usize) -> Vec<Vec<String>> {
     if length(&row[0]) <= width {
         return vec![row];
@@ -105,8 +106,8 @@ fn lines_of_row(mut row: Vec<String>, width: usize) -> Vec<Vec<String>> {
     std::iter::once(row).chain(below.collect::<Vec<_>>()).collect()
 }
 
-/// `text`, whose lines are laid out, with lines of at most `width`: a longer line goes on below, to the right of where it
-/// begins.
+/// Breaks the lines of a text with a layout at `width`. The rest of a longer line goes on below, indented further
+/// than its beginning.
 pub fn fitted(text: &str, width: usize) -> String {
     text.lines().map(|line| fitted_line(line, width)).collect()
 }
@@ -122,23 +123,23 @@ fn fitted_line(line: &str, width: usize) -> String {
     format!("{}\n{}", first.trim_end(), below.collect::<String>())
 }
 
-/// Where the last word that fits into `width` ends; within a word that is longer.
+/// Returns where the last word ends that fits into `width`, or a place within the first word if that is longer.
 fn break_at(line: &str, width: usize) -> usize {
     let end = line.char_indices().nth(width).map_or(line.len(), |(at, _)| at);
     let begin = line.len() - line.trim_start().len();
-    // A blank right after the last character that fits is as good.
+    // A blank right after the last character that fits is a good place, too.
     let fits = &line[..end + line[end..].chars().next().map_or(0, char::len_utf8)];
     let mut blanks = fits.rmatch_indices(' ').map(|(at, _)| at).take_while(|at| *at > begin);
     blanks.find(|at| !is_within_quantity(line, *at)).unwrap_or_else(|| joint(line, end))
 }
 
-/// `text` in lines of at most `width`, broken between words. A longer word gets a line of its own. A number and its unit
-/// are one word.
+/// Breaks `text` into lines of at most `width`, between words. A longer word gets a line of its own. A number and its
+/// unit are one word.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     lines_of(words(text), width)
 }
 
-/// As [`wrap`], but a word longer than `width` is broken too, so no line is longer.
+/// Breaks `text` as [`wrap`] does, and also breaks a word longer than `width`, so no line is longer.
 pub fn fold(text: &str, width: usize) -> Vec<String> {
     lines_of(words(text).flat_map(|word| pieces(word, width.max(1))), width)
 }
@@ -157,7 +158,7 @@ fn lines_of<'a>(words: impl Iterator<Item = &'a str>, width: usize) -> Vec<Strin
     lines
 }
 
-/// The words of `text`, of which a number and its unit are one.
+/// Splits `text` into words; a number and its unit are one word.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -170,12 +171,12 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What stands before a number, and is nothing without it.
+/// Signs that stand before a number and stay with it.
 const SIGNS: [&str; 6] = ["≤", "<", "≥", ">", "=", "±"];
 const UNITS: [&str; 19] =
     ["ns", "µs", "ms", "s", "min", "h", "%", "/s", "cycles", "M", "J", "W", "B", "kB", "KiB", "MB", "MiB", "GB", "GiB"];
 
-/// Whether the blank at `at` parts a number from its unit or its sign.
+/// Whether the blank at `at` is between a number and its unit or its sign.
 fn is_within_quantity(text: &str, at: usize) -> bool {
     let (before, after) = text.split_at(at);
     let Some(after) = after.strip_prefix(' ') else { return false };
@@ -188,10 +189,10 @@ fn is_within_quantity(text: &str, at: usize) -> bool {
         || last == "M" && unit == "cycles"
 }
 
-/// Where a long word is best broken: after a part of a path or of a name.
+/// Characters after which a long word is best broken: they end a part of a path or of a name.
 const JOINTS: [char; 6] = ['/', '-', '_', '.', ':', ' '];
 
-/// `word` in pieces of at most `width`. Blanks of a number and its unit are where it is broken, if it has to be.
+/// Splits `word` into pieces of at most `width`. A number and its unit are split at the blank, if they have to be.
 fn pieces(word: &str, width: usize) -> impl Iterator<Item = &str> {
     let mut rest = word;
     std::iter::from_fn(move || {
@@ -203,7 +204,7 @@ fn pieces(word: &str, width: usize) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The end of the last part of `word` that ends by `end`, if that is not too short a piece.
+/// Returns the end of the last part of `word` that ends by `end`, if the piece is not too short.
 fn joint(word: &str, end: usize) -> usize {
     if word[end..].starts_with(' ') {
         return end;
@@ -211,17 +212,17 @@ fn joint(word: &str, end: usize) -> usize {
     word[..end].rfind(JOINTS).map(|at| at + 1).filter(|at| *at > end / 2).unwrap_or(end)
 }
 
-/// The length in terminal columns. All characters printed here are one column wide.
+/// Returns the length of `text` in terminal columns. All characters printed here are one column wide.
 pub fn length(text: &str) -> usize {
     text.chars().count()
 }
 
-/// The length of the longest of `texts`.
+/// Returns the length of the longest of `texts`.
 pub fn widest<'a>(texts: impl Iterator<Item = &'a str>) -> usize {
     texts.map(length).max().unwrap_or(0)
 }
 
-/// Whether to use colours.
+/// Choice of plain or coloured output.
 #[derive(Clone, Copy)]
 pub struct Ink {
     /// Whether to write colours at all.
@@ -229,32 +230,32 @@ pub struct Ink {
 }
 
 impl Ink {
-    /// Without colour.
+    /// Returns the text without colour.
     pub fn plain(text: &str) -> String {
         text.to_owned()
     }
 
-    /// For titles and names.
+    /// Returns the text in bold, for titles and names.
     pub fn bold(self, text: &str) -> String {
         self.with("1", text)
     }
 
-    /// For rules.
+    /// Returns the text dimmed, for rules.
     pub fn dim(self, text: &str) -> String {
         self.with("2", text)
     }
 
-    /// For checks that are missed.
+    /// Returns the text in red, for checks that are missed.
     pub fn red(self, text: &str) -> String {
         self.with("31", text)
     }
 
-    /// For checks that hold.
+    /// Returns the text in green, for checks that hold.
     pub fn green(self, text: &str) -> String {
         self.with("32", text)
     }
 
-    /// For warnings.
+    /// Returns the text in yellow, for warnings.
     pub fn yellow(self, text: &str) -> String {
         self.with("33", text)
     }

@@ -21,7 +21,7 @@ use crate::whole_file::{WriteError, write_whole};
 
 const TEMPLATE: &str = include_str!("page/page.html");
 const STYLE: &str = concat!(include_str!("page/page.css"), include_str!("page/trace.css"));
-/// shared.js comes first: the other scripts draw as soon as they are read.
+/// Scripts of the page. shared.js comes first: the other scripts draw as soon as they are read.
 const SCRIPT: &str = concat!(
     include_str!("page/shared.js"),
     include_str!("page/curves.js"),
@@ -31,7 +31,7 @@ const SCRIPT: &str = concat!(
     include_str!("page/trace.js"),
 );
 
-/// The page of `result`.
+/// Returns the page of `result` as HTML.
 pub fn page(result: &ResultFile) -> String {
     let title = result.title().unwrap_or_else(|| "Sidelane results".to_owned());
     let (opening, explanation) = opening(result);
@@ -71,7 +71,7 @@ pub fn open_page(page: &Path) -> bool {
     opener.is_ok_and(|status| status.success())
 }
 
-/// The verdict of the checks. A result without checks has none if it has a finding, which comes first.
+/// Draws the verdict of the checks. A result without checks that has a finding or a trace gets no verdict.
 fn verdict(result: &ResultFile) -> String {
     let is_told = result.trace.is_some() || !result.finding().is_empty();
     if is_told && result.checks.is_empty() {
@@ -81,8 +81,8 @@ fn verdict(result: &ResultFile) -> String {
     format!(r#"<p class="verdict {class}">{}</p>"#, escape(&result.verdict()))
 }
 
-/// The beginning of the page, and the text after the tables. A finding can begin the page, and the
-/// explanation then follows the tables; without a finding the explanation has to come first.
+/// Returns the beginning of the page, and the text after the tables. With a finding, the page begins with it, and the
+/// explanation follows the tables. Without a finding, the explanation comes first.
 fn opening(result: &ResultFile) -> (String, String) {
     let explanation = explanation(result);
     let finding = result.finding();
@@ -156,7 +156,7 @@ fn check(check: &Check) -> String {
     )
 }
 
-/// The interval below the number, with its method as a tooltip.
+/// Draws the interval of a check below its number, with its method as a tooltip.
 fn interval(check: &Check) -> String {
     let interval = check.interval_text();
     interval.map_or_else(String::new, |interval| {
@@ -197,7 +197,7 @@ fn cell(text: &str) -> String {
     }
 }
 
-/// The colour of the setting's curve, if it has one, so that table and curves agree.
+/// Draws the colour of the setting's curve, if it has one, so that table and curves agree.
 fn swatch(result: &ResultFile, setting: &str) -> String {
     let index = result.curves.iter().position(|curve| curve.setting == setting);
     index.map_or_else(String::new, |index| {
@@ -205,7 +205,7 @@ fn swatch(result: &ResultFile, setting: &str) -> String {
     })
 }
 
-/// An empty frame that the script draws into. Signals over time come before the charts that are
+/// Returns an empty frame for signals over time, which the script fills. They come before the charts that are
 /// computed from them.
 fn series(result: &ResultFile) -> &'static str {
     if result.series.is_empty() {
@@ -215,7 +215,7 @@ fn series(result: &ResultFile) -> &'static str {
      <div id=\"series\" hidden></div>"
 }
 
-/// Empty frames that the script draws into; the script shows those that it fills.
+/// Returns empty frames for curves and timelines; the script shows those that it fills.
 fn figures(result: &ResultFile) -> String {
     if result.curves.is_empty() && result.timelines.is_empty() {
         return String::new();
@@ -260,7 +260,8 @@ fn settings(result: &ResultFile) -> String {
     facts(shown.map(|(key, value)| setting(key, value)))
 }
 
-/// A number whose key ends in a unit is shown as in the table, any other value unchanged.
+/// Returns name and text of a setting. A number whose key ends in a unit is shown as in the table, any other value
+/// unchanged.
 fn setting(key: &str, value: &Value) -> (String, String) {
     match (Unit::of_key(key), value) {
         (Some(unit), Value::Number(number)) => (title_of_key(key), unit.human_or_missing(number.as_f64())),
@@ -278,7 +279,7 @@ mod tests {
     use super::super::sample;
     use super::*;
 
-    /// The JSON embedded in a page.
+    /// Returns the JSON that is embedded in a page.
     fn embedded(page: &str) -> &str {
         let (_, after) = page.split_once(r#"<script type="application/json" id="data">"#).unwrap();
         after.split_once("</script>").unwrap().0

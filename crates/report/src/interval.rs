@@ -1,27 +1,27 @@
-//! An interval: a number that was measured several times, with its 95 % confidence interval.
+//! Interval: a number that was measured several times, with its 95 % confidence interval.
 
 use serde::{Deserialize, Serialize};
 
-/// How a check's interval was computed.
+/// Method by which an interval was computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Method {
-    /// For a count or a simulation, which give the same number on every run.
+    /// No computation: counts and simulations give the same number on every run.
     #[default]
     #[serde(rename = "exact")]
     Exact,
-    /// For a median, by ranks; valid for every distribution.
+    /// Ranks of the sorted values, for a median; valid for every distribution.
     #[serde(rename = "median, by order statistics")]
     OrderStatistics,
-    /// For a figure of all rounds together: computed again from randomly drawn rounds.
+    /// Repeated computation from randomly drawn rounds, for a figure of all rounds together.
     #[serde(rename = "bootstrap over rounds")]
     Bootstrap,
-    /// For a mean, by its standard error.
+    /// Standard error, for a mean.
     #[serde(rename = "mean, by its standard error")]
     StandardError,
 }
 
 impl Method {
-    /// The method's name in results.
+    /// Returns the method's name in results.
     pub fn words(self) -> &'static str {
         match self {
             Method::Exact => "exact",
@@ -32,39 +32,39 @@ impl Method {
     }
 }
 
-/// A number and its 95 % confidence interval. A missing end means that there were too few rounds to
-/// bound it.
+/// A number and its 95 % confidence interval. An end is `None` if there were too few rounds to bound it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interval {
-    /// The number itself.
+    /// Measured number.
     pub measured: f64,
     /// Lower end of the interval.
     pub low: Option<f64>,
     /// Upper end of the interval.
     pub high: Option<f64>,
-    /// How the ends were computed.
+    /// Method by which the ends were computed.
     pub method: Method,
 }
 
 impl Interval {
-    /// A number that is the same on every run.
+    /// Returns the interval of a number that is the same on every run.
     pub fn exact(measured: f64) -> Interval {
         Interval { measured, low: Some(measured), high: Some(measured), method: Method::Exact }
     }
 
-    /// A mean of many samples, with its standard error.
+    /// Returns the interval of a mean of many samples, from its standard error.
     pub fn of_mean(measured: f64, error: f64) -> Interval {
         const Z_95: f64 = 1.96;
         let [low, high] = [-Z_95, Z_95].map(|times| Some(measured + times * error));
         Interval { measured, low, high, method: Method::StandardError }
     }
 
-    /// The interval under a rising function, such as a change of unit or of offset.
+    /// Returns the interval under a rising function, such as a change of unit or of offset.
     pub fn map(self, of: impl Fn(f64) -> f64) -> Interval {
         Interval { measured: of(self.measured), low: self.low.map(&of), high: self.high.map(&of), ..self }
     }
 
-    /// The larger of two numbers. Each end is the 95 % bound of the number that it comes from.
+    /// Returns the interval of the larger of two numbers. Each end is the 95 % bound of the number that it comes
+    /// from.
     pub fn max(self, other: Interval) -> Interval {
         Interval {
             measured: self.measured.max(other.measured),
@@ -74,12 +74,13 @@ impl Interval {
         }
     }
 
-    /// The smaller of two numbers. Each end is the 95 % bound of the number that it comes from.
+    /// Returns the interval of the smaller of two numbers. Each end is the 95 % bound of the number that it comes
+    /// from.
     pub fn min(self, other: Interval) -> Interval {
         self.map_falling(|one| -one).max(other.map_falling(|one| -one)).map_falling(|one| -one)
     }
 
-    /// The distance of the number from `other`, in either direction, measured by `apart`. `apart`
+    /// Returns the interval of the number's distance from `other`, in either direction, measured by `apart`. `apart`
     /// must be smallest where both are equal and rise on either side.
     pub fn apart_from(self, other: f64, apart: impl Fn(f64, f64) -> f64) -> Interval {
         let is_inside = self.low.is_none_or(|low| low <= other) && self.high.is_none_or(|high| other <= high);
@@ -88,16 +89,16 @@ impl Interval {
         Interval { measured: apart(self.measured, other), low: nearest, high: both(low, high, f64::max), ..self }
     }
 
-    /// The interval under a falling function: the ends are exchanged.
+    /// Returns the interval under a falling function: the ends are exchanged.
     pub fn map_falling(self, of: impl Fn(f64) -> f64) -> Interval {
         Interval { measured: of(self.measured), low: self.high.map(&of), high: self.low.map(&of), ..self }
     }
 }
 
-/// The share that a median's interval leaves out on each side.
+/// Share of cases that a median's interval leaves out on each side.
 const TAIL: f64 = 0.025;
 
-/// The median of `values` and its interval; `None` without values.
+/// Returns the median of `values` and its interval; `None` without values.
 pub fn of_median(values: impl IntoIterator<Item = f64>) -> Option<Interval> {
     let mut sorted: Vec<f64> = values.into_iter().collect();
     sorted.sort_by(f64::total_cmp);
@@ -113,10 +114,10 @@ pub fn of_median(values: impl IntoIterator<Item = f64>) -> Option<Interval> {
     Some(Interval { measured, low, high, method: Method::OrderStatistics })
 }
 
-/// How many of `count` sorted values are outside the median's interval on each side: the largest
-/// number k such that at most k values lie below the true median in at most 2.5 % of cases.
+/// Returns how many of `count` sorted values are outside the median's interval on each side. It is the largest number
+/// k such that at most k values lie below the true median in at most 2.5 % of cases.
 fn left_out_of(count: usize) -> Option<usize> {
-    // In logarithms, since 0.5 to the power of some thousands underflows.
+    // The sum uses logarithms, since 0.5 to the power of some thousands underflows.
     let mut log_term = -(count as f64) * std::f64::consts::LN_2;
     let mut sum = 0.0;
     for below in 0..=count {

@@ -1,11 +1,11 @@
 //! Reports: the measurements of a run as one JSON object, a terminal table, CSV, a page and a trace.
 //!
-//! Every command fills the same [`ResultFile`]. All output is derived from that object alone, so a
-//! page made later from the stored JSON shows the same.
+//! Every command fills the same [`ResultFile`]. All output is derived from that object alone, so a page made later
+//! from the stored JSON shows the same.
 //!
-//! This crate does not depend on how values were measured: no clocks, lanes or kernel interfaces.
-//! It gets numbers whose keys end in their unit. It never makes up a number: a missing number is
-//! shown as missing, and a check of it does not hold.
+//! This crate does not depend on how values were measured: no clocks, lanes or kernel interfaces. It gets numbers
+//! whose keys end in their unit. It never invents a number: a missing number is shown as missing, and a check of it
+//! does not hold.
 //!
 //! # Invariants
 //!
@@ -16,7 +16,7 @@
 //! - Output without a reader ends nothing; only `terminal` writes output, which clippy guards
 //!   (`crates/sidelane/tests/unread.rs`: `batch_runs_to_its_end_with_closed_output`).
 
-// These macros end a program whose output was closed; `terminal` writes instead.
+// The print macros end a program whose output was closed; `terminal` writes instead.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod chart;

@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-/// Replaces each `{{name}}` in one pass, so that braces in a value stay unchanged.
+/// Replaces each `{{name}}` of a template in one pass, so that braces in a value stay unchanged.
 pub fn fill(template: &str, values: &[(&str, &str)]) -> String {
     let mut page = String::with_capacity(template.len());
     let mut rest = template;
@@ -20,7 +20,7 @@ pub fn fill(template: &str, values: &[(&str, &str)]) -> String {
     page + rest
 }
 
-/// `text` escaped for HTML, in an element or a quoted attribute.
+/// Escapes `text` for HTML, in an element or a quoted attribute.
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -36,7 +36,7 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-/// `value` as JSON that cannot end its script element, whatever characters its strings contain.
+/// Writes `value` as JSON that cannot end its script element, whatever characters its strings contain.
 ///
 /// In JSON `<` occurs only inside strings, and there `\u003c` is the same character.
 pub fn embed_json(value: &impl Serialize) -> String {
@@ -44,7 +44,7 @@ pub fn embed_json(value: &impl Serialize) -> String {
     json.replace('<', "\\u003c")
 }
 
-/// A description list of names and texts.
+/// Draws a description list of names and texts.
 pub fn facts(facts: impl Iterator<Item = (String, String)>) -> String {
     let items: String = facts
         .map(|(name, text)| format!("<div><dt>{}</dt><dd>{}</dd></div>\n", escape(&name), escape(&text)))
@@ -52,7 +52,7 @@ pub fn facts(facts: impl Iterator<Item = (String, String)>) -> String {
     format!("<dl>\n{items}</dl>")
 }
 
-/// A section of the page with a heading; `body` is HTML.
+/// Draws a section of the page with a heading; `body` is HTML.
 pub fn section(id: &str, title: &str, body: &str) -> String {
     format!("<section aria-labelledby=\"{id}\">\n<h2 id=\"{id}\">{title}</h2>\n{body}\n</section>")
 }

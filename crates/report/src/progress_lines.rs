@@ -1,4 +1,4 @@
-//! Progress in plain lines, where standard error is no terminal and shows no bar.
+//! Progress in plain lines, for a standard error that is no terminal and shows no bar.
 
 use std::io::{IsTerminal, stderr};
 use std::sync::{Mutex, PoisonError};
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use crate::terminal::eprint_fitted;
 
-/// What takes no longer has no line.
+/// Time until the first line; shorter work has no line.
 const FIRST_AFTER: Duration = Duration::from_secs(2);
-/// From one line to the next.
+/// Time from one line to the next.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// How far something is. Any thread may count.
+/// Progress of work that any thread may count.
 pub struct ProgressLines {
     what: String,
     things: &'static str,
@@ -24,13 +24,13 @@ struct Counted {
 }
 
 impl ProgressLines {
-    /// Nothing of `what` is done; it is made of `things`.
+    /// Begins to count: nothing of `what` is done, and it is made of `things`.
     pub fn new(what: &str, things: &'static str) -> Self {
         let counted = Counted { done: 0, due: Instant::now() + FIRST_AFTER };
         Self { what: what.to_owned(), things, counted: Mutex::new(counted) }
     }
 
-    /// Counts `more` things of `all`, and says so now and then.
+    /// Counts `more` things of `all`, and prints a line if it is due.
     pub fn add(&self, more: u64, all: u64) {
         if let Some(line) = self.line(more, all, Instant::now())
             && !stderr().is_terminal()
@@ -39,7 +39,7 @@ impl ProgressLines {
         }
     }
 
-    /// The line, if it is time for one. The end has none: the result follows.
+    /// Returns the line of progress, if it is due. The end has none: the result follows.
     fn line(&self, more: u64, all: u64, now: Instant) -> Option<String> {
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         counted.done += more;

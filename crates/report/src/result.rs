@@ -1,9 +1,8 @@
-//! The results format: the one JSON object that every measuring command writes.
+//! Results format: the one JSON object that every measuring command writes.
 //!
-//! Programs may rely on the keys `version`, `machine`, `settings`, `rows`, `checks` and `notes`.
-//! The keys `curves`, `timelines`, `series`, `intervals`, `multiples`, `heatmaps`, `bars` and `trace`
-//! are present only if there is something to draw. Unknown keys are ignored on reading, so an older
-//! Sidelane can show a newer file.
+//! Programs may rely on the keys `version`, `machine`, `settings`, `rows`, `checks` and `notes`. The keys `curves`,
+//! `timelines`, `series`, `intervals`, `multiples`, `heatmaps`, `bars` and `trace` are present only if there is
+//! something to draw. Unknown keys are ignored on reading, so an older Sidelane can show a newer file.
 
 use std::path::Path;
 
@@ -17,22 +16,22 @@ use crate::row::Row;
 use crate::trace::TraceSection;
 use crate::whole_file::{WriteError, write_whole};
 
-/// All measurements of one run, and the machine.
+/// All measurements of one run, with the machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResultFile {
-    /// The version of Sidelane that measured.
+    /// Version of the Sidelane that measured.
     pub version: String,
-    /// The machine it measured on.
+    /// Machine of the measurement.
     pub machine: Machine,
-    /// The options of the run. Some keys are text for users: `title`; `finding`, the conclusion (one
-    /// string, or several of which the first says most); `explanation` (one string or several), which says what is real and what is
+    /// Options of the run. Some keys are text for users: `title`; `finding`, the conclusion (one string, or several
+    /// with the most important first); `explanation` (one string or several), which says what is real and what is
     /// not; `sibling`, which sibling was emulated, if one was.
     pub settings: Map<String, Value>,
-    /// The measurements, a row for each setting.
+    /// Measurements, a row for each setting.
     pub rows: Vec<Row>,
-    /// The checks of measurements, with their verdicts.
+    /// Checks of measurements, with their verdicts.
     pub checks: Vec<Check>,
-    /// What was missing or degraded, and what that means for the numbers.
+    /// Notes on what was missing or degraded, and what that means for the numbers.
     pub notes: Vec<String>,
     /// Latency curves, for the page.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -49,52 +48,51 @@ pub struct ResultFile {
     /// Lines in small multiples, for the page.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub multiples: Vec<Multiples>,
-    /// Pairs of numbers, for the page.
+    /// Heat maps of pairs of numbers, for the page.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub heatmaps: Vec<Heatmap>,
     /// Bars, for the page.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bars: Vec<Bars>,
-    /// Why requests were slow.
+    /// Trace of requests: why they were slow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceSection>,
 }
 
-/// The machine of a run.
+/// Machine of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The CPU's model name.
+    /// Model name of the CPU.
     pub cpu: String,
-    /// How many lanes are online.
+    /// Number of lanes that are online.
     pub lanes: u32,
-    /// Why two lanes are a pair here.
+    /// Reason why two lanes are a pair on this machine.
     pub pair: Pair,
-    /// The kernel's release.
+    /// Release of the kernel.
     pub kernel: String,
     /// Whether hardware counters can be read.
     pub pmu: bool,
-    /// The gates that can be used, in order of preference.
+    /// Gates that can be used, in order of preference.
     pub gates: Vec<String>,
-    /// The share of all CPUs' time that the hypervisor took during the run. Where a row has a
-    /// `stolen_percent` of its own, its lane figures exclude that time.
+    /// Share of all CPUs' time that the hypervisor took during the run, in percent. If a row has a `stolen_percent`
+    /// of its own, its lane figures exclude that time.
     #[serde(default)]
     pub stolen_percent: Option<f64>,
-    /// The longest time for which the hypervisor took a lane at once, for the lanes that were
-    /// tracked.
+    /// Longest time for which the hypervisor took a lane at once, in microseconds, for the lanes that were tracked.
     #[serde(default)]
     pub stolen_gap_max_us: Option<f64>,
-    /// Other facts that affect the numbers: a virtual machine, a frequency governor.
+    /// Other facts that affect the numbers, such as a virtual machine or a frequency governor.
     #[serde(default)]
     pub notes: Vec<String>,
 }
 
-/// Why two lanes are a pair.
+/// Reason why two lanes are a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pair {
-    /// They share a core's execution resources.
+    /// The lanes share a core's execution resources.
     Smt,
-    /// The user declared them. They share no core, so they cannot slow each other as SMT lanes do.
+    /// The user declared the lanes a pair. They share no core, so they cannot slow each other as SMT lanes do.
     Declared,
 }
 
@@ -106,7 +104,7 @@ const EXIT_MISSED: u8 = 1;
 const EXIT_UNDECIDED: u8 = 3;
 
 impl ResultFile {
-    /// An empty result of this version of Sidelane.
+    /// Creates an empty result of this version of Sidelane.
     pub fn new(machine: Machine, settings: Map<String, Value>) -> ResultFile {
         ResultFile {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -131,13 +129,13 @@ impl ResultFile {
         self.checks.iter().all(|check| check.ok)
     }
 
-    /// The verdict of all checks together: missed if one is, else undecided if one is.
+    /// Returns the verdict of all checks together: missed if one is, else undecided if one is.
     pub fn outcome(&self) -> Verdict {
         let has = |verdict| self.checks.iter().any(|check| check.verdict == verdict);
         [Verdict::Missed, Verdict::Undecided].into_iter().find(|verdict| has(*verdict)).unwrap_or(Verdict::Holds)
     }
 
-    /// The exit code of the process.
+    /// Returns the exit code of the process: 0, 1 for a missed check, or 3 for an undecided one.
     pub fn exit_code(&self) -> u8 {
         match self.outcome() {
             Verdict::Holds => EXIT_HOLDS,
@@ -146,7 +144,7 @@ impl ResultFile {
         }
     }
 
-    /// The verdict in words: "all 3 checks hold", "1 of 3 checks is undecided; run it without --quick".
+    /// Returns the verdict in words, such as "all 3 checks hold" or "1 of 3 checks is undecided".
     pub fn verdict(&self) -> String {
         let count = |verdict| self.checks.iter().filter(|check| check.verdict == verdict).count();
         let (missed, undecided, all) = (count(Verdict::Missed), count(Verdict::Undecided), self.checks.len());
@@ -166,7 +164,7 @@ impl ResultFile {
         }
     }
 
-    /// What would decide the undecided checks, without repetitions.
+    /// Returns the advice on what would decide the undecided checks, without repetitions.
     pub fn decided_by(&self) -> Vec<&str> {
         let mut advice: Vec<&str> = Vec::new();
         for text in self.checks.iter().filter_map(|check| check.decided_by.as_deref()) {
@@ -177,12 +175,12 @@ impl ResultFile {
         advice
     }
 
-    /// The text of a setting, if its value is a text.
+    /// Returns the text of a setting; `None` if its value is no text.
     pub fn text(&self, key: &str) -> Option<&str> {
         self.settings.get(key).and_then(Value::as_str)
     }
 
-    /// The texts of a setting whose value is one or several.
+    /// Returns the texts of a setting whose value is one text or several.
     pub fn texts(&self, key: &str) -> Vec<&str> {
         match self.settings.get(key) {
             Some(Value::String(text)) => vec![text],
@@ -191,8 +189,7 @@ impl ResultFile {
         }
     }
 
-    /// The title, with the emulated sibling if there was one, so that no reader overlooks the
-    /// emulation.
+    /// Returns the title, with the emulated sibling if there was one, so that no reader overlooks the emulation.
     pub fn title(&self) -> Option<String> {
         let title = self.text("title")?;
         Some(match self.text("sibling") {
@@ -201,7 +198,7 @@ impl ResultFile {
         })
     }
 
-    /// The conclusion in a few sentences, for users who have read nothing else.
+    /// Returns the conclusion in a few sentences, for users who have read nothing else.
     pub fn finding(&self) -> Vec<&str> {
         self.texts("finding")
     }

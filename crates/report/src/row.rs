@@ -1,14 +1,14 @@
-//! A row: the numbers measured under one setting, flat, in insertion order.
+//! Row of a result: the numbers measured under one setting, flat, in insertion order.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value};
 
 use crate::unit::Unit;
 
-/// One setting and its measurements.
+/// A setting and its measurements.
 ///
-/// In JSON a row is a flat object: `setting`, then keys that end in their unit, each with a number,
-/// or null where the measurement is missing. Reading rejects any other value.
+/// In JSON a row is a flat object: `setting`, then keys that end in their unit, each with a number, or null if the
+/// measurement is missing. Reading rejects any other value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Map<String, Value>")]
 pub struct Row {
@@ -17,34 +17,34 @@ pub struct Row {
     numbers: Map<String, Value>,
 }
 
-/// Why an object cannot be a row.
+/// Reason why an object cannot be a row.
 #[derive(Debug, thiserror::Error)]
 pub enum RowError {
-    /// The object has no `setting`.
+    /// The object has no key `setting`.
     #[error("a row has no name in `setting`")]
     NoSetting,
-    /// A value that is neither a number nor null.
+    /// A value of the object is neither a number nor null.
     #[error("`{key}` of row `{setting}` is neither a number nor null")]
     NotANumber {
-        /// The row's setting.
+        /// Name of the row's setting.
         setting: String,
-        /// The key of the wrong value.
+        /// Key of the wrong value.
         key: String,
     },
 }
 
 impl Row {
-    /// A row without numbers yet.
+    /// Creates a row without numbers.
     pub fn new(setting: impl Into<String>) -> Row {
         Row { setting: setting.into(), numbers: Map::new() }
     }
 
-    /// The setting of these measurements.
+    /// Returns the name of the row's setting.
     pub fn setting(&self) -> &str {
         &self.setting
     }
 
-    /// The same numbers under another setting name.
+    /// Returns the same numbers under another setting name.
     pub fn named(self, setting: impl Into<String>) -> Row {
         Row { setting: setting.into(), ..self }
     }
@@ -59,12 +59,12 @@ impl Row {
         self
     }
 
-    /// The number under `key`, if it was measured.
+    /// Returns the number under `key`; `None` if it was not measured.
     pub fn get(&self, key: &str) -> Option<f64> {
         self.numbers.get(key).and_then(Value::as_f64)
     }
 
-    /// The row with only those keys for which `wanted` holds.
+    /// Returns the row with only those keys for which `wanted` holds.
     pub fn only(&self, wanted: impl Fn(&str) -> bool) -> Row {
         let numbers = self.numbers.iter().filter(|(key, _)| wanted(key));
         Row {
@@ -73,7 +73,7 @@ impl Row {
         }
     }
 
-    /// The keys in insertion order, including those of missing numbers.
+    /// Returns the keys in insertion order, including those of missing numbers.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.numbers.keys().map(String::as_str)
     }
@@ -111,9 +111,9 @@ pub fn tables(rows: &[Row]) -> Vec<&[Row]> {
     tables
 }
 
-/// Whole numbers are written without a fraction: `812`, not `812.0`.
+/// Converts a number to JSON. Whole numbers are written without a fraction: `812`, not `812.0`.
 fn number_or_null(value: Option<f64>) -> Value {
-    // Every whole f64 below this is an exact i64.
+    // Every whole `f64` below this bound is an exact `i64`.
     const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
     match value {
         Some(value) if value.fract() == 0.0 && value.abs() <= EXACT_MAX => Value::from(value as i64),

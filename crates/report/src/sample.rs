@@ -1,7 +1,7 @@
-//! A realistic result for tests: four settings, their curves, and 50 ms of two lanes.
+//! Sample results for tests: realistic ones with four settings, their curves, and 50 ms of two lanes.
 //!
-//! The numbers are invented, similar to those of a prototype. They are the same in every run: the
-//! generator below has a fixed seed.
+//! The numbers are invented, similar to those of a prototype. They are the same in every run: the generator below has
+//! a fixed seed.
 
 use serde_json::{Map, json};
 use sidelane_timeline::cause::Cause;
@@ -19,12 +19,12 @@ use crate::trace::{CauseText, TimelineView, TraceSection, ViewSpan};
 use crate::unit::Unit;
 
 const TIMELINE_NS: u64 = 50_000_000;
-/// How long after the service starts batch is off its lane, under `borrow_idle`.
+/// Time from the service's start until batch is off its lane, under `borrow_idle`.
 const OFF_NS: u64 = 4_400;
-/// How long after the service stops batch is on its lane again.
+/// Time from the service's stop until batch is on its lane again.
 const ON_NS: u64 = 1_500;
 
-/// A result such as `sidelane-lab demo` writes on a machine without SMT and without hardware counters.
+/// Returns a result such as `sidelane-lab demo` writes on a machine without SMT and without hardware counters.
 pub(crate) fn demo() -> ResultFile {
     let mut result = ResultFile::new(machine(), settings());
     result.rows = rows();
@@ -45,7 +45,7 @@ pub(crate) fn demo() -> ResultFile {
     result
 }
 
-/// A result of a short run with an emulated sibling: one check is undecided.
+/// Returns the result of a short run with an emulated sibling: one check is undecided.
 pub(crate) fn undecided() -> ResultFile {
     let mut result = demo();
     let p99 = Interval { measured: 1.06, low: Some(1.01), high: Some(1.11), method: Method::OrderStatistics };
@@ -58,7 +58,7 @@ pub(crate) fn undecided() -> ResultFile {
     result
 }
 
-/// A trace with one slow request, which waited for a CPU, and a usual one.
+/// Returns a trace with one slow request, which waited for a CPU, and a usual one.
 pub(crate) fn trace() -> ResultFile {
     let mut result = ResultFile::new(machine(), Map::new());
     result.settings.insert("title".into(), "Why requests of port:8080 were slow".into());
@@ -112,7 +112,7 @@ fn request(number: u64, latency_us: f64) -> TimelineView {
     }
 }
 
-/// Two kinds of naps, one of them with the paper's value.
+/// Returns a chart of two kinds of naps, one of them with the paper's value.
 pub(crate) fn intervals() -> Intervals {
     let mean = |series: &str, mean, half_width| Mean { series: series.into(), mean, half_width };
     let here = [mean("to sleep", 400.0, Some(20.0)), mean("to wake", 700.0, Some(900.0))];
@@ -127,7 +127,7 @@ pub(crate) fn intervals() -> Intervals {
     }
 }
 
-/// p99 and utilisation against load; one panel has no measurement.
+/// Returns a chart of p99 and utilisation against load; one panel has no measurement.
 pub(crate) fn multiples() -> Multiples {
     let panel = |unit, scale, limit, lines| Panel { title: "matrix".into(), unit, scale, up_to: None, limit, lines };
     let line = Line { setting: "<borrow idle>".into(), points: vec![(20.0, 9_000.0), (80.0, 40_000.0)] };
@@ -145,7 +145,7 @@ pub(crate) fn multiples() -> Multiples {
     }
 }
 
-/// A result such as `sidelane observe` writes: a tag and two rates.
+/// Returns a result such as `sidelane observe` writes: a tag and two rates.
 pub(crate) fn observation() -> ResultFile {
     let mut result = ResultFile::new(machine(), settings());
     result.series = vec![Series { title: "Over time".into(), caption: "In bins.".into(), signals: signals() }];
@@ -173,7 +173,7 @@ pub(crate) fn observation() -> ResultFile {
     result
 }
 
-/// Four bins, one of them empty.
+/// Returns signals of four bins, one of them empty.
 fn signals() -> Vec<SignalSeries> {
     let rate = |factor: f64| [Some(factor), None, Some(2.0 * factor), Some(factor)].to_vec();
     let signal = |name: &str, seen| SignalSeries {
@@ -243,7 +243,7 @@ fn rows() -> Vec<Row> {
     ]
 }
 
-/// Median latency, and its growth with each further nine.
+/// Settings with their median latency, and its growth with each further nine.
 const CURVES: [(&str, f64, f64); 4] =
     [("alone", 412.0, 1.40), ("unmanaged", 538.0, 2.62), ("sched_idle", 431.0, 1.95), ("borrow_idle", 415.0, 1.45)];
 
@@ -255,7 +255,8 @@ fn curves() -> Vec<Curve> {
     CURVES.into_iter().map(curve).collect()
 }
 
-/// Points are evenly spaced on the axis of nines: 0, 90, 99, 99.9 and 99.99 are 25 apart.
+/// Returns a point of a latency curve. Points are evenly spaced on the axis of nines: 0, 90, 99, 99.9 and 99.99 are
+/// 25 apart.
 fn point(index: u32, median_us: f64, growth: f64) -> Percentile {
     let nines = f64::from(index) / 24.75;
     let bump = 1.0 + 0.03 * (nines * 9.0).sin();
@@ -278,7 +279,7 @@ fn timelines() -> Vec<Timeline> {
     ]
 }
 
-/// Start, end, and the class that ran.
+/// Turn on a lane: start, end, and the class that ran.
 type Turn = (u64, u64, Class);
 
 fn track(cpu: u32, role: Role, turns: &[Turn]) -> LaneTrack {
@@ -286,7 +287,7 @@ fn track(cpu: u32, role: Role, turns: &[Turn]) -> LaneTrack {
     LaneTrack { cpu, role, spans }
 }
 
-/// Requests at random times, one at a time, with idle time between them.
+/// Generates requests at random times, one at a time, with idle time between them.
 fn request_turns() -> Vec<Turn> {
     let mut random = Random(7);
     let mut turns = Vec::new();
@@ -306,7 +307,8 @@ fn request_turns() -> Vec<Turn> {
     turns
 }
 
-/// The batch lane under `borrow_idle`: batch runs, and the holder soon after each request starts.
+/// Returns the turns of the batch lane under `borrow_idle`: batch runs, and the holder soon after each request
+/// starts.
 fn borrowed_turns(requests: &[Turn]) -> Vec<Turn> {
     let mut turns = Vec::new();
     let mut batch_since_ns = 0;
@@ -321,11 +323,11 @@ fn borrowed_turns(requests: &[Turn]) -> Vec<Turn> {
     turns
 }
 
-/// Knuth's MMIX generator; its high bits are random enough for a picture.
+/// Random generator: Knuth's MMIX; its high bits are random enough for a picture.
 struct Random(u64);
 
 impl Random {
-    /// A number above 0 and up to 1.
+    /// Draws a number above 0 and up to 1.
     fn unit(&mut self) -> f64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 40) + 1) as f64 / (1 << 24) as f64

@@ -1,11 +1,11 @@
-//! The terminal table: a result as text, in as many columns as the terminal has.
+//! Terminal table: a result as text, in as many columns as the terminal has.
 //!
-//! What was found comes first, then the verdict and the checks that do not hold: the first lines say what matters. The
-//! tables follow, then the checks that hold, and the notes.
+//! The finding comes first, then the verdict and the checks that do not hold, so that the first lines say what
+//! matters. The tables follow, then the checks that hold, and the notes.
 //!
 //! Titles and settings are longer than cells, so they are broken into lines. If the table is still too wide, it is
-//! split: the remaining columns follow below, with the settings repeated. A table is never cut off at the side. Long ones
-//! end with the number of rows that are left out, unless everything is asked for.
+//! split: the remaining columns follow below, with the settings repeated. A table is never cut off at the side. Long
+//! ones end with the number of rows that are left out, unless everything is asked for.
 
 use crate::check::{Check, Verdict};
 use crate::grid::{GAP, Grid, Ink, fold, length, widest};
@@ -13,39 +13,40 @@ use crate::result::ResultFile;
 use crate::row::{Row, tables};
 use crate::unit::{Unit, title_of_key};
 
-/// How much of a result is shown.
+/// Amount of a result that is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Detail {
-    /// What was found and what failed.
+    /// The finding, the verdict and the checks that do not hold.
     Quiet,
-    /// The tables, too, without what is empty or rare.
+    /// The tables, too, with at most 40 rows and 12 checks that hold.
     #[default]
     Usual,
-    /// Everything.
+    /// All rows and all checks.
     All,
 }
 
-/// A column: a key of the rows, and its title.
+/// A column of the table: a key of the rows, and its title.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
-    /// The key in the rows. Its unit determines the format of the cells.
+    /// Key in the rows. Its unit determines the format of the cells.
     pub key: String,
-    /// The title above the cells.
+    /// Title above the cells.
     pub title: String,
 }
 
 impl Column {
-    /// A column titled `title`.
+    /// Creates a column titled `title`.
     pub fn new(key: impl Into<String>, title: impl Into<String>) -> Column {
         Column { key: key.into(), title: title.into() }
     }
 
-    /// A column titled by the words of its key.
+    /// Creates a column titled by the words of its key.
     pub fn of_key(key: &str) -> Column {
         Column::new(key, title_of_key(key))
     }
 
-    /// A column for every key of which some row has a number, in the order in which the rows first have the keys.
+    /// Returns a column for every key for which some row has a number, in the order in which the rows first have the
+    /// keys.
     pub fn of_rows(rows: &[Row]) -> Vec<Column> {
         let mut columns: Vec<Column> = Vec::new();
         let is_measured = |key: &&str| rows.iter().any(|row| row.get(key).is_some());
@@ -57,20 +58,20 @@ impl Column {
         columns
     }
 
-    /// The cell of `row` in this column, for users.
+    /// Returns the cell of `row` in this column, for users.
     pub fn cell(&self, row: &Row) -> String {
         Unit::of_key(&self.key).unwrap_or_default().human_or_missing(row.get(&self.key))
     }
 }
 
-/// How a result is shown.
+/// Style in which a result is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
-    /// The terminal's columns.
+    /// Width of the terminal, in columns.
     pub width: usize,
     /// Whether to use colours; the caller decides, by the terminal and `NO_COLOR`.
     pub color: bool,
-    /// How much is shown.
+    /// Amount of the result that is shown.
     pub detail: Detail,
 }
 
@@ -80,12 +81,12 @@ impl Style {
     }
 }
 
-/// The most rows of a table, unless everything is shown.
+/// Most rows of a table, unless everything is shown.
 const ROWS_SHOWN: usize = 40;
-/// The most checks that hold, unless everything is shown.
+/// Most checks that hold and are listed, unless everything is shown.
 const HOLDING_SHOWN: usize = 12;
 
-/// As [`render`], with one table for each kind of rows. Each table has those columns of its own
+/// Renders `result` as [`render`] does, with one table for each kind of rows. Each table has those columns of its own
 /// rows for which `wanted` holds.
 pub fn render_tables(result: &ResultFile, wanted: impl Fn(&Column) -> bool, style: Style) -> String {
     let table = |of: &[Row]| {
@@ -95,12 +96,13 @@ pub fn render_tables(result: &ResultFile, wanted: impl Fn(&Column) -> bool, styl
     around(|| tables(&result.rows).into_iter().map(table).collect(), result, style)
 }
 
-/// The rows, checks and notes of `result` as text with lines of at most the style's width.
+/// Renders the rows, checks and notes of `result` as text with lines of at most the style's width.
 pub fn render(result: &ResultFile, columns: &[Column], style: Style) -> String {
     around(|| vec![rows(&result.rows, columns, style)], result, style)
 }
 
-/// The finding, the verdict and what does not hold; then the tables, what holds, and the notes.
+/// Joins the finding, the verdict and the checks that do not hold; then the tables, the checks that hold, and the
+/// notes.
 fn around(tables: impl Fn() -> Vec<String>, result: &ResultFile, style: Style) -> String {
     let (width, ink) = (style.width, style.ink());
     let (holding, failing): (Vec<Check>, Vec<Check>) = result.checks.iter().cloned().partition(|check| check.ok);
@@ -132,7 +134,7 @@ fn rows(rows: &[Row], columns: &[Column], style: Style) -> String {
     }
 }
 
-/// The table split into grids that fit, as few as possible.
+/// Splits the table into grids that fit, as few as possible.
 fn folded(rows: &[Row], columns: &[Column], width: usize) -> Vec<Grid> {
     let names = columns.iter().map(|column| column.title.as_str());
     let titles: Vec<&str> = std::iter::once("setting").chain(names).collect();
@@ -144,7 +146,7 @@ fn cells_of(row: &Row, columns: &[Column]) -> Vec<String> {
     std::iter::once(row.setting().to_owned()).chain(columns.iter().map(|column| column.cell(row))).collect()
 }
 
-/// The checks that hold, or their number if there are many.
+/// Lists the checks that hold, or writes their number if there are many.
 fn checks_that_hold(holding: &[Check], style: Style) -> String {
     let (width, ink) = (style.width, style.ink());
     if holding.len() <= HOLDING_SHOWN || style.detail == Detail::All {
@@ -166,7 +168,7 @@ fn checks(checks: &[Check], width: usize, ink: Ink) -> String {
     checks.iter().zip(lines).map(of_check).collect()
 }
 
-/// Name, measurement, its interval if it has one, and the bound.
+/// Returns the cells of a check: name, measurement, its interval if it has one, and the bound.
 fn check_cells(check: &Check) -> [String; 4] {
     [check.name.clone(), check.measured_text(), check.interval_text().unwrap_or_default(), check.wanted_text()]
 }
@@ -180,7 +182,7 @@ fn aligned([name, measured, interval, wanted]: &[String; 4], widths: &[usize]) -
     format!("{name:<name_width$}{GAP}{measured:>measured_width$}{interval}{GAP}{wanted}")
 }
 
-/// A check for a narrow terminal: its name, and below it the numbers.
+/// Returns a check for a narrow terminal: its name, and below it the numbers.
 fn stacked(check: &Check, width: usize) -> Vec<String> {
     let interval = check.interval_text().map(|interval| format!(" ({interval})")).unwrap_or_default();
     let numbers = format!("{}{interval}, wanted {}", check.measured_text(), check.wanted_text());
@@ -195,7 +197,7 @@ fn mark(verdict: Verdict, ink: Ink) -> String {
     }
 }
 
-/// All checks in one line, with what would decide the undecided ones.
+/// Writes the verdict of all checks in one line, with what would decide the undecided ones.
 fn verdict(result: &ResultFile, width: usize, ink: Ink) -> String {
     if result.checks.is_empty() {
         return String::new();
@@ -209,10 +211,10 @@ fn notes(notes: &[String], width: usize, ink: Ink) -> String {
     notes.iter().map(|note| marked(ink.yellow("!"), &lines(note))).collect()
 }
 
-/// A mark and the space after it.
+/// Width of a mark and the space after it.
 const MARK_WIDTH: usize = 2;
 
-/// `lines` with `mark` before the first, and the others indented by the same width.
+/// Writes `lines` with `mark` before the first, and the others indented by the same width.
 fn marked(mark: String, lines: &[String]) -> String {
     let before_others = format!("\n{:MARK_WIDTH$}", "");
     format!("{mark} {}\n", lines.join(&before_others))

@@ -1,4 +1,4 @@
-//! The size and colours of standard output, and text that fits into it.
+//! Size and colours of standard output, and text that fits into it.
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
@@ -6,22 +6,22 @@ use std::os::fd::AsFd;
 
 use crate::grid::fitted;
 
-/// Columns to fill where standard output is not a terminal.
+/// Number of columns to fill if standard output is not a terminal.
 const WIDTH_WITHOUT_TERMINAL: usize = 100;
-/// The smallest width used; lines wrap on a narrower terminal.
+/// Smallest width used; lines wrap on a narrower terminal.
 const WIDTH_MIN: usize = 40;
 
-/// Lines to fill where standard output is not a terminal.
+/// Number of lines to fill if standard output is not a terminal.
 const HEIGHT_WITHOUT_TERMINAL: usize = 24;
 
-/// The columns of standard output; if it is not a terminal, the value of `COLUMNS`.
+/// Returns the columns of standard output; if it is not a terminal, the value of `COLUMNS`.
 pub fn width() -> usize {
     let said = env::var("COLUMNS").ok().and_then(|columns| columns.parse::<usize>().ok());
     let said = said.filter(|_| !io::stdout().is_terminal());
     said.map_or_else(|| size(io::stdout()).0, |columns| columns.max(WIDTH_MIN))
 }
 
-/// Columns and lines of the terminal that `stream` goes to.
+/// Returns columns and lines of the terminal that `stream` goes to.
 pub fn size(stream: impl AsFd) -> (usize, usize) {
     let size = rustix::termios::tcgetwinsize(stream).ok().filter(|size| size.ws_col > 0 && size.ws_row > 0);
     size.map_or((WIDTH_WITHOUT_TERMINAL, HEIGHT_WITHOUT_TERMINAL), |size| {
@@ -34,10 +34,10 @@ pub fn color_wanted() -> bool {
     io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Writes to standard output. A reader who has gone is no error: what is asked for is more than what is printed.
+/// Writes to standard output. A reader that has gone is no error: a command does more than print.
 ///
 /// # Errors
-/// What it goes to takes no more: a file on a full disk.
+/// If standard output accepts no more, such as a file on a full disk.
 pub fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -52,15 +52,16 @@ pub fn eprint(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// Prints text that is laid out already; lines that are longer than the terminal is wide go on below.
+/// Prints text that already has a layout. The rest of a line that is longer than the terminal is wide goes on below.
 ///
 /// # Errors
-/// See [`print`].
+/// If standard output accepts no more, as in [`print`].
 pub fn print_fitted(text: &str) -> io::Result<()> {
     print(&fitted(text, width()))
 }
 
-/// As [`print_fitted`], to standard error; programs that read it there get its lines as they are. See [`eprint`].
+/// Prints text to standard error as [`print_fitted`] does to standard output. If standard error is no terminal, lines
+/// stay as they are.
 pub fn eprint_fitted(text: &str) {
     let width = if io::stderr().is_terminal() { size(io::stderr()).0 } else { usize::MAX };
     eprint(&fitted(text, width));

@@ -1,7 +1,7 @@
-//! Why requests were slow: the key `trace` of a results file. The page draws it; programs read it.
+//! Causes of slow requests: the key `trace` of a results file. The page draws it; programs read it.
 //!
-//! Findings and bars are those of `sidelane-timeline`, as the diagnosis made them. A single request comes as a picture,
-//! with threads and lanes as rows: names in place of numbers, which only a running trace knows.
+//! Findings and bars are those of `sidelane-timeline`, as the diagnosis made them. A single request is stored as a
+//! picture, with threads and lanes as rows. It has names in place of numbers, which only a running trace knows.
 
 use serde::{Deserialize, Serialize};
 use sidelane_timeline::cause::Cause;
@@ -10,19 +10,19 @@ use sidelane_timeline::diagnosis::{Bar, CauseTime, Finding, UndetectableCause};
 /// All that is shown of a trace.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct TraceSection {
-    /// A request that took longer is slow.
+    /// Latency in microseconds above which a request is slow.
     pub limit_us: f64,
-    /// The name of the limit: "objective", "p99 of this trace".
+    /// Name of the limit, such as "objective" or "p99 of this trace".
     pub limit_name: String,
-    /// How long was traced.
+    /// Length of the trace, in microseconds.
     pub length_us: f64,
-    /// Every cause that occurs below, in the order of the legend.
+    /// Causes that occur in the trace, in the order of the legend.
     pub causes: Vec<CauseText>,
-    /// What made requests slow, the largest first.
+    /// Causes that made requests slow, the largest first.
     pub found: Vec<Finding>,
-    /// What could not be told, and why.
+    /// Causes that could not be determined, and why.
     pub cannot_tell: Vec<UndetectableCause>,
-    /// All requests by their latency.
+    /// Bars of all requests by their latency.
     pub spread: Vec<Bar>,
     /// Some requests in full, the slowest first.
     pub requests: Vec<TimelineView>,
@@ -31,11 +31,11 @@ pub struct TraceSection {
 /// A cause in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CauseText {
-    /// The cause.
+    /// Cause that the words describe.
     pub cause: Cause,
-    /// Its name: "wait for a CPU".
+    /// Name of the cause, such as "wait for a CPU".
     pub name: String,
-    /// One sentence.
+    /// Meaning of the cause, in one sentence.
     pub meaning: String,
 }
 
@@ -45,78 +45,78 @@ impl From<Cause> for CauseText {
     }
 }
 
-/// One request. Its times count from its arrival; what happened before that is negative.
+/// Picture of one request. Its times count from its arrival; earlier times are negative.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct TimelineView {
-    /// Its number.
+    /// Number of the request.
     pub number: u64,
-    /// When it arrived, since the trace began.
+    /// Time of the request's arrival, in microseconds since the trace began.
     pub arrived_us: f64,
-    /// From its first segment to the last of its response.
+    /// Time from the request's first segment to the last one of its response, in microseconds.
     pub latency_us: f64,
-    /// Where its time went, the longest first.
+    /// Causes to which the request's time went, the longest first.
     pub time: Vec<CauseTime>,
-    /// Its time end to end.
+    /// Spans of the request's time, end to end.
     pub spans: Vec<ViewSpan>,
-    /// Its threads, then the lanes.
+    /// Rows of the picture: the request's threads, then the lanes.
     pub rows: Vec<ViewRow>,
-    /// Wake-ups, and the way of the request.
+    /// Arrows for wakeups, and for the path of the request.
     pub arrows: Vec<Arrow>,
-    /// Its stages.
+    /// Stages of the request.
     pub marks: Vec<Mark>,
-    /// Details that were too many to be kept.
+    /// Number of details that were too many to be kept.
     pub left_out_count: u64,
 }
 
 /// A part of a request's time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ViewSpan {
-    /// Start.
+    /// Start of the span, in microseconds since the request's arrival.
     pub from_us: f64,
-    /// End, where the next one begins.
+    /// End of the span, where the next one begins.
     pub to_us: f64,
-    /// What it went to.
+    /// Cause to which the time went.
     pub cause: Cause,
-    /// What happened, in words.
+    /// Description of what happened, in words.
     pub words: String,
-    /// Index of its thread in the rows.
+    /// Index of the span's thread in the rows; `None` if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row: Option<usize>,
 }
 
-/// The kind of a row of the picture.
+/// Kind of a row in the picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RowKind {
-    /// A thread.
+    /// A thread of the request.
     Thread,
-    /// A lane.
+    /// A lane on which threads of the request ran.
     Lane,
 }
 
-/// A row of the picture.
+/// A row of the picture: one thread or lane over time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ViewRow {
-    /// Thread or lane.
+    /// Kind of the row: thread or lane.
     pub of: RowKind,
-    /// Its name.
+    /// Name of the thread or lane.
     pub name: String,
-    /// Its number, in words.
+    /// Number of the thread or lane, in words.
     pub detail: String,
-    /// What happened there, in order of time.
+    /// Blocks of the row, in order of time.
     pub blocks: Vec<Block>,
 }
 
 /// A stretch of time in which a lane was occupied, or a thread ran.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Block {
-    /// Start.
+    /// Start of the block, in microseconds since the request's arrival.
     pub from_us: f64,
-    /// End.
+    /// End of the block, in microseconds since the request's arrival.
     pub to_us: f64,
-    /// The occupant.
+    /// Occupant of the lane.
     pub who: Occupant,
-    /// In words.
+    /// Description of the block, in words.
     pub words: String,
 }
 
@@ -124,7 +124,7 @@ pub struct Block {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Occupant {
-    /// A thread on the way of this request.
+    /// A thread on the path of this request.
     Request,
     /// Another thread of the service.
     Service,
@@ -134,38 +134,38 @@ pub enum Occupant {
     Interrupt,
 }
 
-/// An arrow between two moments.
+/// An arrow between two moments in the picture.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Arrow {
-    /// What it is.
+    /// Kind of the arrow.
     pub kind: ArrowKind,
-    /// Its beginning.
+    /// Start of the arrow, in microseconds since the request's arrival.
     pub from_us: f64,
-    /// The row of its beginning.
+    /// Index of the row in which the arrow starts.
     pub from_row: usize,
-    /// Its end.
+    /// End of the arrow, in microseconds since the request's arrival.
     pub to_us: f64,
-    /// The row of its end.
+    /// Index of the row in which the arrow ends.
     pub to_row: usize,
-    /// In words.
+    /// Description of the arrow, in words.
     pub words: String,
 }
 
-/// Kinds of arrows.
+/// Kind of an arrow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ArrowKind {
-    /// From the waker to the first moment of the woken thread.
+    /// A wakeup, from the waker to the first moment of the woken thread.
     Wake,
-    /// The way of the request.
+    /// The path of the request from one thread to another.
     Flow,
 }
 
 /// A stage of a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Mark {
-    /// When.
+    /// Time of the stage, in microseconds since the request's arrival.
     pub us: f64,
-    /// What: "arrived".
+    /// Name of the stage, such as "arrived".
     pub words: String,
 }

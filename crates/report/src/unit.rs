@@ -1,41 +1,40 @@
 //! Units: the last word of every key, and the format of its numbers for users.
 //!
-//! Programs that know nothing of Sidelane read a results file, so a key contains its unit
-//! (`p99_us`). Users read a cell, so a cell contains a unit too: the one that makes the number
-//! short, `812 µs` but `3.1 ms`.
+//! Programs that know nothing of Sidelane read a results file, so a key contains its unit (`p99_us`). Users read a
+//! cell, so a cell contains a unit too. It is the one that makes the number short: `812 µs`, but `3.1 ms`.
 
 use serde::{Deserialize, Serialize};
 
-/// The unit of a number, named as the suffix that keys end in.
+/// Unit of a number, named as the suffix that keys end in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
-    /// Nanoseconds.
+    /// Nanoseconds, suffix `_ns`.
     Ns,
-    /// Microseconds.
+    /// Microseconds, suffix `_us`.
     Us,
-    /// Milliseconds.
+    /// Milliseconds, suffix `_ms`.
     Ms,
-    /// Seconds.
+    /// Seconds, suffix `_s`.
     S,
     /// Hundredths of the quantity that the key names.
     Percent,
-    /// A quotient of two measurements of the same run.
+    /// Quotient of two measurements of the same run.
     Ratio,
-    /// A quotient with the same measurement of the service alone on the machine.
+    /// Quotient with the same measurement of the service alone on the machine.
     OverAlone,
-    /// A count.
+    /// Count of things, suffix `_count`.
     #[default]
     Count,
-    /// A count per second.
+    /// Count per second, suffix `_per_s`.
     PerS,
     /// Cycles of the processor.
     Cycles,
-    /// Joules.
+    /// Joules of energy, suffix `_joules`.
     Joules,
 }
 
-/// Suffix and unit; `_per_s` is before `_s`, in which it also ends.
+/// Suffixes of keys with their units. `_per_s` is before `_s`, because it also ends in `_s`.
 const SUFFIXES: [(&str, Unit); 11] = [
     ("_per_s", Unit::PerS),
     ("_over_alone", Unit::OverAlone),
@@ -50,16 +49,16 @@ const SUFFIXES: [(&str, Unit); 11] = [
     ("_s", Unit::S),
 ];
 
-/// What a cell shows where nothing was measured.
+/// Text of a cell without a measurement.
 pub const MISSING: &str = "—";
 
 impl Unit {
-    /// The unit `key` ends in, if it ends in one.
+    /// Returns the unit that `key` ends in, if it ends in one.
     pub fn of_key(key: &str) -> Option<Unit> {
         split_key(key).map(|(_, unit)| unit)
     }
 
-    /// `value` for users, with its unit.
+    /// Writes `value` for users, with its unit.
     ///
     /// Times are given in the unit in which they have one to three digits before the decimal point.
     pub fn human(self, value: f64) -> String {
@@ -77,13 +76,13 @@ impl Unit {
         }
     }
 
-    /// [`human`](Unit::human), or a dash for a missing value.
+    /// Writes `value` as [`human`](Unit::human) does, or a dash if it is missing.
     pub fn human_or_missing(self, value: Option<f64>) -> String {
         value.map_or_else(|| MISSING.to_owned(), |value| self.human(value))
     }
 }
 
-/// The words of a key without its unit: `reaction_off_p50_ns` is "reaction off p50".
+/// Returns the words of a key without its unit: `reaction_off_p50_ns` is "reaction off p50".
 ///
 /// `over_alone` names the two things compared, so it stays part of the title.
 pub fn title_of_key(key: &str) -> String {
@@ -94,7 +93,7 @@ pub fn title_of_key(key: &str) -> String {
     words.split('_').map(readable).collect::<Vec<_>>().join(" ")
 }
 
-/// `p999` as p99.9: keys cannot contain a point.
+/// Writes `p999` as p99.9: keys cannot contain a point.
 fn readable(word: &str) -> String {
     match word.strip_prefix("p99") {
         Some(nines) if !nines.is_empty() && nines.bytes().all(|b| b.is_ascii_digit()) => {
@@ -111,7 +110,7 @@ fn split_key(key: &str) -> Option<(&str, Unit)> {
     })
 }
 
-/// Large numbers in millions: a clock has thousands of them a microsecond.
+/// Writes a number of cycles; large ones in millions, since a clock has thousands per microsecond.
 fn human_cycles(cycles: f64) -> String {
     const MILLION: f64 = 1e6;
     if cycles.abs() < MILLION {
@@ -120,7 +119,7 @@ fn human_cycles(cycles: f64) -> String {
     format!("{} M cycles", counted_short(cycles / MILLION))
 }
 
-/// As [`short`] below 1000, else with separators of thousands.
+/// Writes a number as [`short`] does below 1000, else with separators of thousands.
 fn counted_short(value: f64) -> String {
     if value.abs() < 999.5 { short(value) } else { counted(value) }
 }
@@ -130,11 +129,11 @@ fn human_time(ns: f64) -> String {
     const STEPS: [(f64, &str); 3] = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];
     let (scale, name) = STEPS.into_iter().find(|(scale, _)| ns.abs() >= 0.9995 * scale).unwrap_or((1.0, "ns"));
     let value = ns / scale;
-    // A second is a long time: of one to ten, hundredths are told.
+    // Times of one to ten seconds are written with hundredths of a second.
     if name == "s" && value.abs() < 9.995 { format!("{value:.2} s") } else { format!("{} {name}", short(value)) }
 }
 
-/// About three digits, the precision of these measurements.
+/// Writes about three digits, the precision of these measurements.
 ///
 /// A tiny number is never rounded to 0: no overlap and little overlap are different results.
 fn short(value: f64) -> String {
@@ -147,7 +146,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// Whole numbers with separators of thousands, others shortened.
+/// Writes whole numbers with separators of thousands, others shortened.
 fn counted(value: f64) -> String {
     if value.abs() < 100.0 && value.fract() != 0.0 {
         return short(value);

@@ -1,4 +1,4 @@
-//! How far a watch of a known length is: a line that is kept up to date on a terminal, plain lines elsewhere.
+//! Progress of a watch of a known length: a line that is updated on a terminal, plain lines elsewhere.
 
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 use crate::terminal::eprint_fitted;
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// How often the line on a terminal is new.
+/// Time between two updates of the line on a terminal.
 const SHOW_EVERY: Duration = Duration::from_millis(500);
-/// What takes no longer has no plain line.
+/// Time until the first plain line; a shorter watch has none.
 const FIRST_LINE_AFTER: Duration = Duration::from_secs(2);
-/// From one plain line to the next.
+/// Time from one plain line to the next.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// A watch under way.
+/// Progress of a watch that is under way.
 pub struct WatchProgress {
-    /// Where there is a terminal.
+    /// Progress bar; `None` if standard error is no terminal.
     bar: Option<ProgressBar>,
     length: Duration,
     began: Instant,
@@ -23,14 +23,14 @@ pub struct WatchProgress {
 }
 
 impl WatchProgress {
-    /// A watch of this length begins.
+    /// Begins the progress of a watch of this length.
     pub fn new(length: Duration) -> Self {
         let bar = stderr().is_terminal().then(|| bar(length));
         let due = if bar.is_some() { SHOW_EVERY } else { FIRST_LINE_AFTER };
         Self { bar, length, began: Instant::now(), due }
     }
 
-    /// Shows what has been found so far, if it is time for that.
+    /// Shows what has been found so far, if an update is due.
     pub fn show(&mut self, found: impl FnOnce() -> String) {
         let elapsed = self.began.elapsed();
         if let Some(line) = self.line(elapsed, found) {
@@ -38,7 +38,7 @@ impl WatchProgress {
         }
     }
 
-    /// The plain line, if it is time for one. The end has none: the result follows.
+    /// Returns the plain line, if it is due. The end has none: the result follows.
     fn line(&mut self, elapsed: Duration, found: impl FnOnce() -> String) -> Option<String> {
         if elapsed < self.due || elapsed >= self.length {
             return None;
@@ -53,7 +53,7 @@ impl WatchProgress {
         None
     }
 
-    /// Takes the line off the terminal.
+    /// Removes the line from the terminal.
     pub fn clear(&self) {
         self.bar.iter().for_each(ProgressBar::finish_and_clear);
     }

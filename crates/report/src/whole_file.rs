@@ -8,27 +8,27 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// A file that could not be written.
+/// Error of a file that could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {}", path.display())]
 pub struct WriteError {
-    /// The path of the file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// The system's error.
+    /// Error of the operating system.
     pub source: io::Error,
 }
 
-/// A file that cannot be written, as is known beforehand.
+/// Error of a file that cannot be written, found before a run.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {}: there is no directory {}", path.display(), dir.display())]
 pub struct NoDirectory {
-    /// The path of the file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Where it would be.
+    /// Directory of the file, which does not exist.
     pub dir: PathBuf,
 }
 
-/// Finds out before a run, and not after it, that a file has no place.
+/// Checks before a run that the directory of a file exists.
 pub fn check_writable(path: &Path) -> Result<(), NoDirectory> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match dir.is_dir() {
@@ -57,13 +57,13 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let neighbour = neighbour_of(path)?;
     let written = write_synced(&neighbour, bytes).and_then(|()| fs::rename(&neighbour, path));
     if written.is_err() {
-        // The first error is the one to report.
+        // The write error is reported, not a failure to remove the file.
         let _ = fs::remove_file(&neighbour);
     }
     written
 }
 
-/// A temporary name in the same directory, so that the rename stays within one file system.
+/// Returns a temporary name in the same directory, so that the rename stays within one file system.
 fn neighbour_of(path: &Path) -> io::Result<PathBuf> {
     let name = path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"))?;
     let mut hidden = std::ffi::OsString::from(".");

@@ -1,4 +1,4 @@
-//! The kinds of change that are made to the machine, and how each is undone.
+//! Kinds of change that are made to the machine, and how each is undone.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,83 +18,83 @@ use sidelane_host::topology::online_cpus;
 use super::groups::{self, Fate};
 use super::newcomers::Newcomers;
 
-/// One change to the machine, as what it takes to undo it. To undo it twice does no more than to undo it once.
+/// A change to the machine, with what is needed to undo it. A second undo has no further effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Undo {
     /// A thread was put on other CPUs.
     Affinity {
-        /// The thread.
+        /// Thread that was put on other CPUs.
         thread: Thread,
-        /// The affinity that it had.
+        /// Affinity that the thread had before.
         affinity: Affinity,
     },
-    /// A thread was there before any was changed, and is not changed itself.
+    /// A thread existed before any thread was changed, and is not changed itself.
     Known {
-        /// The thread.
+        /// Thread that is not changed.
         thread: Thread,
     },
-    /// The kernel may have forgotten the CPUs that a thread had chosen, when the list of its group was written.
+    /// The kernel may have forgotten the CPUs that a thread had chosen, when the CPU list of its group was written.
     Forgotten {
-        /// The thread.
+        /// Thread whose CPUs the kernel may have forgotten.
         thread: Thread,
-        /// The affinity that it had.
+        /// Affinity that the thread had before.
         affinity: Affinity,
     },
     /// A thread was put into another scheduling class.
     Class {
-        /// The thread.
+        /// Thread that was put into another class.
         thread: Thread,
-        /// The class that it had.
+        /// Scheduling class that the thread had before.
         class: ThreadClass,
     },
-    /// A foreign group is frozen and thawed.
+    /// A foreign group may be frozen or thawed.
     Freezer {
-        /// The group's directory.
+        /// Directory of the group.
         dir: PathBuf,
-        /// How it was found.
+        /// Whether the group was frozen before.
         frozen: bool,
     },
-    /// The guardian freezes a foreign group while the agent is stopped. It thaws what it has frozen itself.
+    /// The guardian may freeze a foreign group while the agent is stopped. It thaws only groups that it froze itself.
     MayFreeze {
-        /// The group's directory.
+        /// Directory of the group.
         dir: PathBuf,
     },
     /// A foreign group, or a tree of groups, was put on other CPUs.
     Cpusets(Found),
-    /// A group was made.
+    /// A control group was created.
     Group {
-        /// Its directory.
+        /// Directory of the group.
         dir: PathBuf,
-        /// What becomes of the processes in it.
+        /// Fate of the processes in the group.
         fate: Fate,
     },
-    /// A process was moved into a group that was made.
+    /// A process was moved into a group that was created.
     Member {
-        /// The process.
+        /// Process that was moved.
         process: Thread,
-        /// The directory of the group that was made.
+        /// Directory of the group that was created.
         group: PathBuf,
-        /// The directory of the group that the process was in.
+        /// Directory of the group that the process was in before.
         from: PathBuf,
     },
-    /// Processes are born to threads that were changed, and inherit the change.
+    /// Changed threads create other threads, which inherit the change.
     Newcomers(Newcomers),
-    /// A process was started. It is to end, and its descendants with it.
+    /// A process was started. Undo ends it, with its descendants.
     Family {
-        /// The process.
+        /// Process that was started.
         process: Thread,
     },
-    /// A file was made that says who is there. A living agent removes its own, last of all.
+    /// A claim file was created. A living agent removes its own file, last of all.
     Claim {
-        /// The file.
+        /// Path of the claim file.
         file: PathBuf,
-        /// Its inode, if another process may have created a file of that name since.
+        /// Inode of the file; `None` if no other process can have created a file of that name since.
         inode: Option<u64>,
     },
 }
 
 impl Undo {
-    /// Ends the processes that were started, so that what they are in can be removed.
+    /// Ends the processes that were started, so that the groups they are in can be removed.
     pub fn end_processes(&self) {
         match self {
             Undo::Family { process } if process.is_there() => kill_family(process.tid),
@@ -103,13 +103,13 @@ impl Undo {
         }
     }
 
-    /// Undoes it. `known` are the threads that have an undo of their own.
+    /// Undoes the change. `known` are the threads that have an undo of their own.
     pub fn carry_out(&self, known: &BTreeSet<Thread>) -> io::Result<()> {
         match self {
             Undo::Affinity { thread, affinity } => affinity.give(thread),
             Undo::Forgotten { thread, affinity } => match Affinity::of(thread, &Cpusets::find()) {
                 Some(now) if now.follows_group => affinity.give(thread),
-                // It has ended, or has chosen again since.
+                // The thread has ended, or has chosen CPUs again since.
                 _ => Ok(()),
             },
             Undo::Class { thread, class } => give_class(thread, *class),
@@ -129,7 +129,7 @@ impl Undo {
         }
     }
 
-    /// The thread that it is about, if it is about one.
+    /// Returns the thread that was changed or is known; `None` for a change of something else.
     pub fn thread(&self) -> Option<Thread> {
         match self {
             Undo::Affinity { thread, .. } | Undo::Class { thread, .. } | Undo::Known { thread } => Some(*thread),
@@ -137,12 +137,12 @@ impl Undo {
         }
     }
 
-    /// Whether threads were bound to one CPU each: those born to them have one CPU, too.
+    /// Whether threads were bound to one CPU each. Threads that they create then have one CPU, too.
     pub fn binds(&self) -> bool {
         matches!(self, Undo::Newcomers(newcomers) if newcomers.alone)
     }
 
-    /// The freezer of the group that it is about.
+    /// Returns the freezer of the group that the change concerns, if it has one.
     pub fn freezer(&self) -> Option<Freezer> {
         match self {
             Undo::Freezer { dir, .. } | Undo::MayFreeze { dir } | Undo::Group { dir, .. } => Freezer::of(dir),
@@ -158,22 +158,22 @@ pub(super) fn give_class(thread: &Thread, class: ThreadClass) -> io::Result<()> 
     unless_ended(class.give(thread.tid))
 }
 
-/// Freezes or thaws a group, if it is there still.
+/// Freezes or thaws a group, if it still exists.
 pub(super) fn set_freezer(dir: &Path, frozen: bool) -> io::Result<()> {
     unless_gone(dir, || Freezer::of(dir).map_or(Ok(()), |freezer| freezer.set(frozen)))
 }
 
-/// A thread may end at any time, and then needs nothing back.
+/// Ignores the error of a thread that has ended: it needs nothing back.
 fn unless_ended(done: io::Result<()>) -> io::Result<()> {
     done.or_else(|error| if error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error) })
 }
 
-/// The owner of a group or file may remove it at any time.
+/// Ignores an error if the group or file is gone: its owner may remove it at any time.
 fn unless_gone(path: &Path, undo: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     undo().or_else(|error| if path.exists() { Err(error) } else { Ok(()) })
 }
 
-/// Where there are no groups, a command's descendants are all that is known of what it started.
+/// Kills a command and its descendants. Without groups, they are all that is known of what it started.
 fn kill_family(pid: u32) {
     for member in procfs::family(&BTreeSet::from([pid])) {
         // SAFETY: plain system call. The agent reaps the command only after it has withdrawn the change, so the
@@ -182,7 +182,7 @@ fn kill_family(pid: u32) {
     }
 }
 
-/// Every group that may be made as `name` below the group that this process is in.
+/// Returns the undo of every group `name` that may be created below the group of this process.
 pub fn own_groups(name: &str) -> Vec<Undo> {
     let dirs = groups::own_dirs(name).into_iter();
     dirs.map(|dir| Undo::Group { dir, fate: Fate::Ended }).collect()

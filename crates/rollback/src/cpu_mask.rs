@@ -1,14 +1,14 @@
-//! Sets of CPUs as policies have them, and as the kernel has them.
+//! Conversion of sets of CPUs between the form of policies and the form of the kernel.
 
 use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::cpus::{CpuMask, MAX_CPUS};
 
-/// As policies have it. CPUs beyond their number are left out.
+/// Returns the set in the form of policies. CPUs beyond the number that policies support are left out.
 pub fn mask(cpus: &CpuSet) -> CpuMask {
     cpus.iter().map(|cpu| cpu as usize).filter(|cpu| *cpu < MAX_CPUS).collect()
 }
 
-/// As the kernel has it.
+/// Returns the set in the form of the kernel.
 pub fn set(cpus: &CpuMask) -> CpuSet {
     cpus.iter().map(|cpu| cpu as u32).collect()
 }

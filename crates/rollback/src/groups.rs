@@ -1,4 +1,4 @@
-//! Groups that were made: how they are emptied and removed.
+//! Control groups that Sidelane has created: how they are emptied and removed.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,19 +8,20 @@ use sidelane_host::cgroup::{Hierarchy, Leaf, groups_below, processes};
 use sidelane_host::freezer::Freezer;
 use sidelane_host::thread::Thread;
 
-/// A process forks no faster than it is killed or moved; this many rounds have never been needed.
+/// Most rounds in which a group is emptied. A process forks more slowly than it is killed or moved, so this limit has
+/// never been reached.
 const ROUNDS_MAX: usize = 1000;
 
-/// What becomes of the processes in a group that was made.
+/// Fate of the processes in a group that Sidelane has created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fate {
-    /// They are killed: they were started to be in it.
+    /// The processes are killed, because they were started to be in the group.
     Ended,
-    /// They go on in this group.
+    /// The processes go on in this group.
     MovedTo(PathBuf),
 }
 
-/// Every directory of a group `name` below the group that this process is in.
+/// Returns the directories of all groups `name` below the group of this process.
 pub fn own_dirs(name: &str) -> Vec<PathBuf> {
     Hierarchy::all().into_iter().filter_map(|found| Some(found.own_dir()?.join(name))).collect()
 }
@@ -34,7 +35,7 @@ pub fn remove(dir: &Path, fate: &Fate) -> io::Result<()> {
     Leaf { dir: dir.to_owned() }.remove()
 }
 
-/// Moves a process back from the group that it was moved into, unless it has left that by itself.
+/// Moves a process back from the group that it was moved into, unless it has left that group by itself.
 pub fn move_back(process: &Thread, group: &Path, from: &Path) -> io::Result<()> {
     if !process.is_there() || !processes(group).contains(&process.tid) {
         return Ok(());
@@ -50,7 +51,7 @@ fn move_all(dir: &Path, to: &Path) {
     until_empty(dir, |pid| drop(Leaf { dir: to.to_owned() }.admit(pid)));
 }
 
-/// Ends everything in the group `dir`.
+/// Kills all processes in the group `dir` and below it.
 pub fn kill_all(dir: &Path) {
     let leaf = Leaf { dir: dir.to_owned() };
     if leaf.has("cgroup.kill") && leaf.write("cgroup.kill", "1").is_ok() {
@@ -60,7 +61,7 @@ pub fn kill_all(dir: &Path) {
     until_empty(dir, kill);
 }
 
-/// A v1-frozen task does not die before it thaws, nor does one in a group below that was frozen itself.
+/// Thaws a version 1 group and all groups below it. A frozen task dies only after it thaws.
 fn thaw_v1(dir: &Path) {
     let leaf = Leaf { dir: dir.to_owned() };
     if leaf.has("freezer.state") {
@@ -73,7 +74,7 @@ fn until_empty(dir: &Path, take: impl Fn(u32)) {
     take_until_none(|| processes(dir), take);
 }
 
-/// Kills until the group is empty: a fork may have been under way.
+/// Kills processes until none is left: a fork may have been under way.
 pub fn kill_until_none(alive: impl Fn() -> Vec<u32>) {
     take_until_none(alive, kill);
 }

@@ -1,8 +1,8 @@
-//! Undoing: what was changed on the machine is put right, whatever ends the agent.
+//! Undo of changes: what was changed on the machine is restored, whatever ends the agent.
 //!
 //! Each kind of change has its [`Undo`]. An [`UndoList`] keeps them in the order of the changes. The
-//! [`guardian::Guardian`] is told of each before the change is made, and has a second process that undoes them all
-//! should this one die. Nothing here knows of lanes.
+//! [`guardian::Guardian`] is told of each change before it is made. It has a second process, which undoes all changes
+//! if this one dies. This crate does not know lanes.
 //!
 //! # Invariants
 //!
@@ -13,11 +13,11 @@
 //! - The last change is undone first (`src/list/tests.rs`:
 //!   `undoing_all_leaves_what_the_first_change_that_is_left_found`).
 //! - One failure keeps no other change from being undone (`src/list/tests.rs`: `failed_undo_does_not_stop_the_others`).
-//! - To undo twice is to undo once (`src/list/tests.rs`: `a_thread_gets_its_cpus_and_its_class_back`).
+//! - A second undo changes nothing more (`src/list/tests.rs`: `a_thread_gets_its_cpus_and_its_class_back`).
 //! - A thread that reuses a number is left alone (`src/list/tests.rs`: `thread_with_a_reused_number_is_left_alone`).
 //! - The guardian undoes what it was told, whatever follows (`crates/sidelane/tests/corners.rs`:
 //!   `guardian_undoes_its_list_after_malformed_input`).
-//! - It outlives the group and the container of its process (`crates/sidelane/tests/corners.rs`:
+//! - A guardian outlives the group and the container of its process (`crates/sidelane/tests/corners.rs`:
 //!   `a_guardian_outlives_the_group_of_its_agent`; `crates/sidelane/tests/runtimes.rs`:
 //!   `removed_container_of_sidelane_gives_batch_its_cpus_back`).
 //! - A dead, stopped or frozen guardian is replaced, and the new one knows the list
@@ -28,7 +28,7 @@
 //! - Of two claims at once one is refused (`src/claim/mod.rs`: `one_of_two_concurrent_claims_is_refused`).
 //! - A claim of a killed process blocks no other (`src/claim/mod.rs`:
 //!   `request_claim_of_a_killed_process_blocks_no_claim`).
-//! - Own threads, but for holders, observers and a proxy's serving thread, keep off the CPUs of services
+//! - Own threads, except holders, observers and a proxy's serving thread, keep off the CPUs of services
 //!   (`crates/sidelane/tests/own_threads.rs`: `no_thread_of_a_verb_that_looks_is_on_the_services_cpu`,
 //!   `threads_follow_a_service_that_moves`, `verbs_leave_the_services_cpu_before_loading_bpf_programs`,
 //!   `no_thread_of_a_run_but_holders_is_on_a_request_lane`).

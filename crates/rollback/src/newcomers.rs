@@ -1,4 +1,4 @@
-//! Those who are born to changed threads, and inherit the change.
+//! Newcomers: threads that changed threads have created, and that inherit the change.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -13,30 +13,32 @@ use sidelane_host::thread::Thread;
 
 use super::change::give_class;
 
-/// A thread forks no faster than it is changed back; this many rounds have never been needed.
+/// Most rounds in which newcomers are searched. A thread forks more slowly than it is changed back, so this limit has
+/// never been reached.
 const ROUNDS_MAX: usize = 1000;
 
-/// Where newcomers are looked for, how they are told, and what they get.
+/// Search for newcomers: where they are, how they are recognised, and what they get.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Newcomers {
-    /// Groups: they are in one of these or below.
+    /// Groups with newcomers, in them or below.
     pub groups: Vec<PathBuf>,
-    /// Processes: they descend from one of these.
+    /// Processes from which newcomers descend.
     pub families: Vec<Thread>,
-    /// The CPUs that the changed threads are confined to.
+    /// CPUs to which the changed threads are confined.
     pub confined: CpuSet,
-    /// CPUs to which each was bound alone: a thread with several CPUs has chosen them.
+    /// Whether each changed thread was bound to one CPU. Then a thread with several CPUs has chosen them itself.
     pub alone: bool,
-    /// CPUs on which some of the changed threads run together, though the others are each on one CPU alone.
+    /// CPUs on which some of the changed threads run together, though the others have one CPU each.
     pub together: CpuSet,
-    /// The affinity that newcomers get.
+    /// Affinity that newcomers get.
     pub affinity: Affinity,
-    /// The class that newcomers get, if the changed threads were given another one.
+    /// Scheduling class that newcomers get; `None` if the class of the changed threads was not changed.
     pub class: Option<ThreadClass>,
 }
 
 impl Newcomers {
-    /// Gives every newcomer what it would have had, until a round finds none. `known` are no newcomers.
+    /// Gives every newcomer its original affinity and class, until a round finds none. Threads in `known` are no
+    /// newcomers.
     pub fn give_back(&self, known: &BTreeSet<Thread>) {
         let mut done = known.clone();
         for _ in 0..ROUNDS_MAX {
@@ -52,7 +54,7 @@ impl Newcomers {
         }
     }
 
-    /// Gives one thread the CPUs of newcomers.
+    /// Gives one thread the affinity and class of newcomers.
     pub fn give(&self, thread: &Thread) {
         let _ = self.affinity.give(thread);
         if let Some(class) = self.class.filter(|_| is_idle(thread)) {
@@ -60,7 +62,7 @@ impl Newcomers {
         }
     }
 
-    /// Whether a newcomer with these CPUs has them from a thread that was changed.
+    /// Whether a newcomer with these CPUs has inherited them from a changed thread.
     pub fn are_inherited(&self, cpus: &CpuSet) -> bool {
         let is_shared = !cpus.is_empty() && cpus.is_subset(&self.together);
         cpus.is_subset(&self.confined) && (!self.alone || cpus.len() == 1 || is_shared)
@@ -73,7 +75,8 @@ impl Newcomers {
         members.flat_map(Thread::all_of).collect()
     }
 
-    /// A child of a restored thread has inherited the restored CPUs.
+    /// Whether a thread still has the changed CPUs or class. A child of a restored thread has inherited the restored
+    /// CPUs.
     fn is_changed(&self, thread: &Thread) -> bool {
         let cpus = procfs::thread_cpus(thread.tid, thread.tid);
         cpus.is_some_and(|cpus| self.are_inherited(&cpus)) || (self.class.is_some() && is_idle(thread))
@@ -94,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// A process that was born in SCHED_IDLE.
+    /// Starts a process in SCHED_IDLE.
     fn born_idle() -> Child {
         let mut command = Command::new("sleep");
         // SAFETY: one async-signal-safe system call between fork and exec.

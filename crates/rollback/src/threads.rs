@@ -1,5 +1,5 @@
-//! The CPUs of foreign threads, thread by thread: of containers without a cpuset, and of services that are placed, confined
-//! to their request lanes, or whose threads are mapped to cores.
+//! CPUs of foreign threads, thread by thread: of containers without a cpuset, and of services that are placed,
+//! confined to their request lanes, or whose threads are mapped to cores.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,49 +17,49 @@ use super::guardian::Guardian;
 use super::list::ChangeId;
 use super::newcomers::Newcomers;
 
-/// Whose threads they are.
+/// Processes to which threads belong.
 #[derive(Clone, Debug)]
 pub struct ThreadOwner {
-    /// The processes, as of now.
+    /// Numbers of the processes, as of now.
     pub pids: Vec<u32>,
-    /// The group that they are in, if they are found by that.
+    /// Group that contains the processes, if they are found by a group.
     pub group: Option<PathBuf>,
 }
 
 impl ThreadOwner {
-    /// Their threads, as of now.
+    /// Returns the threads of the processes, as of now.
     pub fn threads(&self) -> Vec<Thread> {
         self.pids.iter().flat_map(|pid| Thread::all_of(*pid)).collect()
     }
 }
 
-/// The threads of a container or service, with the CPUs that each was found with.
+/// Threads of a container or service, with the CPUs that each had at first.
 pub struct Threads {
     found: BTreeMap<Thread, RecordedThread>,
     cpusets: Cpusets,
     newcomers: Newcomers,
     ticket: ChangeId,
-    /// What they are confined to, if they are.
+    /// CPUs to which the threads are confined; `None` if they are not.
     confined_to: Option<CpuSet>,
     changes: Changes,
 }
 
-/// How a thread was found.
+/// State in which a thread was found.
 struct RecordedThread {
     affinity: Affinity,
-    /// What undoes its change, or says that it is known.
+    /// Ticket of the undo of the thread's change, or of the entry that the thread is known.
     ticket: ChangeId,
-    /// What it was given last.
+    /// CPUs that the thread was given last.
     given: Option<CpuSet>,
-    /// It is changed, or is about to be.
+    /// Whether the thread is changed, or is about to be.
     changes: Changes,
 }
 
-/// Which of them will be changed.
+/// Choice of threads that will be changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Changes {
     All,
-    /// Those of [`Threads::will_change`]. What others choose later is theirs.
+    /// Only threads of [`Threads::will_change`]. CPUs that other threads choose later are theirs.
     Some,
 }
 
@@ -73,7 +73,7 @@ impl Changes {
 }
 
 impl Threads {
-    /// Notes all threads, and how they are undone. Nothing is changed yet.
+    /// Records all threads, and how they are undone. Nothing is changed yet.
     pub fn note(whose: &ThreadOwner, guardian: &mut Guardian) -> Result<Self> {
         let mut threads = Self::note_who_is_there(whose, Changes::All, guardian)?;
         threads.newcomers.confined = threads.allowed().clone();
@@ -81,7 +81,7 @@ impl Threads {
         Ok(threads)
     }
 
-    /// Notes all threads, of which some will be bound to one CPU each: [`Threads::will_change`] and
+    /// Records all threads, of which some will be bound to one CPU each. [`Threads::will_change`] and
     /// [`Threads::are_born_on`] say which and where, before that is done.
     pub fn note_to_bind(whose: &ThreadOwner, guardian: &mut Guardian) -> Result<Self> {
         let mut threads = Self::note_who_is_there(whose, Changes::Some, guardian)?;
@@ -92,7 +92,8 @@ impl Threads {
 
     fn note_who_is_there(whose: &ThreadOwner, changes: Changes, guardian: &mut Guardian) -> Result<Self> {
         let (groups, families, confined, together, affinity) = Default::default();
-        // Undone last. Until all present threads have an undo of their own, no thread counts as a newcomer.
+        // This entry is undone last. Until all present threads have an undo of their own, no thread counts as a
+        // newcomer.
         let newcomers = Newcomers { groups, families, confined, alone: false, together, affinity, class: None };
         let cpusets = Cpusets::find();
         let ticket = guardian.add([Undo::Newcomers(newcomers.clone())])?[0];
@@ -118,7 +119,7 @@ impl Threads {
         Ok(())
     }
 
-    /// They are whose threads from now on: who is born to them is a newcomer.
+    /// Sets the processes to which the threads belong from now on. Threads that they create are newcomers.
     pub fn follow(&mut self, whose: &ThreadOwner, guardian: &mut Guardian) -> Result<()> {
         match &whose.group {
             Some(group) => self.newcomers.groups = vec![group.clone()],
@@ -130,8 +131,8 @@ impl Threads {
         )
     }
 
-    /// Notes a thread created since, and returns its original affinity. A thread that inherited a changed affinity gets the
-    /// one that any thread had at first. `None` if it has ended.
+    /// Records a thread created since, and returns its original affinity. A thread that inherited a changed affinity
+    /// gets the CPUs that any thread had at first. `None` if it has ended.
     pub fn note_newcomer(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<Option<&CpuSet>> {
         if !self.found.contains_key(&thread) {
             let Some(own) = Affinity::of(&thread, &self.cpusets) else { return Ok(None) };
@@ -143,7 +144,8 @@ impl Threads {
         Ok(self.own_cpus(&thread))
     }
 
-    /// Notes a thread created later by an unmodified parent; its current affinity is its original one. `None` if it has ended.
+    /// Records a thread created later by an unmodified parent; its current affinity is its original one. `None` if it
+    /// has ended.
     pub fn note_own(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<Option<&CpuSet>> {
         if !self.found.contains_key(&thread) {
             let Some(own) = Affinity::of(&thread, &self.cpusets) else { return Ok(None) };
@@ -152,12 +154,12 @@ impl Threads {
         Ok(self.own_cpus(&thread))
     }
 
-    /// The CPUs that a thread was found with, or gets as a newcomer.
+    /// Returns the CPUs that a thread had at first, or gets as a newcomer.
     pub fn own_cpus(&self, thread: &Thread) -> Option<&CpuSet> {
         self.found.get(thread).map(|noted| &noted.affinity.cpus)
     }
 
-    /// A thread that was noted is about to be changed.
+    /// Tells the guardian that a recorded thread is about to be changed.
     pub fn will_change(&mut self, thread: &Thread, guardian: &mut Guardian) -> io::Result<()> {
         let noted = self.found.get_mut(thread).ok_or(io::ErrorKind::NotFound)?;
         match std::mem::replace(&mut noted.changes, Changes::All) {
@@ -166,23 +168,25 @@ impl Threads {
         }
     }
 
-    /// Whether a thread was changed, or born to one that was.
+    /// Whether a thread was changed, or created by one that was.
     pub fn is_changed(&self, thread: &Thread) -> bool {
         self.found.get(thread).is_some_and(|noted| noted.changes == Changes::All)
     }
 
-    /// Those who are born are known by having no other CPUs than these, to which the others are confined; call
-    /// [`Threads::follow`] after this.
+    /// Sets the CPUs to which changed threads are confined. A new thread with no other CPUs counts as a newcomer.
+    /// Call [`Threads::follow`] after this.
     pub fn are_born_on(&mut self, cpus: &CpuSet) {
         self.newcomers.confined = cpus.clone();
     }
 
-    /// Some of those that are bound to one CPU each will run on all of these instead; call [`Threads::follow`] after this.
+    /// Sets the CPUs on which some threads run together, though the others are bound to one CPU each. Call
+    /// [`Threads::follow`] after this.
     pub fn are_born_together_on(&mut self, cpus: &CpuSet) {
         self.newcomers.together = cpus.clone();
     }
 
-    /// Who may run elsewhere than it was given was moved there by its owner since: that is what it gets back.
+    /// Records a thread that its owner has moved since, so that it may run on other CPUs than it was given. It gets
+    /// these back.
     fn note_moved(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<()> {
         let Some(now) = Affinity::of(&thread, &self.cpusets) else { return Ok(()) };
         match self.found.get_mut(&thread) {
@@ -196,23 +200,23 @@ impl Threads {
         }
     }
 
-    /// Threads that were noted.
+    /// Returns the recorded threads.
     pub fn iter(&self) -> impl Iterator<Item = &Thread> {
         self.found.keys()
     }
 
-    /// Gives a thread back what it was found with.
+    /// Gives a thread its original affinity back.
     pub fn give_back(&self, thread: &Thread) -> io::Result<()> {
         self.found.get(thread).map_or(Ok(()), |noted| noted.affinity.give(thread))
     }
 
-    /// A thread has ended: nothing of it is left to undo.
+    /// Removes a thread that has ended: nothing of it is left to undo.
     pub fn forget(&mut self, thread: &Thread, guardian: &mut Guardian) -> io::Result<()> {
         let tickets = self.found.remove(thread).map(|noted| noted.ticket);
         guardian.withdraw(tickets)
     }
 
-    /// Others are part of these from now on: they keep the CPUs that they were found with, and stay where they are.
+    /// Takes over the threads of `others`. They keep the CPUs that they had at first, and stay where they are.
     pub fn merge(&mut self, others: &mut Self, guardian: &mut Guardian) -> Result<()> {
         let mut known_twice = Vec::new();
         for (thread, noted) in std::mem::take(&mut others.found) {
@@ -236,17 +240,18 @@ impl Threads {
         )
     }
 
-    /// The CPUs that any of them was found with.
+    /// Returns the CPUs that any of the threads had at first.
     pub fn allowed(&self) -> &CpuSet {
         &self.newcomers.affinity.cpus
     }
 
-    /// What the guardian was told.
+    /// Returns the tickets of all undos that the guardian has.
     pub fn tickets(&self) -> Vec<ChangeId> {
         [self.ticket].into_iter().chain(self.found.values().map(|noted| noted.ticket)).collect()
     }
 
-    /// Confines them, and threads created since, to `cpus`. A thread with a smaller affinity keeps what both have in common.
+    /// Confines the threads, and threads that they have created since the last call, to `cpus`. A thread with a
+    /// smaller affinity keeps those CPUs that are in both sets; if there are none, it gets `cpus`.
     pub fn confine(&mut self, whose: impl Fn() -> ThreadOwner, cpus: &CpuSet, guardian: &mut Guardian) -> Result<()> {
         // A thread that joins from elsewhere was never confined, and keeps its affinity.
         if self.confined_to.is_none() {
@@ -255,7 +260,7 @@ impl Threads {
         for thread in whose().threads() {
             self.note_newcomer(thread, guardian)?;
         }
-        // A thread that was created in between has inherited either.
+        // A thread that was created in between has inherited either the old or the new CPUs.
         self.are_born_on(&self.newcomers.confined.union(cpus));
         self.follow(&whose(), guardian)?;
         self.confined_to = Some(cpus.clone());
@@ -277,7 +282,8 @@ impl Threads {
         Ok(())
     }
 
-    /// Confines again who may run elsewhere: it has joined them, or was moved by its owner. Returns how many did.
+    /// Confines again each thread that may run elsewhere: it has joined the others, or its owner moved it. Returns
+    /// the number of such threads.
     pub fn keep(&mut self, whose: impl Fn() -> ThreadOwner, guardian: &mut Guardian) -> Result<usize> {
         let Some(confined) = self.confined_to.clone() else { return Ok(0) };
         let is_stray =
@@ -316,7 +322,7 @@ mod tests {
         ThreadOwner { pids: children.iter().map(|child| child.id()).collect(), group: None }
     }
 
-    /// The first of the CPUs of this test, if there are others.
+    /// Returns the first of the CPUs of this test; skips the test if there is only one.
     fn one_of(all: &CpuSet) -> Option<CpuSet> {
         if all.len() < 2 {
             sidelane_testing::skip("needs two CPUs".to_owned());
@@ -325,7 +331,7 @@ mod tests {
         Some(all.iter().take(1).collect())
     }
 
-    /// A cpuset with these CPUs, if this machine lets one be made.
+    /// Creates a cpuset with these CPUs; skips the test if this machine does not allow that.
     fn cpuset(name: &str, cpus: &str) -> Option<Leaf> {
         let all = Hierarchy::all();
         let has_cpusets = |found: &&Hierarchy| found.controls("cpuset") || found.is_v2();

@@ -1,4 +1,4 @@
-//! Measures events per second: `cargo run --release -p sidelane-sim --example events`.
+//! Benchmark of the simulator in events per second: `cargo run --release -p sidelane-sim --example events`.
 //!
 //! Every slot that fires counts as an event: arrivals, ends of requests, keepers that are woken,
 //! reach their lane or look again, gates that open, phases of jobs, and lending limits. The time is CPU
@@ -30,13 +30,13 @@ fn experiment(rest: &str) -> Experiment {
     Experiment::parse("events", &format!("{SERVICE}{rest}"), Choices::default(), &files).expect("the scenario is right")
 }
 
-/// CPU time of this thread.
+/// Returns the CPU time of this thread, in seconds.
 fn cpu_s() -> Option<f64> {
     let schedstat = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     schedstat.split(' ').next()?.parse::<f64>().ok().map(|ns| ns / 1e9)
 }
 
-/// Prints the best of three runs, in CPU time.
+/// Runs a simulation three times and prints the fastest run, in CPU time.
 fn report(name: &str, run: impl Fn() -> Figures) {
     let once = || {
         let (began, before) = (Instant::now(), cpu_s());
@@ -55,7 +55,7 @@ fn report(name: &str, run: impl Fn() -> Figures) {
     );
 }
 
-/// CPU time of all threads of this process, in the kernel's clock ticks.
+/// Returns the CPU time of all threads of this process, in the kernel's clock ticks.
 fn all_cpu_ticks() -> Option<f64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     // After the name, which may contain spaces, words 12 and 13 are user and system time.
@@ -63,7 +63,7 @@ fn all_cpu_ticks() -> Option<f64> {
     Some(words.get(11)?.parse::<f64>().ok()? + words.get(12)?.parse::<f64>().ok()?)
 }
 
-/// The best wall-clock time of six runs, and the CPU time of all of them.
+/// Returns the shortest wall-clock time of six runs in seconds, and the CPU time of all six in clock ticks.
 fn clock_s(run: impl Fn()) -> (f64, f64) {
     let once = |_| {
         let began = Instant::now();
@@ -102,7 +102,7 @@ fn main() {
         "2000 machines: {one_s:.2} s on one thread, {all_s:.2} s on {threads}: {:.2} times as fast",
         one_s / all_s
     );
-    // On a machine with other load this is more exact: 1 means that parallel runs cost no
+    // The ratio of CPU times is more exact on a machine with other load: 1 means that parallel runs cost no
     // additional CPU time.
     println!("the CPU time that {threads} threads take is {:.2} times that of one", all_ticks / one_ticks);
 }

@@ -1,44 +1,44 @@
-//! When requests arrive: open-loop, so a slow service does not slow its clients.
+//! Arrival times of requests: open-loop, so a slow service does not slow its clients.
 
 use std::sync::Arc;
 
 use crate::rng::Rng;
 use crate::time::Nanos;
 
-/// How requests arrive.
+/// Pattern in which requests arrive.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Arrivals {
     /// Poisson arrivals at one rate.
     Poisson {
-        /// The mean time between two requests.
+        /// Mean time between two requests, in nanoseconds.
         gap_ns: f64,
     },
     /// Poisson arrivals at two rates in turn, each for an exponentially distributed time.
     Bursty {
-        /// The mean gap in calm periods.
+        /// Mean time between two requests in calm periods, in nanoseconds.
         calm_gap_ns: f64,
-        /// The mean gap in bursts.
+        /// Mean time between two requests in bursts, in nanoseconds.
         burst_gap_ns: f64,
-        /// The mean length of calm periods.
+        /// Mean length of calm periods, in nanoseconds.
         calm_ns: f64,
-        /// The mean length of bursts.
+        /// Mean length of bursts, in nanoseconds.
         burst_ns: f64,
     },
-    /// Poisson arrivals for a time, then none for a time, in turn. Each time is as likely as any other between two.
+    /// Poisson arrivals and silence in turn. The length of each period is uniformly distributed between two bounds.
     OnOff {
-        /// The mean gap while there are any.
+        /// Mean time between two requests in periods with arrivals, in nanoseconds.
         gap_ns: f64,
-        /// The shortest and the longest time with arrivals.
+        /// Shortest and longest period with arrivals, in nanoseconds.
         on_ns: (f64, f64),
-        /// The shortest and the longest time without.
+        /// Shortest and longest period without arrivals, in nanoseconds.
         off_ns: (f64, f64),
     },
-    /// Recorded gaps, repeated.
+    /// Recorded times between requests, repeated.
     Trace(Arc<[Nanos]>),
 }
 
 impl Arrivals {
-    /// The mean time between two requests.
+    /// Returns the mean time between two requests, in nanoseconds.
     pub fn mean_gap_ns(&self) -> f64 {
         match self {
             Self::Poisson { gap_ns } => *gap_ns,
@@ -51,7 +51,7 @@ impl Arrivals {
         }
     }
 
-    /// The same pattern with another mean gap.
+    /// Returns the same pattern with another mean time between requests.
     pub fn with_mean_gap(mut self, mean_gap_ns: f64) -> Self {
         let factor = mean_gap_ns / self.mean_gap_ns();
         match &mut self {
@@ -70,23 +70,23 @@ fn middle((shortest, longest): (f64, f64)) -> f64 {
     0.5 * (shortest + longest)
 }
 
-/// The client, with its position in the pattern.
+/// Source of the arrivals of a pattern, with its position in the pattern.
 #[derive(Clone, Debug)]
 pub struct Client {
     arrivals: Arrivals,
     bursting: bool,
-    /// Remaining time of the calm period or burst.
+    /// Remaining time of the present calm period or burst, in nanoseconds.
     left_ns: f64,
     next: usize,
 }
 
 impl Client {
-    /// A client at the beginning of `arrivals`.
+    /// Returns a client at the beginning of `arrivals`.
     pub fn new(arrivals: Arrivals) -> Self {
         Self { arrivals, bursting: true, left_ns: 0.0, next: 0 }
     }
 
-    /// The time to the next request.
+    /// Returns the time to the next request, in nanoseconds.
     #[inline]
     pub fn gap_ns(&mut self, rng: &mut Rng) -> Nanos {
         match &self.arrivals {
@@ -100,8 +100,8 @@ impl Client {
         }
     }
 
-    /// Crosses as many calm periods and bursts as needed. A gap that does not fit is drawn anew,
-    /// which is allowed because exponential gaps have no memory.
+    /// Draws the time to the next request, across as many calm periods and bursts as needed. A gap that does not fit
+    /// is drawn anew, which is allowed because exponential gaps have no memory.
     fn gap_in_turns_ns(&mut self, rng: &mut Rng) -> Nanos {
         let mut passed_ns = 0.0;
         loop {
@@ -116,7 +116,7 @@ impl Client {
         }
     }
 
-    /// The mean gap in this turn; `None` if nothing arrives.
+    /// Returns the mean time between requests in the present period; `None` if no request arrives in it.
     fn mean_now_ns(&self) -> Option<f64> {
         match (&self.arrivals, self.bursting) {
             (Arrivals::Bursty { burst_gap_ns, .. }, true) => Some(*burst_gap_ns),
@@ -126,7 +126,7 @@ impl Client {
         }
     }
 
-    /// The length of a turn that begins.
+    /// Draws the length of a period that begins, in nanoseconds.
     fn turn_ns(&self, rng: &mut Rng) -> f64 {
         match (&self.arrivals, self.bursting) {
             (Arrivals::Bursty { burst_ns, .. }, true) => rng.exponential() * burst_ns,
@@ -161,7 +161,7 @@ mod tests {
         }
     }
 
-    /// Between two times without arrivals there is one with them, as long as it should be.
+    /// Checks the length of each period with arrivals, which lies between two periods without.
     #[test]
     fn arrivals_are_on_and_off_for_as_long_as_they_should() {
         let arrivals = Arrivals::OnOff { gap_ns: 1e3, on_ns: (1e6, 2e6), off_ns: (3e5, 4e5) };

@@ -1,6 +1,6 @@
 //! The amount of work of a request.
 //!
-//! *Lucene-like.* Elfen's Fig. 1 is a picture. The paper's text about it, and about its
+//! *Lucene-like.* Elfen's Fig. 1 has no numbers. The paper's text about it, and about its
 //! consequences, determines a lognormal distribution that is cut off at the slowest query. A lane
 //! with 120 requests a second is 71 % busy (Fig. 5), so the mean is 5.9 ms. "Most requests are
 //! short, but a few are very long", over one to two orders of magnitude. At 100 requests a second
@@ -13,36 +13,36 @@ use std::sync::Arc;
 use crate::rng::Rng;
 use crate::time::Nanos;
 
-/// 0.71 ÷ 120 requests a second.
+/// Mean work of a Lucene query, in nanoseconds: 0.71 ÷ 120 requests a second.
 pub const LUCENE_MEAN_NS: f64 = 5_917_000.0;
-/// Fitted to the 76 ms of Fig. 4.
+/// Standard deviation of the logarithm of a Lucene query's work, fitted to the 76 ms of Elfen's Fig. 4.
 pub const LUCENE_SIGMA: f64 = 0.95;
-/// The longest query, in multiples of the mean.
+/// Work of the longest Lucene query, in multiples of the mean.
 pub const LUCENE_CUT: f64 = 10.0;
 
-/// A distribution of work, in nanoseconds on a lane of speed 1.
+/// Distribution of the work of requests, in nanoseconds on a lane of speed 1.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Demand {
-    /// Always the same.
+    /// The same work for each request.
     Constant(f64),
-    /// Exponential with this mean.
+    /// Exponential distribution with this mean.
     Exponential(f64),
-    /// exp(mu + sigma·N), drawn again if above the cut.
+    /// Lognormal distribution exp(mu + sigma·N), drawn again if above the cut.
     Lognormal(Lognormal),
-    /// One of two values.
+    /// One of two values, a frequent and a rare one.
     Bimodal {
-        /// The frequent value.
+        /// Frequent amount of work, in nanoseconds.
         short_ns: f64,
-        /// The rare value.
+        /// Rare amount of work, in nanoseconds.
         long_ns: f64,
-        /// The probability of the rare value.
+        /// Probability of the rare amount of work, 0 to 1.
         long_share: f64,
     },
-    /// One of the recorded values.
+    /// One of the recorded values, each with the same probability.
     Empirical(Arc<[Nanos]>),
 }
 
-/// A lognormal distribution, cut off at a largest value.
+/// A lognormal distribution that is cut off at a largest value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lognormal {
     mu: f64,
@@ -52,7 +52,7 @@ pub struct Lognormal {
 }
 
 impl Lognormal {
-    /// The distribution with this mean after the cut, and this deviation of the logarithm.
+    /// Returns the distribution with this mean after the cut, and this standard deviation of the logarithm.
     pub fn new(mean_ns: f64, sigma: f64, cut_ns: f64) -> Self {
         let mut mu = libm::log(mean_ns) - sigma * sigma / 2.0;
         // The cut lowers the mean, and a change of mu changes the part that is cut, so mu is found
@@ -73,7 +73,7 @@ impl Lognormal {
     }
 }
 
-/// The mean of a lognormal distribution without the part above `cut`.
+/// Returns the mean of a lognormal distribution without the part above `cut`.
 fn cut_mean(mu: f64, sigma: f64, cut: f64) -> f64 {
     let whole = libm::exp(mu + sigma * sigma / 2.0);
     if cut == f64::INFINITY {
@@ -88,12 +88,12 @@ fn normal_below(z: f64) -> f64 {
 }
 
 impl Demand {
-    /// Like Elfen's Lucene, with the mean `mean_ns`.
+    /// Returns a distribution like that of Elfen's Lucene, with the mean `mean_ns`.
     pub fn lucene(mean_ns: f64) -> Self {
         Self::Lognormal(Lognormal::new(mean_ns, LUCENE_SIGMA, LUCENE_CUT * mean_ns))
     }
 
-    /// The mean.
+    /// Returns the mean of the distribution, in nanoseconds.
     pub fn mean_ns(&self) -> f64 {
         match self {
             Self::Constant(mean_ns) | Self::Exponential(mean_ns) => *mean_ns,
@@ -105,7 +105,7 @@ impl Demand {
         }
     }
 
-    /// The work of one request: at least a nanosecond.
+    /// Draws the work of one request, in nanoseconds: at least 1.
     #[inline]
     pub fn draw(&self, rng: &mut Rng) -> Nanos {
         let work_ns = match self {

@@ -24,55 +24,55 @@ use crate::result::Figures;
 use crate::rng::seed_of;
 use crate::time::{MS, Nanos};
 
-/// About this many arrivals are in a window.
+/// Number of arrivals in a time window, about.
 const WINDOW_GAPS: f64 = 512.0;
-/// Groups that a thread simulates before results are merged.
+/// Number of groups that a thread simulates before results are merged.
 const GROUPS_AT_ONCE: usize = 32;
 
-/// A fleet.
+/// A fleet of machines, all alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fleet {
-    /// Number of machines.
+    /// Number of machines in the fleet.
     pub nodes: usize,
-    /// Machines that one request goes to.
+    /// Number of machines that one request goes to.
     pub fan_out: usize,
 }
 
-/// The results of a fleet.
+/// Results of a fleet.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FleetFigures {
-    /// Number of machines.
+    /// Number of machines in the fleet.
     pub nodes: usize,
-    /// Machines that one request goes to.
+    /// Number of machines that one request goes to.
     pub fan_out: usize,
-    /// Requests that all leaves have answered.
+    /// Number of requests that all leaves have answered.
     pub requests: u64,
-    /// Requests that a leaf refused.
+    /// Number of requests that a leaf refused.
     pub failed: u64,
-    /// Their mean latency.
+    /// Mean latency of answered requests, in nanoseconds.
     pub mean_ns: f64,
-    /// The median.
+    /// Median latency of answered requests.
     pub p50_ns: Nanos,
-    /// The 99th percentile.
+    /// 99th percentile of the latencies of answered requests.
     pub p99_ns: Nanos,
-    /// The 99.9th percentile.
+    /// 99.9th percentile of the latencies of answered requests.
     pub p999_ns: Nanos,
-    /// The latency at the objective's percentile.
+    /// Latency at the objective's percentile; `None` without an objective.
     pub objective_ns: Option<Nanos>,
-    /// Whether that is within the objective.
+    /// Whether the fleet meets the objective; `None` without an objective.
     pub meets: Option<bool>,
-    /// Number of servers running only batch that would do the batch work of this fleet.
+    /// Number of servers with batch alone that would do the batch work of this fleet.
     pub batch_servers: f64,
 }
 
 impl FleetFigures {
-    /// Servers saved: those that batch would need, if the objective is met.
+    /// Returns the number of servers saved: those that batch would need; 0 if the fleet misses the objective.
     pub fn servers_saved(&self) -> f64 {
         if self.meets == Some(false) { 0.0 } else { self.batch_servers }
     }
 }
 
-/// Runs the fleet on `threads` threads; `tick` gets the number of machines that are done.
+/// Runs the fleet on `threads` threads. Calls `tick` after each group with the group's number of machines.
 pub fn run(fleet: Fleet, model: &Model, threads: usize, tick: &(dyn Fn(usize) + Sync)) -> (Figures, FleetFigures) {
     let groups = fleet.nodes / fleet.fan_out;
     let mut sum = Group::new();
@@ -84,15 +84,14 @@ pub fn run(fleet: Fleet, model: &Model, threads: usize, tick: &(dyn Fn(usize) + 
             tick(fleet.fan_out);
             group
         });
-        // Added in order, so that sums of fractions do not depend on the order in which threads
-        // finish.
+        // Groups are added in order, so that sums of fractions do not depend on the order in which threads finish.
         done.iter().for_each(|group| sum.add(group));
         begun += count;
     }
     sum.figures(fleet, model, groups * fleet.fan_out)
 }
 
-/// The results of one group, or of all.
+/// Results of one group of machines, or of all groups.
 struct Group {
     answers: Histogram<u64>,
     answers_ns: u128,
@@ -114,7 +113,7 @@ impl Group {
         self.elapsed_ns = other.elapsed_ns;
     }
 
-    /// Adds a leaf's answer, if it counts.
+    /// Adds the latency of a leaf's answer, if it counts.
     fn leaf(&mut self, counts: bool, latency_ns: Nanos) {
         let latency = self.books.latency.iter_mut().filter(|_| counts);
         latency.for_each(|latency| latency.saturating_record(latency_ns));
@@ -142,7 +141,7 @@ impl Group {
     }
 }
 
-/// The work per unit of time of a server whose every lane runs batch.
+/// Returns the work per unit of time of a server whose lanes all run batch.
 fn dedicated_rate(model: &Model) -> f64 {
     let machine = &model.machine;
     let others = (machine.lanes_per_core - 1) as f64;
@@ -177,7 +176,7 @@ fn run_group(fleet: Fleet, model: &Model, group: usize) -> Group {
     sum
 }
 
-/// All machines of a fleet end at the same time.
+/// Returns the counted time of each machine. All machines of a fleet end at the same time.
 fn length_ns(model: &Model) -> Nanos {
     match model.until {
         RunEnd::Time(ns) => ns,
@@ -185,7 +184,7 @@ fn length_ns(model: &Model) -> Nanos {
     }
 }
 
-/// A leaf's answer, or a refusal.
+/// Answer of a leaf to a request, or its refusal.
 #[derive(Clone, Copy, Debug)]
 struct Answer {
     number: u64,
@@ -193,7 +192,7 @@ struct Answer {
     latency_ns: Option<Nanos>,
 }
 
-/// A leaf's answers of one window.
+/// Answers of one leaf in one time window.
 #[derive(Clone, Debug, Default)]
 struct Answers(Vec<Answer>);
 
@@ -216,13 +215,13 @@ struct Pending {
     slowest_ns: Nanos,
 }
 
-/// Requests that wait for some of their leaves.
+/// Requests that wait for answers of some leaves.
 #[derive(Debug, Default)]
 struct Joined {
     of: u32,
-    /// Requests that arrived before this time do not count.
+    /// Time before which arriving requests do not count.
     after_ns: Nanos,
-    /// Number of requests handed over so far.
+    /// Number of requests that all leaves have answered or refused so far.
     past: u64,
     pending: VecDeque<Pending>,
 }

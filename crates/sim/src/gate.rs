@@ -1,33 +1,33 @@
-//! Gates: how fast batch gets off a lane, and back on.
+//! Latencies of gates: how fast batch gets off a lane, and back on.
 //!
-//! Latencies are lognormal, fitted to the two percentiles that `sidelane doctor` measures, and cut
-//! off at the quantile of one in [`STEPS`]. So a reaction has an upper bound that tests can check.
-//! They are drawn from a table, since a reaction happens several times in each request.
+//! Latencies are lognormal, fitted to the two percentiles that `sidelane doctor` measures, and cut off at the
+//! quantile of one in [`STEPS`]. So a reaction has an upper bound that tests can check. They are drawn from a table,
+//! since a reaction happens several times in each request.
 
 use std::sync::{Arc, OnceLock};
 
 use crate::rng::Rng;
 use crate::time::{Nanos, US};
 
-/// Number of entries in a latency's table.
+/// Number of entries in the table of a latency.
 const STEPS: usize = 1024;
-/// The 99th percentile of the normal distribution.
+/// 99th percentile of the standard normal distribution.
 const Z99: f64 = 2.326_347_874_040_841;
 
-/// A random latency.
+/// Distribution of a random latency.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Latency {
-    /// Its quantiles; a single one if it is constant.
+    /// Quantiles of the distribution; a single one if the latency is constant.
     table: Arc<[Nanos]>,
 }
 
 impl Latency {
-    /// Always the same.
+    /// Returns a latency that is always the same.
     pub fn constant(ns: Nanos) -> Self {
         Self { table: [ns].into() }
     }
 
-    /// Lognormal with these percentiles.
+    /// Returns a lognormal latency with these percentiles.
     pub fn through(p50_ns: Nanos, p99_ns: Nanos) -> Self {
         if p50_ns == 0 || p99_ns <= p50_ns {
             return Self::constant(p50_ns.max(p99_ns));
@@ -37,7 +37,7 @@ impl Latency {
         Self { table: normal_quantiles().iter().map(quantile).collect() }
     }
 
-    /// A random value.
+    /// Draws a random latency, in nanoseconds.
     #[inline]
     pub fn draw(&self, rng: &mut Rng) -> Nanos {
         match &*self.table {
@@ -46,19 +46,19 @@ impl Latency {
         }
     }
 
-    /// The longest possible value.
+    /// Returns the longest possible latency, in nanoseconds.
     pub fn longest_ns(&self) -> Nanos {
         self.table.last().copied().unwrap_or(0)
     }
 }
 
-/// The quantiles of the normal distribution at the middle of each of [`STEPS`] equal parts.
+/// Returns the quantiles of the normal distribution at the middle of each of [`STEPS`] equal parts.
 fn normal_quantiles() -> &'static [f64] {
     static QUANTILES: OnceLock<Vec<f64>> = OnceLock::new();
     QUANTILES.get_or_init(|| (0..STEPS).map(|step| quantile((step as f64 + 0.5) / STEPS as f64)).collect())
 }
 
-/// By bisection, since it runs only once.
+/// Computes a quantile of the normal distribution by bisection, since it runs only once.
 fn quantile(share: f64) -> f64 {
     let (mut low, mut high) = (-8.0, 8.0);
     for _ in 0..60 {
@@ -69,34 +69,34 @@ fn quantile(share: f64) -> f64 {
     low
 }
 
-/// How batch gets off a lane.
+/// Mechanism that gets batch off a lane, by its latencies and costs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gate {
-    /// From the service's start to batch's last instruction.
+    /// Time from the service's start to batch's last instruction.
     pub off: Latency,
-    /// From the policy's decision to batch's next instruction.
+    /// Time from the policy's decision to batch's next instruction.
     pub on: Latency,
-    /// The cost of a summons for the request whose start sends it.
+    /// Cost of a summons for the request whose start sends it, in nanoseconds.
     pub lc_cost_ns: Nanos,
-    /// Batch checks its own lane: it sees each change of the requests at once, and a look without
+    /// Whether batch checks its own lane. Then it sees each change of the requests at once, and a check without
     /// consequences is free.
     pub batch_looks: bool,
 }
 
 impl Gate {
-    /// A gate without latency.
+    /// Returns a gate without latency.
     pub fn ideal() -> Self {
         Self { off: Latency::constant(0), on: Latency::constant(0), lc_cost_ns: 0, batch_looks: false }
     }
 
-    /// The lane holder, measured on a virtual machine: 4.4 µs (p99 11 µs) off, 1.5 µs on, and a
-    /// wake-up costs the service 2 µs.
+    /// Returns the lane holder as a gate, measured on a virtual machine: 4.4 µs (p99 11 µs) off, 1.5 µs on; a wakeup
+    /// costs the service 2 µs.
     pub fn holder() -> Self {
         let (off, on) = (Latency::through(4_400, 11_000), Latency::through(1_500, 4_000));
         Self { off, on, lc_cost_ns: 2 * US, batch_looks: false }
     }
 
-    /// Elfen's nanonap (§3.2, Fig. 8): 3 285 cycles to sleep and 1 438 to wake at 2 GHz. Batch
+    /// Returns Elfen's nanonap as a gate (§3.2, Fig. 8): 3 285 cycles to sleep and 1 438 to wake at 2 GHz. Batch
     /// checks its own lane, so the service pays nothing.
     pub fn nanonap() -> Self {
         Self { off: Latency::constant(1_643), on: Latency::constant(719), lc_cost_ns: 0, batch_looks: true }

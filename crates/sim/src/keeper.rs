@@ -1,4 +1,4 @@
-//! The keeper of a batch lane: its policy, where it is, and what it was last told to do.
+//! Keeper of a batch lane: its policy, its presence on the lane, and the state that the policy wants.
 
 use sidelane_policy::borrow::{AnyRule, Borrow, LaneState, WakeState};
 
@@ -6,29 +6,29 @@ use crate::gate::Gate;
 use crate::model::{Lending, LendingDecider};
 use crate::rule::SimRule;
 
-/// Where a keeper's thread is.
+/// Presence of a keeper's thread on its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// Until summoned or the policy's time.
+    /// The keeper sleeps until it is summoned or its policy's time comes.
     Asleep,
-    /// Between that and being on the lane.
+    /// The keeper was woken, and is not on the lane yet.
     Waking { summoned: bool },
-    /// Napping on the lane.
+    /// The keeper's thread occupies the lane, and naps there.
     Awake,
-    /// Until it is started again.
+    /// The keeper has crashed, and is not started again yet.
     Dead,
 }
 
-/// Keeps one lane.
+/// Simulated thread that keeps one lane in the state that its policy wants.
 #[derive(Clone, Debug)]
 pub struct Keeper {
     pub policy: Borrow<SimRule>,
     pub by: LendingDecider,
     pub batch_looks: bool,
     pub presence: Presence,
-    /// The state that its policy wants.
+    /// State of the lane that the policy wants.
     pub state: LaneState,
-    /// What the service did at the last look.
+    /// State of the service at the keeper's last observation.
     pub watched: WakeState,
 }
 
@@ -44,12 +44,12 @@ impl Keeper {
         Self { policy, by, batch_looks, presence, state, watched: WakeState::default() }
     }
 
-    /// It is on its lane.
+    /// Whether the keeper is on its lane.
     pub fn naps(&self) -> bool {
         self.presence == Presence::Awake
     }
 
-    /// What batch does now beside a request that waited, or did not, is on leave.
+    /// Whether batch runs with permission beside a request. `waited` says whether the request waited in the queue.
     pub fn lends_to(&self, waited: bool) -> bool {
         let on_leave = match self.presence {
             Presence::Waking { summoned } => !summoned,
@@ -58,12 +58,12 @@ impl Keeper {
         on_leave && !self.spares(waited)
     }
 
-    /// Whether a request that waited, or did not, is never to share its core.
+    /// Whether a request must never share its core. `waited` says whether the request waited in the queue.
     pub fn spares(&self, waited: bool) -> bool {
         waited && self.by.spares_waited()
     }
 
-    /// Returns whether batch would run without permission if the lane were not held.
+    /// Whether batch would run without permission if the lane were not held.
     pub fn is_needed(&self, busy: bool, waited: bool) -> bool {
         self.state.needs_keeper(|| busy, || self.spares(waited), || false)
     }

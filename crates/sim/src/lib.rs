@@ -3,13 +3,12 @@
 //! Problem. Whether a policy keeps its promise depends on machines, loads and faults that test
 //! machines do not have; in particular, the papers' machines are not available.
 //!
-//! Approach. The *same* code of `sidelane-policy` that the agent runs is driven by a model of its
-//! environment: cores whose lanes slow each other ([`smt`]), a service with its queue and its
-//! clients ([`arrivals`], [`demand`]), batch jobs, gates with the latencies that `sidelane doctor`
-//! measures ([`gate`]), keepers that look at the same times as the agent's holders ([`engine`]),
-//! and faults. [`machine`] is a whole machine, with several services that call each other, containers
-//! that come and go, and the policies that move CPUs between them. An experiment is a file ([`scenario`]); [`sweep`] runs it, [`fleet`] runs many
-//! machines at once.
+//! Approach. The *same* code of `sidelane-policy` that the agent runs is driven by a model of its environment: cores
+//! whose lanes slow each other ([`smt`]), a service with its queue and its clients ([`arrivals`], [`demand`]), batch
+//! jobs, gates with the latencies that `sidelane doctor` measures ([`gate`]), keepers that act at the same times as
+//! the agent's holders ([`engine`]), and faults. [`machine`] is a whole machine, with several services that call each
+//! other, containers that start and end, and the policies that move CPUs between them. An experiment is a file
+//! ([`scenario`]); [`sweep`] runs it, [`fleet`] runs many machines at once.
 //!
 //! # Invariants
 //!

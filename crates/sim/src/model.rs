@@ -1,10 +1,9 @@
-//! The description of one run: the machine, what runs on it and for how long. Data only.
+//! Description of one run: the machine, the programs on it, and the duration. Data only.
 //!
-//! One service has the first lane of each of its cores, the request lanes; batch has the other
-//! lanes of those cores. The structure allows extensions: further services are further
-//! [`Service`]s, a daemon that reads counters once an interval is one more source of events beside
-//! the terms of [`crate::engine`], and cores of different speed are in [`Machine::core_speed`]
-//! already.
+//! One service has the first lane of each of its cores, the request lanes; batch has the other lanes of those cores.
+//! The structure allows extensions. Further services are further [`Service`]s. A daemon that reads counters once an
+//! interval is one more source of events beside the terms of [`crate::engine`]. Cores of different speed are in
+//! [`Machine::core_speed`] already.
 
 use crate::arrivals::Arrivals;
 use crate::demand::Demand;
@@ -15,68 +14,67 @@ use crate::time::{NEVER, Nanos};
 pub use crate::setting::{BatchMode, Budget, Fault, Lending, LendingDecider, Setting};
 pub use sidelane_policy::borrow::Objective;
 
-/// The most cores of one service on one machine.
+/// Most cores of one service on one machine.
 pub const CORES_MAX: usize = 64;
-/// The most lanes of a core.
+/// Most lanes of a core.
 pub const LANES_MAX: usize = 8;
 
-/// The hardware.
+/// Hardware of a simulated machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Machine {
-    /// Number of sockets.
+    /// Number of CPU sockets of the simulated machine.
     pub packages: usize,
-    /// Cores of each socket.
+    /// Number of cores of each socket.
     pub cores_per_package: usize,
-    /// Lanes of each core.
+    /// Number of lanes of each core.
     pub lanes_per_core: usize,
-    /// The speed of each core, where 1 is the reference; cores not listed have the speed of the
-    /// last.
+    /// Speed of each core, as a multiple of the reference. A core that is not listed has the speed of the last one.
     pub core_speed: Vec<f64>,
-    /// Cycles per nanosecond.
+    /// Clock of the cores, in cycles per nanosecond.
     pub clock_ghz: f64,
     /// Whether requests have hardware counters, for the contention cost of Fig. 9(d).
     pub counters: bool,
-    /// Time that batch loses to a look of a sleeping keeper that changes nothing.
+    /// Time that batch loses when a sleeping keeper checks its lane and changes nothing.
     pub context_switch_ns: Nanos,
     /// Time that batch loses when it returns from an eviction.
     pub migration_ns: Nanos,
-    /// The sleep state of an idle core.
+    /// Sleep state of an idle core; `None` if cores do not sleep.
     pub sleep: Option<Sleep>,
-    /// Its power consumption.
+    /// Power consumption of the machine.
     pub power: Power,
 }
 
-/// A core's sleep state (Elfen §5: with batch on the other lane the core never reaches it).
+/// Sleep state of a core (Elfen §5: with batch on the other lane the core never reaches it).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sleep {
-    /// Entered after all lanes have been idle for this time.
+    /// Time for which all lanes have to be idle before the core sleeps.
     pub after_ns: Nanos,
-    /// The cost of waking up for the next request.
+    /// Time that the next request loses because the core wakes up.
     pub wake_ns: Nanos,
 }
 
-/// Power in watts.
+/// Power consumption of the parts of a machine, in watts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Power {
-    /// Of each package, constant.
+    /// Constant power of each package.
     pub package_w: f64,
-    /// Of each idle core.
+    /// Power of each idle core.
     pub core_idle_w: f64,
-    /// Of each core with one busy lane; cores not listed need what the last does.
+    /// Power of each core with one busy lane. A core that is not listed needs as much as the last one.
     pub core_busy_w: Vec<f64>,
-    /// In addition for each further busy lane.
+    /// Additional power of each further busy lane.
     pub lane_w: f64,
 }
 
 impl Power {
-    /// Of a core with one busy lane.
+    /// Returns the power of a core with one busy lane, in watts.
     pub fn busy_w(&self, core: usize) -> f64 {
         self.core_busy_w.get(core).or(self.core_busy_w.last()).copied().unwrap_or(0.0)
     }
 }
 
 impl Machine {
-    /// One core with two lanes.
+    /// Returns a machine of one core with two lanes.
     pub fn one_core() -> Self {
         Self {
             packages: 1,
@@ -92,54 +90,54 @@ impl Machine {
         }
     }
 
-    /// Number of cores.
+    /// Returns the number of cores.
     pub fn cores(&self) -> usize {
         self.packages * self.cores_per_package
     }
 
-    /// The fastest cores; all, if they are equal.
+    /// Returns the fastest cores; all cores if they are equal.
     pub fn big_cores(&self) -> impl Iterator<Item = usize> {
         let fastest = (0..self.cores()).map(|core| self.speed_of(core)).fold(0.0, f64::max);
         (0..self.cores()).filter(move |core| self.speed_of(*core) == fastest)
     }
 
-    /// The speed of one core.
+    /// Returns the speed of one core, as a multiple of the reference.
     pub fn speed_of(&self, core: usize) -> f64 {
         self.core_speed.get(core).or(self.core_speed.last()).copied().unwrap_or(1.0)
     }
 }
 
-/// Where requests wait.
+/// Kind of queue in which requests wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Queue {
-    /// In one queue, first come first served, for the first free worker.
+    /// One queue for all workers: first come, first served.
     #[default]
     Shared,
-    /// In one queue for each worker, chosen at random.
+    /// One queue for each worker, chosen at random.
     PerWorker,
 }
 
 /// A latency-critical service: one worker on each core.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Service {
-    /// Its name.
+    /// Name of the service.
     pub name: String,
-    /// Its class in the slowdown matrix.
+    /// Class of the service in the slowdown matrix.
     pub class: Class,
-    /// Its threads, each on a core of its own.
+    /// Number of the service's threads, each on a core of its own.
     pub workers: usize,
-    /// Where requests wait.
+    /// Kind of queue in which requests wait.
     pub queue: Queue,
-    /// The most waiting requests; further ones are refused.
+    /// Most waiting requests; further ones are refused.
     pub queue_limit: usize,
-    /// When requests arrive.
+    /// Arrivals of requests.
     pub arrivals: Arrivals,
-    /// The work of requests.
+    /// Distribution of the work of requests.
     pub demand: Demand,
 }
 
 impl Service {
-    /// The utilisation of its lanes when it runs alone; at most 1.
+    /// Returns the load of the service's lanes when it runs alone; above 1 they are overloaded.
     pub fn load(&self) -> f64 {
         self.demand.mean_ns() / self.arrivals.mean_gap_ns() / self.workers as f64
     }
@@ -148,36 +146,36 @@ impl Service {
 /// A phase of a batch job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// It computes.
+    /// The job computes on its lane.
     Work {
-        /// Its class in the slowdown matrix.
+        /// Class of the phase in the slowdown matrix.
         class: Class,
-        /// The amount of work; [`NEVER`] is endless.
+        /// Amount of work, as nanoseconds at speed 1; [`NEVER`] is endless.
         work_ns: Nanos,
     },
-    /// It waits for a disk or a lock, and does not need the lane.
+    /// The job waits for a disk or a lock, and does not need the lane.
     Wait {
-        /// The length of the wait, whether the lane is held or not.
+        /// Length of the wait, which goes on while the lane is held.
         ns: Nanos,
     },
 }
 
-/// A batch job: its phases, repeated.
+/// A batch job: phases that repeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Its name.
+    /// Name of the job.
     pub name: String,
-    /// At least one phase.
+    /// Phases of the job, at least one.
     pub phases: Vec<Phase>,
 }
 
 impl Job {
-    /// A job that computes without end.
+    /// Returns a job that computes without end.
     pub fn endless(name: &str, class: Class) -> Self {
         Self { name: name.to_owned(), phases: vec![Phase::Work { class, work_ns: NEVER }] }
     }
 
-    /// The share of its time in which it uses a lane that it does not share.
+    /// Returns the share of its time in which the job uses a lane that it does not share.
     pub fn busy_alone(&self) -> f64 {
         let (mut work_ns, mut wait_ns) = (0.0, 0.0);
         for phase in &self.phases {
@@ -190,7 +188,7 @@ impl Job {
         work_ns / (work_ns + wait_ns)
     }
 
-    /// The class of its first computing phase.
+    /// Returns the class of the job's first computing phase.
     pub fn class(&self) -> Option<Class> {
         self.phases.iter().find_map(|phase| match phase {
             Phase::Work { class, .. } => Some(*class),
@@ -199,17 +197,17 @@ impl Job {
     }
 }
 
-/// When a run ends.
+/// End of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunEnd {
-    /// After this much counted time.
+    /// The run ends after this much counted time.
     Time(Nanos),
-    /// After this many counted requests have finished.
+    /// The run ends after this many counted requests have finished.
     Requests(u64),
 }
 
 impl Model {
-    /// Number of lanes on which batch runs.
+    /// Returns the number of lanes on which batch runs.
     pub fn batch_lanes(&self) -> usize {
         match self.setting.beside {
             BatchMode::Nothing => 0,
@@ -218,37 +216,37 @@ impl Model {
         }
     }
 
-    /// The same machine and requests, without batch.
+    /// Returns the same machine and requests, without batch.
     pub fn alone(&self) -> Self {
         let setting = Setting { name: "alone".to_owned(), beside: BatchMode::Nothing, gate: Gate::ideal() };
         Self { setting, ..self.clone() }
     }
 }
 
-/// One run.
+/// Description of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
-    /// The hardware.
+    /// Hardware of the machine.
     pub machine: Machine,
-    /// The service.
+    /// Service on the request lanes.
     pub service: Service,
-    /// The jobs, assigned to batch lanes in turn.
+    /// Batch jobs, assigned to batch lanes in turn.
     pub batch: Vec<Job>,
-    /// How lanes slow each other.
+    /// Slowdowns that the lanes of a core cause to each other.
     pub smt: Interference,
-    /// How the lanes are shared.
+    /// Way in which the lanes are shared.
     pub setting: Setting,
-    /// The latency objective.
+    /// Latency objective of the service; `None` without one.
     pub objective: Option<Objective>,
-    /// The injected faults.
+    /// Injected faults of the run.
     pub faults: Vec<Fault>,
-    /// Time before this does not count.
+    /// Length of the warm-up, which does not count, in nanoseconds.
     pub warm_up_ns: Nanos,
-    /// When the run ends.
+    /// End of the run.
     pub until: RunEnd,
-    /// The seed of all random numbers.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// Number of the machine, for the random numbers that differ between machines with the same
+    /// Number of the machine in a fleet. It determines the random numbers that differ between machines with the same
     /// requests; see [`crate::fleet`].
     pub node: u64,
 }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Calls `each` for 0 to `count` on `threads` threads.
+/// Calls `each` with 0 to `count` − 1 on `threads` threads, and returns the results in this order.
 pub fn map<T: Send>(count: usize, threads: usize, each: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(count)));
     let work = || {
@@ -29,7 +29,7 @@ pub fn map<T: Send>(count: usize, threads: usize, each: impl Fn(usize) -> T + Sy
     done.into_iter().map(|(_, answer)| answer).collect()
 }
 
-/// The number of threads that this machine runs at once.
+/// Returns the number of threads that this machine runs at once.
 pub fn threads() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }

@@ -1,22 +1,22 @@
-//! The requests of a service that wait, and the workers that do.
+//! Queues of a service's waiting requests, and its idle workers.
 
 use std::collections::VecDeque;
 
 use crate::model::Queue;
 use crate::rng::Rng;
 
-/// The requests that wait, and the workers that do.
+/// Queues of a service's waiting requests, and its idle workers.
 #[derive(Clone, Debug)]
 pub struct Queues<T> {
     kind: Queue,
-    /// One, or one for each worker.
+    /// One queue for all workers, or one for each.
     waiting: Vec<VecDeque<T>>,
-    /// In all of them.
+    /// Number of requests in all queues.
     pub len: usize,
-    /// A bit for each worker without a request.
+    /// Bit mask of the workers without a request.
     pub idle: u64,
     workers: u32,
-    /// The worker that was last given one by choice.
+    /// Idle worker that was chosen last.
     last: u32,
 }
 
@@ -27,7 +27,8 @@ impl<T: Clone> Queues<T> {
         Self { kind, waiting: vec![VecDeque::new(); count], len: 0, idle, workers: workers as u32, last: 0 }
     }
 
-    /// The worker of the next request, and whether it is idle. Workers with queues of their own are chosen at random.
+    /// Returns the worker of the next request, and whether it is idle. Workers with queues of their own are chosen at
+    /// random.
     pub fn worker(&mut self, dispatch: &mut Rng) -> (usize, bool) {
         match self.kind {
             Queue::Shared => self.next_idle().map_or((0, false), |worker| (worker, true)),
@@ -38,7 +39,7 @@ impl<T: Clone> Queues<T> {
         }
     }
 
-    /// The next idle worker after the last that was chosen: about the one that has been idle longest.
+    /// Returns the next idle worker after the last one chosen: about the one that has been idle longest.
     fn next_idle(&mut self) -> Option<usize> {
         if self.idle == 0 {
             return None;
@@ -49,12 +50,12 @@ impl<T: Clone> Queues<T> {
         Some(chosen as usize)
     }
 
-    /// Those that wait in the first queue, the next first.
+    /// Returns the requests that wait in the first queue, in order.
     pub fn waiting(&self) -> impl Iterator<Item = &T> {
         self.waiting[0].iter()
     }
 
-    /// Those that wait for `worker`.
+    /// Returns the queue of requests that wait for `worker`.
     pub fn of(&mut self, worker: usize) -> &mut VecDeque<T> {
         let index = if self.kind == Queue::Shared { 0 } else { worker };
         &mut self.waiting[index]

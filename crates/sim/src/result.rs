@@ -1,4 +1,4 @@
-//! The results of a run in numbers.
+//! Results of a run, in numbers.
 
 use crate::engine::Engine;
 use crate::engine::books::Accounting;
@@ -6,84 +6,84 @@ use crate::engine::watch::Watch;
 use crate::model::{Machine, Model};
 use crate::time::{Nanos, work_ns};
 
-/// The figures of a run, or of many machines together.
+/// Results of a run, or of many machines together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures {
-    /// Counted simulated time of each machine.
+    /// Counted simulated time of each machine, in nanoseconds.
     pub elapsed_ns: Nanos,
-    /// Requests that finished.
+    /// Number of requests that finished.
     pub requests: u64,
-    /// Requests that were refused.
+    /// Number of requests that were refused.
     pub refused: u64,
-    /// Finished requests that had to wait for another one.
+    /// Number of finished requests that had to wait for another one.
     pub waited: u64,
-    /// Mean latency, from arrival to end.
+    /// Mean latency of requests, from arrival to end.
     pub mean_ns: f64,
-    /// The median latency.
+    /// Median latency of requests.
     pub p50_ns: Nanos,
-    /// The 95th percentile.
+    /// 95th percentile of the latencies of requests.
     pub p95_ns: Nanos,
-    /// The 99th percentile.
+    /// 99th percentile of the latencies of requests.
     pub p99_ns: Nanos,
-    /// The 99.9th percentile.
+    /// 99.9th percentile of the latencies of requests.
     pub p999_ns: Nanos,
-    /// The longest latency.
+    /// Longest latency of a request.
     pub max_ns: Nanos,
-    /// The latency at the objective's percentile, if there is an objective.
+    /// Latency at the objective's percentile; `None` without an objective.
     pub objective_ns: Option<Nanos>,
-    /// Mean time in the queue.
+    /// Mean time of a request in the queue.
     pub queue_mean_ns: f64,
-    /// Mean time on a worker.
+    /// Mean time of a request on a worker.
     pub server_mean_ns: f64,
-    /// Upper bound of a request's mean delay by batch; only with one worker.
+    /// Upper bound of a request's mean delay by batch; `None` with several workers.
     pub delay_bound_mean_ns: Option<f64>,
-    /// The largest such bound of one request.
+    /// Upper bound of the largest delay of one request by batch; `None` with several workers.
     pub delay_bound_max_ns: Option<Nanos>,
     /// Mean utilisation of a core's request lane; at most 1.
     pub lc_utilisation: f64,
     /// Mean sum of the utilisations of a core's batch lanes, each at most 1.
     pub batch_utilisation: f64,
-    /// The work of a batch lane, divided by the work that its job does on a core of its own in that
-    /// time.
+    /// Work of a batch lane, divided by the work that its job does on a core of its own in that time. `None` without
+    /// batch.
     pub batch_work_ratio: Option<f64>,
-    /// The work of all batch lanes, as time on a lane of speed 1.
+    /// Work of all batch lanes, as time on a lane of speed 1.
     pub batch_work_ns: f64,
-    /// Time that batch ran beside requests without leave, as a share of the service's time.
+    /// Time in which batch ran beside requests without permission, in percent of the service's time.
     pub overlap_percent: f64,
-    /// Time that batch ran beside requests on their budget, as a share of the service's time.
+    /// Time in which batch ran beside requests on their budget, in percent of the service's time.
     pub lent_overlap_percent: f64,
-    /// Energy consumption of all machines.
+    /// Energy consumption of all machines, in joules.
     pub energy_j: f64,
     /// Cycles stalled on memory for each load and store of the service; `None` if its class has no
     /// memory model.
     pub vpi: Option<f64>,
-    /// The budget at the end.
+    /// Budget at the end of the run.
     pub budget_ns: Nanos,
     /// The contention cost at the end, in millionths.
     pub contention_cost_ppm: u32,
-    /// Summonses by the service.
+    /// Number of summonses by the service.
     pub summons: u64,
-    /// Decisions of policies.
+    /// Number of decisions of policies.
     pub decisions: u64,
-    /// Actions of policies.
+    /// Number of decisions that changed the state of a lane.
     pub actions: u64,
-    /// Number of holds.
+    /// Number of decisions that began to hold batch off a lane.
     pub holds: u64,
-    /// Number of evictions.
+    /// Number of decisions that evicted batch from a lane.
     pub evictions: u64,
-    /// All events, warm-up included.
+    /// Number of all events, warm-up included.
     pub events: u64,
 }
 
 impl Figures {
-    /// The figures of an engine that has reached its end.
+    /// Returns the results of an engine that has reached its end.
     pub fn of<W: Watch>(engine: &Engine<W>) -> Self {
         let limits = engine.limits();
         let figures = Self::of_books(engine.accounting(), engine.model(), engine.now() - engine.accounting().since, 1);
         Self { budget_ns: limits.budget_ns, contention_cost_ppm: limits.contention_cost.ppm(), ..figures }
     }
 
-    /// The figures of `machines` like `model`, each of which ran for `elapsed_ns`.
+    /// Returns the results of `machines` machines like `model`, each of which ran for `elapsed_ns`.
     pub fn of_books(books: &Accounting, model: &Model, elapsed_ns: Nanos, machines: usize) -> Self {
         let requests = books.finished.max(1) as f64;
         let all_ns = elapsed_ns.max(1) as f64 * machines as f64;
@@ -128,14 +128,14 @@ impl Figures {
         }
     }
 
-    /// The utilisation of both lanes of a core: 2.0 is the maximum of a core with two lanes, as in
-    /// Elfen's figures.
+    /// Returns the utilisation of all lanes of a core: 2.0 is the maximum of a core with two lanes, as in Elfen's
+    /// figures.
     pub fn utilisation(&self) -> f64 {
         self.lc_utilisation + self.batch_utilisation
     }
 }
 
-/// The work per unit of time of a machine's batch lanes, each on a core of its own.
+/// Returns the work per unit of time of a machine's batch lanes, as if each had a core of its own.
 fn batch_alone(model: &Model) -> f64 {
     let rate = |lane: usize| {
         let core = lane / (model.machine.lanes_per_core - 1);
@@ -144,8 +144,8 @@ fn batch_alone(model: &Model) -> f64 {
     (0..model.batch_lanes()).map(rate).sum()
 }
 
-/// What one machine consumes whose cores all need what the first does, and had these numbers of busy lanes for these times. For the rest of the time
-/// they were idle.
+/// Returns the energy in joules of one machine whose cores all need as much power as the first. `active_ns` is the
+/// time with each number of busy lanes; for the rest of the time cores were idle.
 pub fn energy_j(machine: &Machine, active_ns: &[u128], elapsed_ns: Nanos) -> f64 {
     let power = &machine.power;
     let known_ns: u128 = active_ns.iter().sum();
@@ -161,7 +161,7 @@ pub fn energy_j(machine: &Machine, active_ns: &[u128], elapsed_ns: Nanos) -> f64
     (machine.packages as f64 * power.package_w * elapsed_ns as f64 + cores) / 1e9
 }
 
-/// Memory stalls for each load and store (Holmes' VPI), from the class's stalls alone and its loss.
+/// Returns the memory stalls for each load and store (Holmes' VPI), from the class's stalls alone and its loss.
 fn vpi(books: &Accounting, model: &Model) -> Option<f64> {
     let memory = model.smt.memory(model.service.class);
     let work_us = work_ns(books.lc_work) / 1e3;

@@ -1,35 +1,34 @@
-//! Random numbers: a stream of its own for each random quantity, so that two settings of one
-//! experiment get the same requests at the same times, whatever other numbers they draw.
+//! Random numbers: a stream of its own for each random quantity. So two settings of one experiment get the same
+//! requests at the same times, whatever other numbers they draw.
 //!
-//! Logarithms and exponentials come from `libm`, whose code is the same on every machine. Those of
-//! different platforms differ in the last bit, and a simulation amplifies such a difference without
-//! limit.
+//! Logarithms and exponentials come from `libm`, whose code is the same on every machine. The functions of different
+//! platforms differ in the last bit, and a simulation amplifies such a difference without limit.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
 
-/// The purpose of a stream.
+/// Purpose of a stream of random numbers.
 #[derive(Clone, Copy, Debug)]
 pub enum Stream {
-    /// Times between arrivals.
+    /// Times between arrivals of requests.
     Arrivals = 1,
-    /// The work of requests.
+    /// Work of requests.
     Demand = 2,
-    /// The queue of each request.
+    /// Choice of the queue of each request.
     Dispatch = 3,
-    /// Reaction latencies.
+    /// Reaction latencies of gates.
     Gate = 4,
-    /// Faults.
+    /// Occurrence of faults.
     Faults = 5,
-    /// Times between containers.
+    /// Times between submitted containers.
     Submissions = 6,
-    /// The work of containers.
+    /// Work of containers.
     ContainerWork = 7,
     /// Latencies of the controller of a whole machine.
     Control = 8,
 }
 
-/// A seed for part `index` of an experiment, independent of the seeds of all other parts.
+/// Returns a seed for part `index` of an experiment, independent of the seeds of all other parts.
 pub fn seed_of(seed: u64, index: u64) -> u64 {
     // SplitMix64's finaliser (Steele, Lea & Flood 2014) over a Weyl step.
     let mut z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -38,42 +37,41 @@ pub fn seed_of(seed: u64, index: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// One stream of random numbers.
+/// A stream of random numbers.
 #[derive(Clone, Debug)]
 pub struct Rng(Xoshiro256PlusPlus);
 
 impl Rng {
-    /// The stream `stream` of `seed`.
+    /// Creates the stream `stream` of `seed`.
     pub fn new(seed: u64, stream: Stream) -> Self {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed_of(seed, stream as u64)))
     }
 
-    /// A number above 0 and at most 1.
+    /// Draws a number above 0 and at most 1.
     #[inline]
     pub fn unit(&mut self) -> f64 {
         const STEP: f64 = 1.0 / (1_u64 << 53) as f64;
         ((self.0.next_u64() >> 11) + 1) as f64 * STEP
     }
 
-    /// A number below `count`, by Lemire's multiplication; its bias is below 2⁻³² for the counts
-    /// used here.
+    /// Draws a number below `count`, by Lemire's multiplication; its bias is below 2⁻³² for the counts used here.
     #[inline]
     pub fn below(&mut self, count: u32) -> u32 {
         ((u128::from(self.0.next_u64()) * u128::from(count)) >> 64) as u32
     }
 
-    /// True with this probability.
+    /// Returns true with this probability.
     pub fn happens(&mut self, probability: f64) -> bool {
         self.unit() <= probability
     }
 
-    /// Exponential with mean 1.
+    /// Draws from the exponential distribution with mean 1.
     #[inline]
     pub fn exponential(&mut self) -> f64 {
         -libm::log(self.unit())
     }
 
-    /// Normal with mean 0 and deviation 1, by Marsaglia's polar method.
+    /// Draws from the normal distribution with mean 0 and deviation 1, by Marsaglia's polar method.
     #[inline]
     pub fn normal(&mut self) -> f64 {
         loop {
@@ -114,7 +112,7 @@ mod tests {
         near(moments(|| f64::from(rng.below(4))), (1.5, 1.25));
     }
 
-    /// The sequence is fixed: these numbers must be the same on every machine.
+    /// Checks that a stream repeats, and that streams and seeds differ.
     #[test]
     fn streams_are_fixed_and_apart() {
         let first = |stream| Rng::new(7, stream).0.next_u64();

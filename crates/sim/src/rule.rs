@@ -1,9 +1,9 @@
-//! Whether batch may run beside a request: the agent's own rules, or the oracle's word.
+//! Rules on whether batch may run beside a request: the agent's own, or the oracle's.
 
 use sidelane_policy::Nanos;
 use sidelane_policy::borrow::{AnyRule, LaneObservation, LaneReason, Rule};
 
-/// What a keeper's policy asks: the agent's code, or the oracle's word.
+/// Rule that a keeper's policy asks: the agent's code, or the oracle.
 #[derive(Clone, Copy, Debug)]
 pub enum SimRule {
     Agent(AnyRule),

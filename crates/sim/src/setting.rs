@@ -1,4 +1,4 @@
-//! One way of sharing a machine, and the injected faults. Data only, as in [`crate::model`].
+//! Setting of a run: one way of sharing a machine, and the injected faults. Data only, as in [`crate::model`].
 
 use sidelane_policy::borrow::deadline::QUEUE_WEIGHT;
 use sidelane_policy::borrow::{self, BorrowConfig, Objective, PolicyKind};
@@ -6,26 +6,25 @@ use sidelane_policy::borrow::{self, BorrowConfig, Objective, PolicyKind};
 use crate::gate::Gate;
 use crate::time::Nanos;
 
-/// What batch may cost a request, as a scenario asks for it; what a run begins with is [`Budget::known`].
+/// Budget by which batch may delay a request, as a scenario gives it. [`Budget::known`] is the budget at the start of
+/// a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Budget {
-    /// Not at all.
+    /// No delay by batch is allowed.
     None,
-    /// By this time.
+    /// Delay of this length, in nanoseconds.
     Given(Nanos),
-    /// By the difference to the objective, which the agent computes during the run.
+    /// Difference to the objective, which the agent computes during the run.
     Slo,
-    /// By the most with which the same requests keep the objective, found by trial (see
-    /// [`crate::sweep`]).
+    /// Largest budget with which the same requests meet the objective, found by trial (see [`crate::sweep`]).
     Tuned,
-    /// By the objective less the percentile of the service alone, at the same load (§3.4: 100 ms −
-    /// 53 ms).
+    /// Objective less the percentile of the service alone, at the same load (Elfen §3.4: 100 ms − 53 ms).
     SloLessAlone,
 }
 
 impl Budget {
-    /// As the agent is told it, for requests with this objective: what has to be found by trying is nothing, until
-    /// it is found and given.
+    /// Returns the budget that the agent starts with, for requests with this objective. A budget that is found by
+    /// trial is none at first.
     pub fn known(self, objective: Option<Objective>) -> borrow::Budget {
         match (self, objective) {
             (Self::Given(ns), _) => borrow::Budget::Given(ns),
@@ -35,17 +34,17 @@ impl Budget {
     }
 }
 
-/// The decider whether batch may run beside a request.
+/// Decider on whether batch may run beside a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LendingDecider {
-    /// The agent's own code.
+    /// A policy of the agent's own code.
     Policy(PolicyKind),
     /// A decider that knows the work of each request; see `engine/oracle.rs`.
     Oracle,
 }
 
 impl LendingDecider {
-    /// Whether it lets batch run beside requests.
+    /// Whether the decider lets batch run beside requests.
     pub fn lends(self) -> bool {
         match self {
             Self::Policy(kind) => kind.needs_requests(),
@@ -53,51 +52,51 @@ impl LendingDecider {
         }
     }
 
-    /// Whether it never lets batch run beside a request that had to wait.
+    /// Whether the decider never lets batch run beside a request that had to wait.
     pub fn spares_waited(self) -> bool {
         matches!(self, Self::Policy(kind) if kind.spares_waited())
     }
 }
 
-/// How lanes are lent.
+/// Way in which lanes are lent: the decider and its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lending {
-    /// The decider.
+    /// Decider on whether batch may run beside a request.
     pub by: LendingDecider,
-    /// The configuration that all policies share.
+    /// Configuration that all policies share.
     pub config: BorrowConfig,
-    /// The budget.
+    /// Budget by which batch may delay a request.
     pub budget: Budget,
-    /// Under `deadline`, the age that each waiting request counts for, in mean server times.
+    /// Age that each waiting request counts for under `deadline`, in mean server times.
     pub queue_weight: f64,
 }
 
 impl Lending {
-    /// Lending by one of the agent's policies.
+    /// Returns lending by one of the agent's policies.
     pub fn by(policy: PolicyKind, config: BorrowConfig, budget: Budget) -> Self {
         Self { by: LendingDecider::Policy(policy), config, budget, queue_weight: QUEUE_WEIGHT }
     }
 }
 
-/// What runs beside the service, and how.
+/// Batch that runs beside the service, and its management.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum BatchMode {
     /// No batch.
     Nothing,
-    /// Unmanaged batch. SCHED_IDLE is the same on SMT: it yields only its own lane.
+    /// Unmanaged batch. SCHED_IDLE has the same effect on SMT: it yields only its own lane.
     Unmanaged,
-    /// Batch, under a policy.
+    /// Batch under a policy.
     Lent(Lending),
 }
 
-/// A setting of an experiment.
+/// Setting of an experiment: one way of sharing the machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
-    /// Its name in results.
+    /// Name of the setting in results.
     pub name: String,
-    /// What runs beside the service.
+    /// Batch that runs beside the service.
     pub beside: BatchMode,
-    /// The gate.
+    /// Gate that gets batch off its lane.
     pub gate: Gate,
 }
 
@@ -106,33 +105,33 @@ pub struct Setting {
 pub enum Fault {
     /// A keeper wakes up late.
     LateWakeUp {
-        /// Its probability.
+        /// Probability that a wakeup is late.
         probability: f64,
-        /// The delay.
+        /// Delay of a late wakeup.
         delay_ns: Nanos,
     },
     /// A summons is lost.
     LostSummons {
-        /// Its probability.
+        /// Probability that a summons is lost.
         probability: f64,
     },
     /// The counters of a request are wrong.
     CounterGlitch {
-        /// Its probability.
+        /// Probability that the counters of a request are wrong.
         probability: f64,
     },
     /// Batch ends and a new job begins.
     Churn {
-        /// The period.
+        /// Time from one end of batch to the next.
         every_ns: Nanos,
-        /// The time without batch.
+        /// Time without batch.
         gone_ns: Nanos,
     },
-    /// The agent dies, batch with it, and both are restarted.
+    /// The agent dies and batch with it, and both are restarted.
     AgentCrash {
-        /// The period.
+        /// Time from one crash to the next.
         every_ns: Nanos,
-        /// The time without agent and batch.
+        /// Time without agent and batch.
         gone_ns: Nanos,
     },
 }

@@ -1,28 +1,26 @@
-//! The next event: one slot for each source of events, and a tournament between the slots.
+//! Finds the next event: one slot for each source of events, and a tournament between the slots.
 //!
-//! Problem. A simulator spends its time finding the earliest event. A heap allocates memory, and an
-//! event that is postponed (a completion, each time a co-runner starts or stops) has to be found in
-//! the heap.
+//! Problem. A simulator spends its time finding the earliest event. A heap allocates memory, and an event that is
+//! postponed (a completion, each time a co-runner starts or stops) has to be found in the heap.
 //!
-//! Approach. Every source has at most one pending event: the next arrival, the end of the request
-//! on a lane, the next look of a keeper. So each source has a slot with its event's time, and a
-//! winner tree over the slots has the earliest one at its root. To move an event, the slot's time
-//! is written and at most log₂ n matches are repeated; nothing is allocated. Among events at the
-//! same time the lower slot always comes first.
+//! Approach. Every source has at most one pending event: the next arrival, the end of the request on a lane, the next
+//! check of a keeper. So each source has a slot with its event's time, and a winner tree over the slots has the
+//! earliest one at its root. To move an event, the slot's time is written and at most log₂ n matches are repeated;
+//! nothing is allocated. Among events at the same time the lower slot always comes first.
 
 use crate::time::{NEVER, Nanos};
 
-/// The times of all sources.
+/// Times of the next events of all sources.
 #[derive(Clone, Debug)]
 pub struct Slots {
     times: Vec<Nanos>,
-    /// The winner of each match, from the root at index 1; the slots themselves follow as leaves.
+    /// Winner of each match, from the root at index 1; the slots themselves follow as leaves.
     winners: Vec<u32>,
     leaves: usize,
 }
 
 impl Slots {
-    /// `count` slots without events.
+    /// Creates `count` slots without events.
     pub fn new(count: usize) -> Self {
         let leaves = count.next_power_of_two().max(2);
         let mut slots = Self { times: vec![NEVER; leaves], winners: vec![0; 2 * leaves], leaves };
@@ -35,7 +33,7 @@ impl Slots {
         slots
     }
 
-    /// The time of `slot`'s event.
+    /// Returns the time of `slot`'s event.
     #[inline]
     pub fn at(&self, slot: usize) -> Nanos {
         self.times[slot]
@@ -62,15 +60,15 @@ impl Slots {
         }
     }
 
-    /// The earliest slot, and its time.
+    /// Returns the slot with the earliest event, and its time.
     #[inline]
     pub fn first(&self) -> (usize, Nanos) {
         let slot = self.winners[1] as usize;
         (slot, self.times[slot])
     }
 
-    /// Moves `now` on to the next event and says whose it is, if there is one by `until`. Else moves it on to `until`;
-    /// up to [`NEVER`] it stays at the last event.
+    /// Moves `now` to the next event and returns its slot, if there is one by `until`. Otherwise moves `now` to
+    /// `until`; if that is [`NEVER`], `now` stays at the last event.
     #[inline]
     pub fn next(&self, now: &mut Nanos, until: Nanos) -> Option<usize> {
         let (slot, at) = self.first();

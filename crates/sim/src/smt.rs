@@ -1,38 +1,36 @@
-//! How the lanes of one core slow each other.
+//! Slowdowns that the lanes of one core cause to each other.
 //!
-//! Problem. Two threads on one core slow each other by an amount that depends on both: Elfen's Fig. 4
-//! has a co-runner with an IPC of 0.01 that costs requests more than half of their capacity.
+//! Problem. Two threads on one core slow each other by an amount that depends on both: Elfen's Fig. 4 has a co-runner
+//! with an IPC of 0.01 that costs requests more than half of their capacity.
 //!
-//! Approach. A matrix of measured slowdowns by class of victim and of aggressor: 1.3 means 30 %
-//! longer. The losses to several aggressors are added: beside two of 1.3 and 1.5 a victim takes 1.8
-//! times as long. A napping lane has a class of its own, [`NAP`], since a poor nap (a PAUSE loop)
-//! takes execution resources, too.
+//! Approach. A matrix has measured slowdowns by class of victim and of aggressor: 1.3 means 30 % longer. The losses
+//! to several aggressors are added: beside two of 1.3 and 1.5 a victim takes 1.8 times as long. A napping lane has a
+//! class of its own, [`NAP`], since a poor nap (a PAUSE loop) takes execution resources, too.
 //!
-//! For Holmes' VPI, memory stalls divided by loads and stores: a class makes a number of accesses
-//! per unit of work, and stalls on memory for a share of its time alone. Of its loss to an
-//! aggressor, the share given by the aggressor's *pressure* is memory stalls; the rest is execution
-//! resources.
+//! Holmes' VPI is memory stalls divided by loads and stores. For it, a class makes a number of accesses per unit of
+//! work, and stalls on memory for a share of its time alone. The aggressor's *pressure* is the share of a class's
+//! loss that is memory stalls; the rest is execution resources.
 
 use crate::time::Speed;
 
-/// A kind of program, with its own slowdowns.
+/// Number of a class: programs with the same slowdowns.
 pub type Class = usize;
 
-/// The class of a lane that is kept empty by a napping thread.
+/// Class of a lane that a napping thread keeps empty.
 pub const NAP: Class = 0;
 
-/// How a class uses memory.
+/// Memory use of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MemoryUse {
     /// Loads and stores per microsecond of work.
     pub accesses_per_us: f64,
-    /// The share of time alone in which it stalls on memory.
+    /// Share of the class's time alone in which it stalls on memory.
     pub stall_share: f64,
-    /// The share of other classes' loss to it that appears as memory stalls.
+    /// Share of other classes' loss to this class that appears as memory stalls.
     pub pressure: f64,
 }
 
-/// The matrix of slowdowns.
+/// Matrix of slowdowns, and the memory use of each class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Interference {
     names: Vec<String>,
@@ -42,19 +40,19 @@ pub struct Interference {
 }
 
 impl Interference {
-    /// Classes without slowdowns; [`NAP`] is added as the first.
+    /// Creates classes without slowdowns; [`NAP`] is added as the first.
     pub fn new(classes: &[String]) -> Self {
         let names: Vec<String> = std::iter::once("nap".to_owned()).chain(classes.iter().cloned()).collect();
         let count = names.len();
         Self { names, extra: vec![0.0; count * count], memory: vec![MemoryUse::default(); count] }
     }
 
-    /// The class with that name.
+    /// Returns the class with that name.
     pub fn class(&self, name: &str) -> Option<Class> {
         self.names.iter().position(|known| known == name)
     }
 
-    /// All names, by class.
+    /// Returns the names of all classes, by class.
     pub fn names(&self) -> &[String] {
         &self.names
     }
@@ -65,28 +63,28 @@ impl Interference {
         self.extra[victim * count + aggressor] = slowdown - 1.0;
     }
 
-    /// Sets how `class` uses memory.
+    /// Sets the memory use of `class`.
     pub fn set_memory(&mut self, class: Class, memory: MemoryUse) {
         self.memory[class] = memory;
     }
 
-    /// How `class` uses memory.
+    /// Returns the memory use of `class`.
     pub fn memory(&self, class: Class) -> MemoryUse {
         self.memory[class]
     }
 
-    /// The additional time of `victim` beside one `aggressor`: 0.3 for 30 %.
+    /// Returns the additional time of `victim` beside one `aggressor`: 0.3 for 30 %.
     #[inline]
     pub fn extra(&self, victim: Class, aggressor: Class) -> f64 {
         self.extra[victim * self.names.len() + aggressor]
     }
 
-    /// How many times as long `victim` takes beside `aggressor` as alone.
+    /// Returns how many times as long `victim` takes beside `aggressor` as alone.
     pub fn slowdown(&self, victim: Class, aggressor: Class) -> f64 {
         1.0 + self.extra(victim, aggressor)
     }
 
-    /// The speed of a lane on a core of `core_speed`, beside aggressors with `extra` in total.
+    /// Returns the speed of a lane on a core of `core_speed`, beside aggressors with `extra` in total.
     #[inline]
     pub fn speed(core_speed: f64, extra: f64) -> Speed {
         if extra == 0.0 && core_speed == 1.0 {

@@ -8,21 +8,21 @@ use crate::result::Figures;
 use crate::scenario::{Experiment, Point, PointValue};
 use crate::time::Nanos;
 
-/// The result of one run.
+/// Result of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome<F = Figures> {
-    /// The swept values, by path.
+    /// Swept values of the run, by path.
     pub at: Vec<(String, PointValue)>,
-    /// The name of the setting.
+    /// Name of the run's setting.
     pub setting: String,
-    /// The figures of the machine; for a fleet, of all its machines.
+    /// Results of the machine, or of all machines of a fleet.
     pub figures: F,
-    /// The figures of the requests to a whole group, for a fleet.
+    /// Results of the requests that go to a whole group of a fleet; `None` without a fleet.
     pub fleet: Option<FleetFigures>,
 }
 
 impl<F> Outcome<F> {
-    /// The number at `path`.
+    /// Returns the swept number at `path`.
     pub fn number(&self, path: &str) -> Option<f64> {
         self.at.iter().find_map(|(swept, value)| match value {
             PointValue::Number(number) if swept == path => Some(*number),
@@ -30,7 +30,7 @@ impl<F> Outcome<F> {
         })
     }
 
-    /// The name at `path`.
+    /// Returns the swept name at `path`.
     pub fn text(&self, path: &str) -> Option<&str> {
         self.at.iter().find_map(|(swept, value)| match value {
             PointValue::Text(text) if swept == path => Some(text.as_str()),
@@ -42,13 +42,13 @@ impl<F> Outcome<F> {
 /// Progress of an experiment.
 #[derive(Clone, Copy, Debug)]
 pub enum Progress<'o> {
-    /// This many further machines have ended, of [`Experiment::machines`].
+    /// Number of further machines that have ended, out of [`Experiment::machines`].
     Machines(usize),
-    /// A run with this setting is done.
+    /// A run has ended: the name of its setting.
     Run(&'o str),
 }
 
-/// Receives progress, from any thread.
+/// Function that receives progress, from any thread.
 pub type Tell<'t> = &'t (dyn Fn(Progress) + Sync);
 
 /// Runs all of `experiment` on `threads` threads.
@@ -98,7 +98,8 @@ pub fn run_machine(model: &Model) -> Figures {
     Figures::of(&engine)
 }
 
-/// §3.4: sets the budget to the objective less the latency of 99 % of requests alone, at this load.
+/// Sets the budget to the objective less the latency of the service alone, at the same load and percentile (Elfen
+/// §3.4).
 fn settle_budget(point: &Point, model: &mut Model, alone_ns: &mut Option<Nanos>, threads: usize) {
     let (BatchMode::Lent(lending), Some(objective)) = (&model.setting.beside, model.objective) else { return };
     if lending.budget != Budget::SloLessAlone {
@@ -108,12 +109,12 @@ fn settle_budget(point: &Point, model: &mut Model, alone_ns: &mut Option<Nanos>,
     model.setting.beside = with_budget(lending, objective.limit_ns.saturating_sub(alone_ns));
 }
 
-/// The run's batch with this budget.
+/// Returns batch under the same lending, with this budget.
 fn with_budget(lending: &Lending, budget_ns: Nanos) -> BatchMode {
     BatchMode::Lent(Lending { budget: Budget::Given(budget_ns), ..*lending })
 }
 
-/// The latency of whole requests at the objective's percentile.
+/// Returns the latency of whole requests at the objective's percentile.
 fn objective_ns(point: &Point, model: &Model, threads: usize) -> Nanos {
     let outcome = run_model(point, model, threads, &|_| ());
     let at_root = outcome.fleet.and_then(|fleet| fleet.objective_ns);
@@ -123,8 +124,8 @@ fn objective_ns(point: &Point, model: &Model, threads: usize) -> Nanos {
 /// Number of halvings in the search of a budget; the range is twice the objective's limit.
 const TUNING_STEPS: u32 = 11;
 
-/// The largest budget with which the objective is kept, over the same requests. A larger budget
-/// never makes requests faster, except when requests change places, and that is less than a step.
+/// Finds the largest budget with which the same requests meet the objective. A larger budget never makes requests
+/// faster, except when requests change places, and that is less than a step.
 fn tune_budget(point: &Point, model: &mut Model, threads: usize) {
     let (BatchMode::Lent(lending), Some(objective)) = (model.setting.beside, model.objective) else { return };
     if lending.budget != Budget::Tuned {

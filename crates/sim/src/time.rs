@@ -7,39 +7,39 @@
 /// Nanoseconds since the start of the simulation.
 pub type Nanos = sidelane_policy::Nanos;
 
-/// The time of an event that never happens.
+/// Time of an event that never happens.
 pub const NEVER: Nanos = Nanos::MAX;
 
-/// A microsecond.
+/// A microsecond, in nanoseconds.
 pub const US: Nanos = 1_000;
-/// A millisecond.
+/// A millisecond, in nanoseconds.
 pub const MS: Nanos = 1_000_000;
-/// A second.
+/// A second, in nanoseconds.
 pub const S: Nanos = 1_000_000_000;
 
 const WORK_BITS: u32 = 20;
 
-/// The work of a lane per nanosecond.
+/// Speed of a lane: its work per nanosecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Speed(u32);
 
 impl Speed {
-    /// The speed of a reference core's lane whose other lanes are idle.
+    /// Speed of a reference core's lane whose other lanes are idle.
     pub const ONE: Self = Self(1 << WORK_BITS);
-    /// The speed of a lane that does no work.
+    /// Speed of a lane that does no work.
     pub const ZERO: Self = Self(0);
 
-    /// A multiple of the reference speed, rounded to 2⁻²⁰.
+    /// Returns a multiple of the reference speed, rounded to 2⁻²⁰.
     pub fn from_factor(factor: f64) -> Self {
         Self((factor * f64::from(Self::ONE.0)) as u32)
     }
 
-    /// The speed of two lanes that share their work.
+    /// Returns the speed of two lanes that share their work.
     pub fn plus(self, other: Self) -> Self {
         Self(self.0 + other.0)
     }
 
-    /// The speed without that of one of the lanes.
+    /// Returns the speed of lanes that share their work, without one of them.
     pub fn less(self, other: Self) -> Self {
         Self(self.0 - other.0)
     }
@@ -53,27 +53,27 @@ impl Work {
     /// Work that never ends.
     pub const ENDLESS: Self = Self(u64::MAX);
 
-    /// The work of a lane of speed 1 in `ns`, which may be a few hours at most.
+    /// Returns the work of a lane of speed 1 in `ns`, which may be a few hours at most.
     pub fn of_ns(ns: Nanos) -> Self {
         Self(ns.min(Nanos::MAX >> (WORK_BITS + 1)) << WORK_BITS)
     }
 
-    /// The work as time at speed 1.
+    /// Returns the work as nanoseconds at speed 1.
     pub fn ns(self) -> f64 {
         self.0 as f64 / f64::from(Speed::ONE.0)
     }
 
-    /// The work in its smallest units.
+    /// Returns the work in its smallest units.
     pub fn units(self) -> u64 {
         self.0
     }
 
-    /// The sum of two amounts of work.
+    /// Returns the sum of two amounts of work.
     pub fn plus(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// The time that a lane of `speed` needs for it.
+    /// Returns the time that a lane of `speed` needs for the work, rounded up.
     #[inline]
     pub fn time_at(self, speed: Speed) -> Nanos {
         match (self, speed) {
@@ -83,7 +83,7 @@ impl Work {
         }
     }
 
-    /// Subtracts the work that `speed` does in `ns`; returns how much that was.
+    /// Subtracts the work that a lane of `speed` does in `ns`, and returns it in units of work.
     #[inline]
     pub fn take(&mut self, ns: Nanos, speed: Speed) -> u128 {
         let done = u128::from(ns) * u128::from(speed.0);
@@ -96,7 +96,7 @@ impl Work {
     }
 }
 
-/// Units of work as nanoseconds of a lane of speed 1.
+/// Converts units of work to nanoseconds of a lane of speed 1.
 pub fn work_ns(units: u128) -> f64 {
     units as f64 / f64::from(Speed::ONE.0)
 }
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(Work::ENDLESS.time_at(half), NEVER);
     }
 
-    /// If a stretch of work is cut into pieces, its end stays exactly the same.
+    /// Work that is cut into pieces ends at exactly the same time.
     #[test]
     fn progress_in_pieces_is_progress() {
         let third = Speed::from_factor(1.0 / 3.0);

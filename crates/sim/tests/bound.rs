@@ -1,10 +1,10 @@
-//! Threads that are bound to big and little cores: vectors worked by hand, and what never happens.
+//! Tests of threads that are bound to big and little cores: results computed by hand, and invariants.
 
 use sidelane_sim::machine::figures::MachineFigures;
 use sidelane_sim::machine::sweep::run_machine;
 use sidelane_sim::{Choices, Scenario};
 
-/// A machine with a big core of 2 W and a little one of half its speed and 0.5 W, beside 1 W.
+/// Machine with a big core of 2 W, a little one of half its speed and 0.5 W, and 1 W for the package.
 const MACHINE: &str = "
 [machine]
 cores_per_package = 2
@@ -16,7 +16,7 @@ package_w = 1
 core_busy_w = [2, 0.5]
 ";
 
-/// A request of 100 ms every second.
+/// Service with a request of 100 ms every second.
 const SEARCH: &str = "
 [[service]]
 name = \"search\"
@@ -45,7 +45,7 @@ fn ms(ns: u64) -> u64 {
 fn time_and_energy_follow_speed_and_power_of_the_core() {
     let big = run("[[setting]]\npolicy = \"all-big\"");
     assert_eq!((ms(big.services[0].whole.max_ns), big.on_big), (100, Some(1.0)));
-    // A tenth of the time at 2 W.
+    // The big core is busy a tenth of the time, at 2 W.
     assert!((big.energy_j - 120.0).abs() < 1.0, "{}", big.energy_j);
     let little = run("[[setting]]\npolicy = \"all-little\"");
     assert_eq!((ms(little.services[0].whole.p50_ns), little.on_big), (200, Some(0.0)));
@@ -55,10 +55,10 @@ fn time_and_energy_follow_speed_and_power_of_the_core() {
 #[test]
 fn request_on_a_little_core_moves_at_the_threshold_at_a_cost() {
     let moved = run("[[setting]]\npolicy = \"hurry-up\"\nthreshold_ms = 40");
-    // On the little core for 40 ms it does 20 ms of its work; 80 are left, and a millisecond for the move.
+    // In 40 ms on the little core it does 20 ms of its work. 80 ms are left, and 1 ms for the move.
     assert_eq!(ms(moved.services[0].whole.max_ns), 121);
     assert_eq!(moved.threshold_ns, Some(40_000_000));
-    // Threads change places, so it is always the next one's turn to begin on the little core.
+    // Threads change places, so the next one always begins on the little core.
     let moves = moved.thread_moves.expect("threads are bound");
     assert!(moves > 0 && moves.is_multiple_of(2), "{moves}");
     let fixed = run("[[setting]]\npolicy = \"static\"");
@@ -68,7 +68,7 @@ fn request_on_a_little_core_moves_at_the_threshold_at_a_cost() {
 #[test]
 fn loop_of_the_paper_moves_requests_at_its_looks() {
     let moved = run("[[setting]]\npolicy = \"hurry-up\"\nas_printed = true\nthreshold_ms = 40\nsampling_ms = 25");
-    // Looks are 25 ms apart, from the begin of the request on: it moves after 50 ms, with 75 left.
+    // Observations are 25 ms apart, from the start of the request on. The request moves after 50 ms, with 75 ms left.
     assert_eq!(ms(moved.services[0].whole.max_ns), 126);
 }
 
@@ -91,7 +91,7 @@ fn nothing_is_lost_or_made_up_under_any_mapping_and_load() {
     }
 }
 
-/// Sixteen threads on four cores, of which two are big; one request in ten is twenty times as long as the others.
+/// Runs sixteen threads on four cores, two of them big. The longest requests take about twenty times the mean.
 fn crowded(load: f64, setting: &str) -> MachineFigures {
     let rate_per_s = load * 3.0 / 0.002_9;
     let text = format!(

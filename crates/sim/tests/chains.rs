@@ -1,4 +1,4 @@
-//! Services of a whole machine compared with queueing theory: closed forms, within 1 % at millions of requests.
+//! Tests of whole machines against queueing theory: closed forms, within 1 % at millions of requests.
 
 mod common;
 
@@ -8,7 +8,7 @@ use sidelane_sim::machine::figures::{LatencyFigures, MachineFigures};
 use sidelane_sim::machine::model::MachineModel;
 
 const REQUESTS: u64 = 4_000_000;
-/// Mean work of a request.
+/// Mean work of a request, in nanoseconds.
 const MEAN_NS: f64 = 1e6;
 
 fn model(text: &str, requests: u64) -> MachineModel {
@@ -26,7 +26,7 @@ fn run_for(text: &str, requests: u64) -> MachineFigures {
     MachineFigures::of(&engine, &[])
 }
 
-/// Exponential work with a mean of 1 ms.
+/// Scenario text for exponential work with a mean of 1 ms.
 const WORK: &str = "demand = { kind = \"exponential\", mean_ms = 1 }\n";
 
 fn poisson(load: f64) -> String {
@@ -40,7 +40,7 @@ fn near(what: &str, measured: f64, wanted: f64) {
     assert!(error.abs() < 0.01, "{what}: {measured} is not {wanted}");
 }
 
-/// In M/M/1 the sojourn time is exponential with rate µ − λ.
+/// Compares latencies with M/M/1, in which the sojourn time is exponential with rate µ − λ.
 fn mm1(name: &str, figures: &LatencyFigures, load: f64) {
     let sojourn_ns = MEAN_NS / (1.0 - load);
     near(&format!("{name} mean"), figures.mean_ns, sojourn_ns);
@@ -49,7 +49,7 @@ fn mm1(name: &str, figures: &LatencyFigures, load: f64) {
     near(&format!("{name} p99"), figures.p99_ns as f64, sojourn_ns * 100_f64.ln());
 }
 
-/// The probability that a request waits, and the mean time to drain the queue by one (Erlang's C).
+/// Returns the probability that a request waits (Erlang's C), and the mean time to drain the queue by one.
 fn mmc(workers: f64, load: f64) -> (f64, f64) {
     let offered = workers * load;
     let term = |n: u32| offered.powi(n as i32) / (1..=n).map(f64::from).product::<f64>();
@@ -79,7 +79,7 @@ fn four_workers_on_four_cpus_are_mm4() {
     near("M/M/4 mean", figures.services[0].whole.mean_ns, mmc_mean_ns(4.0, 0.8));
 }
 
-/// Workers that wait for a CPU wait in the order in which they came: as many servers as there are CPUs.
+/// Workers that wait for a CPU wait in the order in which they came, so there are as many servers as CPUs.
 #[test]
 fn eight_workers_on_two_cpus_are_mm2() {
     let figures = run(&format!(
@@ -89,8 +89,8 @@ fn eight_workers_on_two_cpus_are_mm2() {
     near("M/M/2 mean", figures.services[0].whole.mean_ns, mmc_mean_ns(2.0, 0.7));
 }
 
-/// Burke and Jackson: each stage is as if it were alone. Reich: on the way through stages of one worker the times
-/// at each are independent.
+/// By Burke and Jackson, each stage behaves as if it were alone. By Reich, the times at stages of one worker each are
+/// independent.
 #[test]
 fn a_chain_is_a_tandem_of_queues() {
     let loads = [0.5, 0.6, 0.7];
@@ -121,7 +121,7 @@ fn a_chain_is_a_tandem_of_queues() {
     near("middle and leaf", figures.services[1].whole.mean_ns, sojourns_ns[1] + sojourns_ns[2]);
 }
 
-/// The sum of exponentials with different means that a share of draws does not exceed.
+/// Returns the value that a share of draws does not exceed, for a sum of exponentials with different means.
 fn hypoexponential(means: &[f64], share: f64) -> f64 {
     let above = |at: f64| {
         let term = |mean: &f64| {
@@ -138,7 +138,7 @@ fn hypoexponential(means: &[f64], share: f64) -> f64 {
     low
 }
 
-/// Stages of several workers, which Jackson's theorem has, too.
+/// Jackson's theorem also holds for stages of several workers.
 #[test]
 fn a_chain_of_pools_is_a_jackson_network() {
     let stage = |name: &str, workers: usize, cpus: &str, rest: &str| {
@@ -158,12 +158,13 @@ fn a_chain_of_pools_is_a_jackson_network() {
     near("chain", figures.services[0].whole.mean_ns, means_ns.iter().sum());
 }
 
-/// Flatto and Hahn (1984): two M/M/1 queues with the same arrivals, and a request that waits for both.
+/// Flatto and Hahn (1984) give the mean for two M/M/1 queues with the same arrivals, and a request that waits for
+/// both.
 #[test]
 fn a_fork_to_two_queues_takes_as_long_as_in_theory() {
     let load = 0.6;
     let leaf = |name: &str, cpu: usize| format!("[[service]]\nname = \"{name}\"\ncpus = \"{cpu}\"\n{WORK}");
-    // What the front does takes no time.
+    // The own work of the front takes 1 µs, which is negligible.
     let gap_ns = MEAN_NS / load;
     let front = format!(
         "[[service]]\nname = \"front\"\ncpus = \"2\"\ndemand = {{ kind = \"constant\", mean_ms = 0.001 }}\n\
@@ -178,7 +179,7 @@ fn a_fork_to_two_queues_takes_as_long_as_in_theory() {
     near("fork of two", fork_ns, (12.0 - load) / 8.0 * MEAN_NS / (1.0 - load));
 }
 
-/// With a worker for everybody the last of n answers takes 1 + 1/2 + … + 1/n times the mean.
+/// With a free worker for each request, the last of n answers takes 1 + 1/2 + … + 1/n times the mean.
 #[test]
 fn a_fan_out_without_queues_takes_as_long_as_its_slowest_leaf() {
     let text = format!(
@@ -194,7 +195,7 @@ fn a_fan_out_without_queues_takes_as_long_as_its_slowest_leaf() {
     assert_eq!(figures.services[1].own.count / 1_000, figures.services[0].own.count / 100);
 }
 
-/// A fan-out to one worker brings requests in groups: M[k]/M/1, with ρ (k + 1) ÷ 2 (1 − ρ) requests in it.
+/// A fan-out to one worker brings requests in groups: M[k]/M/1, with ρ (k + 1) ÷ 2 (1 − ρ) requests in it on average.
 #[test]
 fn a_fan_out_to_one_queue_comes_in_groups() {
     let (load, group) = (0.6, 4.0);

@@ -1,4 +1,4 @@
-//! Fleets compared with closed forms, and on different numbers of threads.
+//! Tests of fleets: against closed forms, and on different numbers of threads.
 
 mod common;
 
@@ -15,8 +15,7 @@ fn fleet(nodes: usize, fan_out: usize, load_percent: f64, requests: u64, policy:
     run(Fleet { nodes, fan_out }, &experiment(&text).points[0].runs[0], 2, &|_| ())
 }
 
-/// Without queues the answer time is the largest of k exponential times: its mean is the k-th
-/// harmonic number.
+/// Without queues, the answer time is the largest of k exponential times; its mean is the k-th harmonic number.
 #[test]
 fn the_slowest_leaf_is_the_answer() {
     let (_, roots) = fleet(100, 20, 0.1, 40_000, "alone");
@@ -28,8 +27,8 @@ fn the_slowest_leaf_is_the_answer() {
     assert_eq!((roots.nodes, roots.failed), (100, 0));
 }
 
-/// The two lanes of a dedicated server slow each other by 1.25, so the server does the work of 1.6
-/// lanes; half of each machine's core is idle.
+/// The two lanes of a dedicated server slow each other by 1.25, so the server does the work of 1.6 lanes. In the
+/// fleet, half of each machine's core is idle.
 #[test]
 fn servers_saved_are_those_that_batch_would_need() {
     let (leaves, roots) = fleet(64, 4, 50.0, 2_000, "exclusion");

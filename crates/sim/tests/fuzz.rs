@@ -1,11 +1,11 @@
-//! Mutated scenarios: read, or refused with the place of what is wrong.
+//! Fuzz test of scenarios: a mutated one is read, or refused with the place of the error.
 
 use sidelane_sim::Choices;
 use sidelane_sim::scenario::Scenario;
 
 #[test]
 fn fuzzed_scenarios_are_read_or_refused_with_a_reason() {
-    // What a scenario names is there, and short.
+    // Every file that a scenario names exists, and is short.
     let files = |_: &str| Ok("1.5\n2\n30\n".to_owned());
     sidelane_testing::fuzz("scenario", |bytes| {
         let text = String::from_utf8_lossy(bytes);

@@ -1,4 +1,4 @@
-//! Invariants of every run, on random scenarios with every policy, and in fleets.
+//! Tests of the invariants of every run, on random scenarios with every policy.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence};
@@ -182,15 +182,14 @@ impl Case {
         }
     }
 
-    /// The longest time that batch may run beside a request before its keeper or batch itself has
-    /// noticed.
+    /// Returns the longest time that batch may run beside a request before its keeper, or batch itself, notices.
     fn reaction_ns(&self) -> Nanos {
         let late = if self.faults & 1 == 1 { 200 * US } else { 0 };
         self.gate().off.longest_ns() + late
     }
 }
 
-/// Records all requests.
+/// Watch that records all requests.
 #[derive(Default)]
 struct Log {
     fates: Vec<Fate>,
@@ -215,7 +214,7 @@ fn play(model: Model) -> Engine<Log> {
 
 type Verdict = Result<(), TestCaseError>;
 
-/// No request is lost or appears twice, and the times of each are in order.
+/// Checks that no request is lost or appears twice, and that the times of each are in order.
 fn requests_are_conserved(engine: &mut Engine<Log>) -> Verdict {
     let (arrived, under_way) = (engine.accounting().arrived, engine.under_way() as u64);
     let log = engine.watch();
@@ -233,7 +232,7 @@ fn requests_are_conserved(engine: &mut Engine<Log>) -> Verdict {
     Ok(())
 }
 
-/// The work of requests equals the work of lanes, and every nanosecond of every core is counted
+/// Checks that the work of requests equals the work of lanes, and that every nanosecond of every core is counted
 /// once.
 fn work_is_conserved(engine: &mut Engine<Log>) -> Verdict {
     let (books, now) = (engine.accounting().clone(), engine.now());
@@ -250,10 +249,9 @@ fn work_is_conserved(engine: &mut Engine<Log>) -> Verdict {
     Ok(())
 }
 
-/// Batch runs beside a request without leave for at most one reaction, on each lane. With leave it
-/// runs for at most one budget and a reaction, and never beside a request that waited, if the
-/// policy spares those. Under a deadline it does not run when a request starts that is too old, and
-/// not after a request has become too old.
+/// Checks how long batch runs beside a request. Without permission it runs for at most one reaction, on each lane.
+/// With permission it runs for at most one budget and a reaction, and never beside a request that waited, if the
+/// policy spares those. Under a deadline, the time in the queue counts against the budget.
 fn leaks_are_bounded(case: &Case, engine: &mut Engine<Log>) -> Verdict {
     let BatchMode::Lent(lending) = case.beside() else { return Ok(()) };
     if case.faults & 2 != 0 {
@@ -262,7 +260,7 @@ fn leaks_are_bounded(case: &Case, engine: &mut Engine<Log>) -> Verdict {
     let LendingDecider::Policy(policy) = lending.by else { return Ok(()) };
     let lent_ns_max = |fate: &Fate| match (policy, lending.budget) {
         (PolicyKind::BorrowIdle, _) => Some(0),
-        // Fig. 9(d) stretches a budget by a factor of up to sixteen.
+        // Elfen's Fig. 9(d) stretches a budget by a factor of up to sixteen.
         (PolicyKind::DynamicRefresh, Budget::Given(ns)) => Some(16 * ns + case.reaction_ns()),
         (PolicyKind::ElfenRefresh | PolicyKind::ElfenDynamic, _) => None,
         (PolicyKind::Deadline, Budget::Given(ns)) => {
@@ -271,8 +269,8 @@ fn leaks_are_bounded(case: &Case, engine: &mut Engine<Log>) -> Verdict {
         (_, Budget::Given(ns)) => Some(ns + case.reaction_ns()),
         _ => None,
     };
-    // A lane that is lent again during a request can be taken back again: when another request has arrived, or when a
-    // budget that was worked out anew while the request ran is spent, too.
+    // A lane that is lent again during a request can be taken back again. That happens when another request has
+    // arrived, or when a budget that was computed anew during the request is spent, too.
     let again = if policy.spares_waited() { 0 } else { engine.accounting().arrived };
     let is_learnt = lending.budget == Budget::Slo || policy == PolicyKind::DynamicRefresh;
     let changes = |fate: &Fate| match is_learnt {
@@ -289,9 +287,9 @@ fn leaks_are_bounded(case: &Case, engine: &mut Engine<Log>) -> Verdict {
     Ok(())
 }
 
-/// The paper's promise (§3.4), for one worker: no request is delayed by more than one budget and
-/// the reactions to the end of the budget, to its start and to a request that waited; each of these
-/// is charged with its wake-up.
+/// Checks the paper's promise (§3.4), for one worker: no request is delayed by more than one budget and three
+/// reactions. They are to the end of the budget, to its start and to a request that waited; each is charged with its
+/// wakeup.
 fn no_request_pays_more_than_a_budget(case: &Case, engine: &mut Engine<Log>) -> Verdict {
     let BatchMode::Lent(lending) = case.beside() else { return Ok(()) };
     let lost_or_crashed = case.faults & 0b1_0010 != 0;
@@ -323,8 +321,8 @@ fn no_request_pays_more_than_a_budget(case: &Case, engine: &mut Engine<Log>) -> 
     Ok(())
 }
 
-/// With any decider and one worker: no request is delayed by more than its core's loss to batch in
-/// its busy period, and to summonses.
+/// Checks, with any decider and one worker, the delay of each request. It is at most its core's loss to batch in its
+/// busy period, and to summonses.
 fn a_delay_is_the_harm_of_the_busy_period(case: &Case, engine: &mut Engine<Log>) -> Verdict {
     let crashed = case.faults & 0b1_0000 != 0;
     if case.workers > 1 || crashed || case.setting == 0 || !engine.watch().refused.is_empty() {
@@ -365,7 +363,7 @@ proptest! {
     }
 }
 
-/// Without faults, without evictions and with an ideal gate there is no overlap without leave.
+/// Without faults, without evictions and with an ideal gate there is no overlap without permission.
 #[test]
 fn an_ideal_gate_leaks_nothing() {
     let case = Case {

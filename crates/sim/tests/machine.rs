@@ -1,4 +1,4 @@
-//! The machine's effect on service and batch, compared with sums computed by hand.
+//! Tests of the machine's effect on service and batch, against sums computed by hand.
 
 mod common;
 
@@ -6,8 +6,8 @@ use common::experiment;
 use sidelane_sim::Figures;
 use sidelane_sim::sweep::run_machine;
 
-/// Half busy with requests of 1 ms, beside batch that makes them take half as long again and is
-/// slowed by 1.4 itself.
+/// Scenario of a service that is half busy with requests of 1 ms. Batch beside it makes them take 1.5 times as long,
+/// and is slowed by 1.4 itself.
 const SERVICE: &str = r#"
 requests = 50_000
 [service]
@@ -46,8 +46,8 @@ fn energy_is_what_busy_and_idle_lanes_draw() {
     near(watts(&unmanaged), 10.0 + 5.0 + 2.0 * unmanaged.lc_utilisation, 1e-9);
 }
 
-/// 20 accesses and 0.2 µs of stalls per microsecond of work; beside batch 0.5 µs are lost, 60 % of
-/// it to memory.
+/// The service makes 20 accesses and stalls 0.2 µs per microsecond of work. Beside batch it loses 0.5 µs, 60 % of it
+/// to memory.
 #[test]
 fn vpi_shows_the_stalls_that_batch_adds() {
     let memory = "[memory.service]\naccesses_per_us = 20\nstall_share = 0.2\n[memory.loop]\npressure = 0.6\n";
@@ -64,7 +64,7 @@ fn a_little_core_takes_longer() {
     near(figures.server_mean_ns, 2.0 * reference.server_mean_ns, 1e-5);
 }
 
-/// Elfen §5: with batch on the other lane a core never sleeps, and requests start sooner.
+/// With batch on the other lane a core never sleeps, so requests start sooner (Elfen §5).
 #[test]
 fn a_core_that_batch_keeps_awake_is_faster() {
     let sleep = "[machine]\nsleep_after_us = 0\nsleep_wake_us = 100\n";
@@ -74,7 +74,7 @@ fn a_core_that_batch_keeps_awake_is_faster() {
     assert!(server_ns("alone") > awake_ns + 40_000.0);
 }
 
-/// Beside two batch lanes with a slowdown of 1.5 each, a request takes 1 + 0.5 + 0.5.
+/// Beside two batch lanes with a slowdown of 1.5 each, a request takes 1 + 0.5 + 0.5 times as long.
 #[test]
 fn three_lanes_add_up() {
     let figures = run("[machine]\nlanes_per_core = 3\n[[setting]]\npolicy = \"unmanaged\"\n");
@@ -84,7 +84,7 @@ fn three_lanes_add_up() {
     near(figures.batch_work_ratio.unwrap(), busy * slowed + (1.0 - busy) / 1.2, 1e-4);
 }
 
-/// A poor nap takes execution resources, too.
+/// A poor nap of the keeper takes execution resources from requests, too.
 #[test]
 fn a_keeper_that_naps_badly_costs_requests() {
     let nap = SERVICE.replace("loop = 1.5", "loop = 1.5\nnap = 1.25") + "[[setting]]\npolicy = \"exclusion\"\n";
@@ -115,8 +115,7 @@ fn an_objective_becomes_a_budget() {
     assert!(figures.p99_ns <= 50_000_000);
 }
 
-/// A batch job that waits most of its time loses less to holds than a job that never waits (Fig.
-/// 12).
+/// A batch job that waits most of its time loses less to holds than a job that never waits (Elfen, Fig. 12).
 #[test]
 fn waits_of_batch_continue_while_it_is_held() {
     let phases = SERVICE.replace("name = \"loop\"", "name = \"loop\"\nphase = [{ work_ms = 0.5 }, { wait_ms = 2 }]");

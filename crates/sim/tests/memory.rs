@@ -1,4 +1,4 @@
-//! Memory does not grow with the length of a run.
+//! Test that memory does not grow with the length of a run.
 
 mod common;
 
@@ -11,7 +11,7 @@ use sidelane_sim::machine::sweep;
 use sidelane_sim::model::RunEnd;
 use sidelane_sim::sweep::run_machine;
 
-/// Records the peak of allocated memory.
+/// Allocator that records the peak of allocated memory.
 struct Counting;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
@@ -28,7 +28,7 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as above.
+        // SAFETY: the caller's promises are those that the system's allocator requires.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -36,7 +36,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Most of the memory that a run takes beyond what is held.
+/// Returns the most memory that a run takes beyond what was held before, in bytes.
 fn most_of(run: impl FnOnce()) -> usize {
     let before = HELD.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
@@ -63,8 +63,8 @@ fn a_hundred_times_the_requests_take_no_more_memory() {
     whole_machines_take_no_more_memory();
 }
 
-/// A chain with a fan-out, containers that come and go, and Holmes. Not a test of its own: memory is counted for all
-/// threads.
+/// Runs a chain with a fan-out, containers that come and go, and Holmes. It is not a test of its own, because memory
+/// is counted for all threads.
 fn whole_machines_take_no_more_memory() {
     let service = |name: &str, cpus: &str, rest: &str| {
         let demand = "demand = { kind = \"exponential\", mean_ms = 0.1 }";

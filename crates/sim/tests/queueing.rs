@@ -1,14 +1,14 @@
-//! The machine compared with queueing theory: closed forms, within 1 % at ten million requests.
+//! Tests of the simulated cores against queueing theory: closed forms, within 1 % at ten million requests.
 
 use hdrhistogram::Histogram;
 use sidelane_sim::engine::watch::{Fate, Watch};
 use sidelane_sim::{Choices, Engine, Experiment, Figures, Model};
 
 const REQUESTS: u64 = 10_000_000;
-/// Mean work of a request.
+/// Mean work of a request, in nanoseconds.
 const MEAN_NS: f64 = 1e6;
 
-/// Records how long requests waited.
+/// Watch that records how long requests waited.
 struct Waits(Histogram<u64>);
 
 impl Watch for Waits {
@@ -55,7 +55,7 @@ fn near(what: &str, measured: f64, wanted: f64) {
     assert!(error.abs() < 0.01, "{what}: {measured} is not {wanted}");
 }
 
-/// In M/M/1 the sojourn time is exponential with rate µ − λ.
+/// Compares latencies with M/M/1, in which the sojourn time is exponential with rate µ − λ.
 fn mm1(name: &str, figures: &Figures, mean_ns: f64, load: f64) {
     let sojourn_ns = mean_ns / (1.0 - load);
     near(&format!("{name} mean"), figures.mean_ns, sojourn_ns);
@@ -84,7 +84,7 @@ fn queues_of_their_own_are_mm1_each() {
     mm1("4 × M/M/1", &figures, MEAN_NS, 0.5);
 }
 
-/// Erlang's C, and for requests that wait, an exponential wait with rate cµ − λ.
+/// Erlang's C is the share of requests that wait; their wait is exponential with rate cµ − λ.
 #[test]
 fn mm4() {
     let (workers, load) = (4.0, 0.8);
@@ -103,7 +103,7 @@ fn mm4() {
     }
 }
 
-/// Pollaczek and Khinchine: the mean wait is λE[S²] ÷ 2(1 − ρ).
+/// Compares the mean wait with Pollaczek and Khinchine: λE[S²] ÷ 2(1 − ρ).
 fn pollaczek_khinchine(name: &str, load: f64, square_over_mean_square: f64, demand: &str) {
     let (figures, _) = run(alone("", load, demand));
     let wanted_ns = load * MEAN_NS * square_over_mean_square / (2.0 * (1.0 - load));
@@ -116,7 +116,7 @@ fn mg1_lognormal() {
     pollaczek_khinchine("lognormal", 0.6, 1_f64.exp(), "kind = \"lognormal\", mean_ms = 1, sigma = 1");
 }
 
-/// 0.5 ms in nine of ten requests, else 5.5 ms.
+/// Nine of ten requests take 0.5 ms, the tenth 5.5 ms.
 #[test]
 fn mg1_bimodal() {
     let square = 0.9 * 0.25 + 0.1 * 30.25;
@@ -124,7 +124,7 @@ fn mg1_bimodal() {
     pollaczek_khinchine("bimodal", 0.6, square, demand);
 }
 
-/// Erlang's distribution of the wait in M/D/1.
+/// Waits in M/D/1 have Erlang's distribution.
 #[test]
 fn md1() {
     let load = 0.6;
@@ -136,7 +136,7 @@ fn md1() {
     }
 }
 
-/// The wait, in service times, that `share` of requests do not exceed.
+/// Returns the wait, in service times, that `share` of requests do not exceed.
 fn md1_wait(load: f64, share: f64) -> f64 {
     let within = |t: f64| {
         let term = |k: u32| {
@@ -153,8 +153,8 @@ fn md1_wait(load: f64, share: f64) -> f64 {
     low
 }
 
-/// Unmanaged batch slows every request by the same factor, so the queue is M/M/1 with a slower
-/// server; batch is slowed whenever there is a request.
+/// Unmanaged batch slows every request by the same factor, so the queue is M/M/1 with a slower server. Batch is
+/// slowed whenever there is a request.
 #[test]
 fn a_co_runner_makes_the_server_slower() {
     let (figures, _) = run(beside("unmanaged", 0.5));
@@ -164,7 +164,7 @@ fn a_co_runner_makes_the_server_slower() {
     near("overlap", figures.overlap_percent, 100.0);
 }
 
-/// Under exclusion batch does exactly the work that the service leaves time for.
+/// Under exclusion, batch does exactly the work for which the service leaves time.
 #[test]
 fn exclusion_gives_batch_the_idle_time_and_no_more() {
     let (figures, _) = run(beside("exclusion", 0.7));

@@ -1,4 +1,4 @@
-//! Scenario files: errors give the key, the line and what to do.
+//! Tests of scenario files: errors give the key, the line and what to do.
 
 use sidelane_sim::scenario::PointValue;
 use sidelane_sim::{Choices, Experiment, Scenario, sweep};
@@ -136,7 +136,7 @@ fn numbers_out_of_range_are_refused() {
         "a.toml:5: `machine.lanes_per_core` is 9; write a whole number from 1 to 8",
     );
     wrong("loop = 1.5", "loop = 0.5", "a.toml:17: `slowdown.search.loop` is 0.5; write a number from 1 to 100");
-    // For a swept value the error gives the line in the sweep.
+    // An error in a swept value gives the line in the sweep.
     wrong(
         "[20, 40]",
         "[20,\n0]",
@@ -163,7 +163,7 @@ fn missing_files_are_errors() {
     assert_eq!(recorded.points[0].runs[0].service.demand.mean_ns(), 1_500_250.0);
 }
 
-/// A log that `sidelane requests --log` wrote: 1 and 3 µs of work, 1 µs apart.
+/// Reads a log that `sidelane requests --log` wrote: requests of 1 and 3 µs of work, 1 µs apart.
 #[test]
 fn real_runs_are_replayed() {
     let trace = "arrivals = { kind = \"trace\", file = \"log.jsonl\" }\n\
@@ -176,7 +176,7 @@ fn real_runs_are_replayed() {
     assert_eq!((service.demand.mean_ns(), service.arrivals.mean_gap_ns()), (2_000.0, 1_000.0));
 }
 
-/// Every key with a path can be swept: here the second setting's budget.
+/// Every key with a path can be swept, such as the second setting's budget.
 #[test]
 fn settings_can_be_swept() {
     let text = GOOD.replace("budget = \"slo-less-alone\"", "budget_ms = 1");
@@ -256,7 +256,7 @@ fn quick_runs_are_shorter() {
     );
 }
 
-/// The same seed gives the same result on any number of threads; another seed gives another result.
+/// Each case runs with each value of the sweep; `[quick]` overrides a case, and the names of cases must differ.
 #[test]
 fn cases_are_values_that_change_together() {
     let case = |name: &str, limit: u32, run_s: u32| {
@@ -295,11 +295,11 @@ fn results_are_the_seeds() {
     assert_eq!(one[2].number("service.arrivals.rate_per_s"), Some(40.0));
     let other = read_with(GOOD, Choices { seed: Some(2), quick: false }).unwrap();
     assert_ne!(one, runs(1, &other));
-    // §3.4: the objective less the p99 of the service alone.
+    // The budget is the objective less the p99 of the service alone (Elfen §3.4).
     assert_eq!(one[1].figures.budget_ns, 100_000_000 - one[0].figures.p99_ns);
 }
 
-/// The bits are fixed: these numbers must be the same on every machine.
+/// These numbers must be the same on every machine, bit for bit.
 #[test]
 fn results_are_the_same_on_every_machine() {
     let outcome = &sweep::run(&read(GOOD).unwrap(), 1, &|_| ())[3].figures;
@@ -307,8 +307,8 @@ fn results_are_the_same_on_every_machine() {
     assert_eq!(bits, (69, 28_590_079, 28_590_079, 4_710_261_661_043_231_046, 479));
 }
 
-/// The files that come with the program. A scenario with recorded requests needs a recording on the
-/// machine.
+/// Reads the scenario files that come with the program. A scenario with recorded requests needs a recording on the
+/// machine, which the test imitates.
 #[test]
 fn all_scenarios_can_be_read() {
     let scenarios = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/scenarios");

@@ -1,4 +1,4 @@
-//! Invariants of whole machines, on random scenarios under every policy and one that does anything at all.
+//! Tests of the invariants of whole machines, on random scenarios, under every policy and under random actions.
 
 mod common;
 
@@ -13,24 +13,24 @@ use sidelane_sim::machine::model::MachineModel;
 use sidelane_sim::machine::setting::ContainerMode;
 use sidelane_sim::machine::{CpuPolicy, MachineEngine};
 
-/// How often a run is stopped and looked at.
+/// Number of times that a run is stopped and checked.
 const STOPS: u64 = 40;
 const RUN_NS: Nanos = 100_000_000;
 
-/// Does anything that a policy may do, by a generator of its own.
+/// Policy that takes random actions, from a generator of its own.
 #[derive(Clone, Debug)]
 struct Anything(u64);
 
 impl Anything {
     fn draw(&mut self) -> u64 {
-        // xorshift64.
+        // One step of the generator xorshift64.
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0
     }
 
-    /// Some of these CPUs, at least one.
+    /// Returns some of these CPUs, at least one.
     fn some(&mut self, cpus: &CpuMask) -> CpuMask {
         let chosen: CpuMask = cpus.iter().filter(|_| self.draw().is_multiple_of(2)).collect();
         if chosen.is_empty() { *cpus } else { chosen }
@@ -161,7 +161,7 @@ impl Case {
     }
 }
 
-/// TOML has each table once: the rows of `[slowdown.s0]` come together.
+/// Merges the rows of all tables `[slowdown.s0]` into one, since TOML allows each table once.
 fn merged(text: &str) -> String {
     let rows: String = text
         .split("[slowdown.s0]\n")
@@ -191,14 +191,14 @@ fn check_places(engine: &MachineEngine) -> Result<(), TestCaseError> {
         let (service, containers) = engine.on(cpu);
         prop_assert!(containers.iter().all(|place| known.contains(place)));
         prop_assert!(service.is_none_or(|service| engine.allowed(service).contains(cpu)));
-        // No task waits while a CPU is idle.
+        // No task waits while a CPU that it may use is idle.
         prop_assert!(service.is_some() || engine.waiting().all(|service| !engine.allowed(service).contains(cpu)));
         prop_assert!(model.setting.beside != ContainerMode::Nothing || containers.is_empty());
     }
     Ok(())
 }
 
-/// Every request that came to a service was answered, has failed or is under way.
+/// Checks that every request that came to a service was answered, has failed or is under way.
 fn check_requests(engine: &MachineEngine) -> Result<(), TestCaseError> {
     let books = &engine.accounting().services;
     let sum = |of: fn(&sidelane_sim::machine::books::ServiceAccounting) -> u64| books.iter().map(of).sum::<u64>();
@@ -239,7 +239,7 @@ proptest! {
             check_requests(&engine)?;
             check_sums(&engine)?;
         }
-        // To stop changes nothing.
+        // A run without stops has the same result.
         let mut again = case.engine();
         again.run();
         prop_assert_eq!(MachineFigures::of(&again, &[]), MachineFigures::of(&engine, &[]));

@@ -1,4 +1,4 @@
-//! What a whole machine does, compared with sums computed by hand.
+//! Tests of a whole machine, against sums computed by hand.
 
 mod common;
 
@@ -10,7 +10,7 @@ use sidelane_sim::machine::figures::MachineFigures;
 use sidelane_sim::machine::model::MachineModel;
 use sidelane_sim::machine::sweep::run_machine;
 
-/// A service that is half busy with requests of 1 ms, on CPU 0 of one core with two lanes.
+/// Scenario of a service that is half busy with requests of 1 ms, on CPU 0 of one core with two lanes.
 const SERVICE: &str = r#"
 run_s = 20
 warm_up_s = 1
@@ -54,7 +54,7 @@ fn sort(cpus: u32, rest: &str) -> String {
     format!("[[container]]\nname = \"sort\"\ncpus = {cpus}\n{rest}\n")
 }
 
-/// On the sibling batch always runs: every request takes 1.5 times as long, batch 1.4 times while there is one.
+/// Batch always runs on the sibling. Every request takes 1.5 times as long, batch 1.4 times while there is a request.
 #[test]
 fn container_and_service_on_siblings_slow_each_other() {
     let figures = run(&format!("{}allowed = \"1\"\n[[setting]]\npolicy = \"unmanaged\"\n", sort(1, ENDLESS)));
@@ -65,7 +65,8 @@ fn container_and_service_on_siblings_slow_each_other() {
     near(figures.utilisation, (1.0 + kv.busy_cpus) / 2.0, 1e-6);
 }
 
-/// 20 accesses and 0.2 µs of stalls per microsecond of work; beside batch 0.5 µs are lost, 60 % of it to memory.
+/// The service makes 20 accesses and stalls 0.2 µs per microsecond of work. Beside batch it loses 0.5 µs, 60 % of it
+/// to memory.
 #[test]
 fn vpi_shows_the_stalls_that_batch_adds() {
     let alone = run(&format!("{}[[setting]]\npolicy = \"alone\"\n", sort(1, ENDLESS)));
@@ -74,7 +75,7 @@ fn vpi_shows_the_stalls_that_batch_adds() {
     near(beside.services[0].vpi.unwrap(), (0.2 + 0.3) * 2_000.0 / 20.0, 1e-4);
 }
 
-/// A service displaces batch on its own CPU: batch has the rest, and no service is slower.
+/// A service displaces batch on its own CPU: batch has the rest of the time, and no service is slower.
 #[test]
 fn a_service_displaces_a_container_on_its_cpu() {
     let figures = run(&format!("{}allowed = \"0\"\n[[setting]]\npolicy = \"unmanaged\"\n", sort(1, ENDLESS)));
@@ -96,14 +97,14 @@ fn a_displaced_container_loses_the_time_of_a_switch() {
     near(lost_ns, 0.5 * free.services[0].own.count as f64 * 1e5, 0.02);
 }
 
-/// A request stalls for 0.2 of its time; memory that takes twice as long makes it 1.2 times as long.
+/// A request stalls on memory for 0.2 of its time, so memory that takes twice as long makes it 1.2 times as long.
 #[test]
 fn pressure_on_the_chip_makes_memory_slower() {
     let chip = "[chip]\nslowdown = [{ pressure = 1, times = 1 }, { pressure = 3, times = 2 }]\n\
                 [chip.intensity]\nsort = 3\n";
     let rest = format!("{chip}{}allowed = \"2\"\n[[setting]]\npolicy = \"unmanaged\"\n", sort(1, ENDLESS));
     let text = format!("{SERVICE}{rest}").replace("clock_ghz = 2\n", "clock_ghz = 2\ncores_per_package = 2\n");
-    // Lane 1 of core 0 is CPU 2; core 1 is CPU 1.
+    // CPU 2 is lane 1 of core 0; CPU 1 is on core 1.
     let figures = run_machine(&machine(&text.replace("allowed = \"2\"", "allowed = \"1\"")).points[0].runs[0], &[]);
     near(figures.services[0].busy_cpus, 0.5 * 1.2, 0.02);
     near(figures.services[0].vpi.unwrap(), 0.4 * 2_000.0 / 20.0, 1e-4);
@@ -112,7 +113,7 @@ fn pressure_on_the_chip_makes_memory_slower() {
     near(figures.services[0].busy_cpus, 0.5, 0.02);
 }
 
-/// 100 ms of work for two threads on two CPUs of their own, one after the other: 20 in a second, less the gaps.
+/// A container has 100 ms of work for two threads, each on a CPU of its own; the next one starts 50 ms after its end.
 #[test]
 fn containers_come_again_when_their_work_is_done() {
     let work = "work = { kind = \"constant\", mean_ms = 100 }\ngap_ms = 50\nallowed = \"1-2\"";
@@ -121,13 +122,13 @@ fn containers_come_again_when_their_work_is_done() {
     let figures = run_machine(&machine(&text).points[0].runs[0], &[]);
     assert_eq!(figures.finished(), 200);
     near(figures.batch_work_ns, 200.0 * 1e8, 1e-3);
-    // Two on the same CPUs take turns: together they do as much.
+    // Two containers on the same CPUs take turns: together they do as much work.
     let two = text.replace("cpus = 2\n", "cpus = 2\ncount = 2\n").replace("gap_ms = 50", "gap_ms = 0");
     let figures = run_machine(&machine(&two).points[0].runs[0], &[]);
     near(figures.finished() as f64, 400.0, 0.01);
 }
 
-/// Containers that are submitted come as fast as they are, up to what the machine can do.
+/// Submitted containers end as fast as they are submitted, up to what the machine can do.
 #[test]
 fn submitted_containers_wait_for_room() {
     let finished = |rate: f64| {
@@ -141,7 +142,8 @@ fn submitted_containers_wait_for_room() {
     near(finished(50.0), 200.0, 0.01);
 }
 
-/// Confines the only container to its CPUs at the first look, pauses it at the second, and looks no more.
+/// Policy that confines the only container at its second observation, pauses it at the third, and moves the service
+/// at the fourth.
 struct Script {
     looks: usize,
     seen: std::sync::Arc<std::sync::Mutex<Vec<MachineObservation>>>,
@@ -172,7 +174,7 @@ impl Policy for Script {
     }
 }
 
-/// Looks are 1 s apart; an action takes effect 10 ms after the look.
+/// Observations are 1 s apart; an action takes effect 10 ms after its observation.
 #[test]
 fn policy_sees_the_past_and_its_actions_take_effect_later() {
     let text = format!(
@@ -190,7 +192,7 @@ fn policy_sees_the_past_and_its_actions_take_effect_later() {
     engine.run_to(4_500_000_000);
     let seen = seen.lock().unwrap();
     let mask = |cpus: &[usize]| cpus.iter().copied().collect::<CpuMask>();
-    // In the first second both CPUs were busy all the time, CPU 0 for the service about three quarters of it.
+    // In the first second both CPUs were busy all the time, CPU 0 with the service for about three quarters of it.
     let first = &seen[1];
     assert_eq!([first.cpus[0].busy, first.cpus[1].busy, first.cpus[1].serving], [1.0, 1.0, 0.0]);
     assert!(first.cpus[0].online && !first.cpus[2].online);
@@ -200,13 +202,13 @@ fn policy_sees_the_past_and_its_actions_take_effect_later() {
     assert_eq!((service.allowed, service.ran_on), (mask(&[0]), mask(&[0])));
     let container = first.containers[0].unwrap();
     assert_eq!((container.allowed, container.wanted), (mask(&[0, 1]), 2));
-    // The service was placed on CPU 1 after the fourth look.
+    // The service was placed on CPU 1 after the fourth observation.
     let last = seen[4].services[0].unwrap();
     assert_eq!((last.allowed, last.ran_on.contains(1)), (mask(&[1]), true));
     assert_eq!(engine.accounting().actions, 3);
 }
 
-/// Of five seconds of calm and of bursts, Holmes gives batch the calm ones.
+/// Settings for a service with calm periods and bursts. Holmes gives batch the calm periods.
 const BURSTS: &str = r#"
 [[setting]]
 policy = "alone"
@@ -249,7 +251,8 @@ fn holmes_protects_the_service_and_a_gate_gives_batch_more() {
     }
     assert!(holmes.batch_work_ns > 0.5 * unmanaged.batch_work_ns);
     assert!(gated.batch_work_ns > 1.05 * holmes.batch_work_ns);
-    // A look every 50 µs and 10 µs for the action; or until a window of 50 µs ends, 30 µs for the ring, and 20 µs.
+    // `holmes` observes every 50 µs and needs 10 µs for the action. `rung` needs a window of 50 µs, 30 µs for the
+    // ring, and 20 µs for the action.
     let [polled, rung_at] = [holmes, rung].map(|figures| figures.onset.unwrap());
     assert!(polled.count > 10 && polled.p50_ns <= 80_000 && polled.max_ns < 10_000_000, "{polled:?}");
     assert!(rung_at.p50_ns >= 100_000 && rung_at.p50_ns < 400_000, "{rung_at:?}");

@@ -1,4 +1,5 @@
-//! Scenario files of whole machines: errors give the key, the line and what to do; results are the seed's.
+//! Tests of scenario files of whole machines: errors give the key, the line and what to do; the seed determines
+//! results.
 
 use sidelane_sim::machine::sweep;
 use sidelane_sim::{Choices, Experiment, Scenario};
@@ -193,7 +194,8 @@ fn contradicting_keys_are_refused() {
     );
 }
 
-/// The same seed gives the same result on any number of threads, and each service the same requests with each setting.
+/// The same seed gives the same result on any number of threads, and gives each service the same requests with each
+/// setting.
 #[test]
 fn results_are_the_seeds() {
     let experiment = read(GOOD).unwrap();
@@ -202,7 +204,7 @@ fn results_are_the_seeds() {
     assert_eq!(one.iter().map(|outcome| outcome.setting.as_str()).collect::<Vec<_>>(), ["alone", "holmes"].repeat(2));
     let requests = |at: usize| one[at].figures.services[0].own.count;
     assert!(requests(0).abs_diff(requests(1)) <= 2 && requests(2) > requests(0));
-    // What a request may take is the 90th percentile alone.
+    // The limit of a request is the 90th percentile of the service alone.
     let (alone, holmes) = (&one[0].figures.services[0], &one[1].figures.services[0]);
     assert_eq!((alone.limit_ns, holmes.limit_ns), (Some(alone.whole.p90_ns), Some(alone.whole.p90_ns)));
     assert!((alone.violations.unwrap() - 0.1).abs() < 0.001);
@@ -210,7 +212,7 @@ fn results_are_the_seeds() {
     assert_ne!(one, other);
 }
 
-/// The bits are fixed: these numbers must be the same on every machine.
+/// These numbers must be the same on every machine, bit for bit.
 #[test]
 fn results_are_the_same_on_every_machine() {
     let outcome = &sweep::run(&read(GOOD).unwrap(), 1, &|_| ())[3].figures;

@@ -7,21 +7,21 @@
 //!   of them below the true median is binomial, whatever the distribution. With fewer than six
 //!   rounds there is no interval: even all of them lie on the same side of the true median in more
 //!   than 5 % of cases.
-//! - A *figure of all rounds together*, such as a percentile of all reactions, gets one from the
-//!   bootstrap: the figure is computed many times from as many rounds drawn at random, and the
+//! - A *figure of all rounds together*, such as a percentile of all reactions, gets an interval
+//!   from the bootstrap: the figure is computed many times from as many rounds drawn at random, and the
 //!   middle 95 % of the results are the interval. The random draws are the same in each run. This
 //!   needs six rounds, too.
 
 pub use sidelane_report::interval::of_median;
 use sidelane_report::{Interval, Method};
 
-/// The share that is left out on each side.
+/// Share of the results that is left out on each side of an interval.
 const TAIL: f64 = 0.025;
-/// Fewer rounds than this do not show their spread.
+/// Fewest rounds that show their spread.
 pub const ROUNDS_MIN: usize = 6;
 const DRAWS: usize = 1_000;
 
-/// `figure` of all rounds together and its interval; `None` if the figure does not exist.
+/// Returns `figure` of all rounds together with its interval; `None` if the figure does not exist.
 pub fn of_all<T>(rounds: &[T], figure: impl Fn(&[&T]) -> Option<f64>) -> Option<Interval> {
     let all: Vec<&T> = rounds.iter().collect();
     let measured = figure(&all)?;
@@ -51,7 +51,7 @@ mod tests {
         of_median((1..=count).map(|value| value as f64)).unwrap()
     }
 
-    /// The ranks are those in tables of the sign test.
+    /// Compares the ranks with those in tables of the sign test.
     #[test]
     fn ranks_are_those_of_the_binomial_distribution() {
         for (count, low, high) in [(6, 1, 6), (8, 1, 8), (9, 2, 8), (10, 2, 9), (15, 4, 12), (20, 6, 15), (100, 40, 61)]
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn thousands_of_values_have_ranks_too() {
-        // The normal approximation: 5000 ± 0.98 √10000.
+        // The normal approximation is 5000 ± 0.98 √10000.
         let interval = one_to(10_000);
         assert!((interval.low.unwrap() - 4_902.0).abs() <= 1.0 && (interval.high.unwrap() - 5_099.0).abs() <= 1.0);
     }
@@ -85,7 +85,7 @@ mod tests {
     fn a_bootstrap_of_means_is_as_wide_as_their_standard_error() {
         let values: Vec<f64> = (0..100).map(|value| f64::from(value % 10)).collect();
         let interval = of_all(&values, mean).unwrap();
-        // Deviation 2.87, so ± 1.96 × 0.287.
+        // The deviation is 2.87, so the interval is ± 1.96 × 0.287.
         assert_eq!(interval.measured, 4.5);
         assert!((interval.low.unwrap() - 3.94).abs() < 0.1 && (interval.high.unwrap() - 5.06).abs() < 0.1);
         assert_eq!(of_all(&values, mean), Some(interval), "the same draws");
@@ -118,7 +118,7 @@ mod tests {
             let interval = of_median((0..11).map(|_| random.u32(..1_000_001) as f64)).unwrap();
             (interval.low.unwrap()..=interval.high.unwrap()).contains(&500_000.0)
         };
-        // The interval from the second to the tenth of eleven values has 98.8 %.
+        // The interval from the second to the tenth of eleven values covers the median in 98.8 % of cases.
         let covered = (0..10_000).filter(covers).count();
         assert!((9_850..9_920).contains(&covered), "{covered} of 10000");
     }

@@ -1,4 +1,4 @@
-//! Measurements in rounds: until their checks are decided, and with what confidence.
+//! Measurements in rounds: how many rounds decide the checks, and with what confidence.
 //!
 //! # Invariants
 //!

@@ -14,31 +14,31 @@ use sidelane_report::progress_lines::ProgressLines;
 use sidelane_report::terminal::eprint_fitted;
 use sidelane_report::{Check, ResultFile, Unit};
 
-/// From this share on, stolen time is named as a disturbance of the run.
+/// Share of stolen time, in percent, from which it is named as a disturbance of the run.
 const STOLEN_PERCENT: f64 = 1.0;
 
-/// The limits of further rounds.
+/// Limits of a series of rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// The number of rounds that are always run.
+    /// Number of rounds that are always run.
     pub first: u64,
-    /// The highest number of rounds.
+    /// Highest number of rounds.
     pub rounds: u64,
-    /// No further round begins if it would probably end after this time.
+    /// Longest time: no further round begins if it would probably end later.
     pub time: Duration,
 }
 
-/// How long the user lets the run take.
+/// Choice of the user on how long the run may take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoundOptions {
-    /// `--quick`
+    /// Whether the user gave `--quick`.
     pub quick: bool,
-    /// `--rounds`: replaces the benchmark's own limits.
+    /// Value of `--rounds`, which replaces the benchmark's own limits.
     pub rounds: Option<u64>,
 }
 
 impl RoundOptions {
-    /// The limit of a series of rounds.
+    /// Returns the limit of a series of rounds.
     pub fn limit(self, quick: Limit, full: Limit) -> Limit {
         let usual = if self.quick { quick } else { full };
         match self.rounds {
@@ -47,7 +47,7 @@ impl RoundOptions {
         }
     }
 
-    /// Adds to each undecided check what would decide it. `result.machine` has the stolen time already.
+    /// Adds to each undecided check what would decide it. `result.machine` must have the stolen time already.
     pub fn advise(self, result: &mut ResultFile, rounds: u64) {
         let advice = self.advice(rounds, result.machine.stolen_percent);
         for check in result.checks.iter_mut().filter(|check| check.is_undecided()) {
@@ -71,15 +71,15 @@ fn percent(value: f64) -> String {
     Unit::Percent.human(value)
 }
 
-/// A turn in a series of rounds.
+/// One round in a series.
 pub struct Turn<'a> {
-    /// The round, from 0 on.
+    /// Number of the round, from 0 on.
     pub round: u64,
-    /// The progress bar.
+    /// Progress bar of the series.
     pub bar: &'a ProgressBar,
 }
 
-/// Runs rounds until each of `checks` is decided, or up to the limit. Returns how many.
+/// Runs rounds until each of `checks` is decided, or up to the limit. Returns the number of rounds.
 pub fn until_decided<S>(
     what: &str,
     limit: Limit,
@@ -112,7 +112,7 @@ pub fn until_decided<S>(
     }
 }
 
-/// As [`until_decided`], for one number a round and one check on all of them.
+/// Runs rounds as [`until_decided`] does, for one number per round and one check on all numbers.
 pub fn numbers_until_decided(
     what: &str,
     limit: Limit,
@@ -128,7 +128,7 @@ pub fn numbers_until_decided(
     Ok(numbers)
 }
 
-/// Whether there is time for another round as long as those before.
+/// Whether there is time for another round of the mean length so far.
 fn is_time(elapsed: Duration, done: u64, limit: Duration) -> bool {
     let round = elapsed.checked_div(done.max(1) as u32).unwrap_or_default();
     elapsed + round <= limit
@@ -177,7 +177,7 @@ fn progress_bar(what: &str) -> ProgressBar {
     bar
 }
 
-/// Prints to standard error, above the progress bar if there is one.
+/// Prints a line to standard error, above the progress bar if there is one.
 fn say(bar: &ProgressBar, line: &str) {
     bar.suspend(|| eprint_fitted(line));
 }
@@ -210,8 +210,8 @@ mod tests {
 
     #[test]
     fn unclear_verdict_continues_to_the_next_look_or_limit() {
-        // One of the first six values is above the limit; with twelve the interval leaves out two
-        // values on each side.
+        // One of the first six values is above the limit. With twelve values, the interval leaves out two on each
+        // side.
         assert_eq!(rounds_of(LIMIT, |round| if round == 3 { 30.0 } else { 9.0 }), 12);
         assert_eq!(rounds_of(LIMIT, |round| if round % 2 == 0 { 30.0 } else { 1.0 }), 20);
         assert_eq!(rounds_of(Limit { rounds: 4, ..LIMIT }, |_| 9.0), 4, "too few to decide");

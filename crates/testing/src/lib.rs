@@ -1,4 +1,4 @@
-//! What tests of several crates share: mutated inputs for parsers, and how a test says that it cannot run here.
+//! Code that tests of several crates share: mutated inputs for parsers, and reports of tests that cannot run here.
 //!
 //! # Invariants
 //!

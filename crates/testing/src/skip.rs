@@ -1,8 +1,8 @@
-//! How a test reports that it cannot run here.
+//! Report of a test that it cannot run here.
 //!
-//! To Rust's test harness, a test that returns early has passed. So a test that cannot run calls
-//! [`skip`] before it returns. The reason goes to standard error, and a line to the file in
-//! `SIDELANE_TEST_SKIPS`; `scripts/test.sh` counts the test as skipped because of that line.
+//! To Rust's test harness, a test that returns early has passed. So a test that cannot run calls [`skip`] before it
+//! returns. The reason goes to standard error, and a line to the file in `SIDELANE_TEST_SKIPS`; `scripts/test.sh`
+//! counts the test as skipped because of that line.
 
 use std::env;
 use std::ffi::OsStr;
@@ -11,7 +11,7 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::thread;
 
-/// The environment variable with the file's path.
+/// Name of the environment variable with the path of the file for skipped tests.
 pub const FILE: &str = "SIDELANE_TEST_SKIPS";
 
 /// Reports that the calling test does not run, and why. Must be called on the test's own thread,
@@ -29,19 +29,19 @@ pub fn skip(reason: impl Display) {
     }
 }
 
-/// One line: program, test and reason, separated by tabs.
+/// Returns one line: program, test and reason, separated by tabs.
 fn line(program: &str, test: &str, reason: &str) -> String {
     let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
     format!("{program}\t{test}\t{reason}\n")
 }
 
-/// The file name of the test program; two programs may have tests with the same name.
+/// Returns the file name of the test program; two programs may have tests with the same name.
 fn program() -> String {
     let path = env::current_exe().unwrap_or_default();
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Written at once, since tests may end at the same time.
+/// Appends a line to the file in one write, since tests may end at the same time.
 fn append(file: &OsStr, line: &str) -> io::Result<()> {
     OpenOptions::new().create(true).append(true).open(file)?.write_all(line.as_bytes())
 }

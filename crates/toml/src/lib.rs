@@ -1,4 +1,4 @@
-//! TOML files of users: tables that are asked for their keys, and all problems of a file at once.
+//! TOML files of users: their tables are asked for their keys, and all problems of a file are found at once.
 //!
 //! serde's derive is not used: it ends at the first error, and knows neither the line nor the default of a key.
 //!
@@ -22,35 +22,35 @@ pub use reader::{Document, Reader, Refused, Setting, percent_of};
 /// One problem of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The line, from 1 on; `None` if it is about the file as a whole.
+    /// Line of the problem, from 1 on; `None` if it is about the file as a whole.
     pub line: Option<usize>,
-    /// The key, with its tables.
+    /// Key with the problem, with its tables, such as `service.demand.kind`.
     pub key: String,
-    /// What is wrong with it.
+    /// Description of what is wrong with the key.
     pub problem: String,
-    /// What to do.
+    /// Advice on what to do about it.
     pub advice: String,
 }
 
 /// All problems of a file, by line.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub struct Problems {
-    /// The file, as the user named it.
+    /// Name of the file, as the user gave it.
     pub file: String,
-    /// At least one.
+    /// Problems by line, at least one.
     pub all: Vec<Problem>,
 }
 
 impl Problems {
-    /// Those of a file, in the order of its lines.
+    /// Collects the problems of a file, in the order of its lines.
     pub fn new(file: &str, mut all: Vec<Problem>) -> Self {
         all.sort_by_key(|problem| problem.line.unwrap_or(usize::MAX));
-        // A key may be asked for twice.
+        // A key may be asked for twice, so its problem may be there twice.
         all.dedup();
         Self { file: file.to_owned(), all }
     }
 
-    /// The file could not be read at all.
+    /// Returns the problem of a file that could not be read at all.
     pub fn unreadable(file: &str, why: &std::io::Error, advice: &str) -> Self {
         Self::new(file, vec![of_file(None, format!("cannot be read: {why}"), advice)])
     }
@@ -71,10 +71,10 @@ fn of_file(line: Option<usize>, problem: String, advice: &str) -> Problem {
     Problem { line, key: "file".to_owned(), problem, advice: advice.to_owned() }
 }
 
-/// Parses a text. `file` is its name in messages.
+/// Parses a text as TOML. `file` is its name in messages.
 ///
 /// # Errors
-/// Everything in it that is not TOML, with `advice`.
+/// Every part of it that is not TOML, with `advice`.
 pub fn parse<'t>(file: &str, text: &'t str, advice: &str) -> Result<Spanned<DeTable<'t>>, Problems> {
     let (root, errors) = DeTable::parse_recoverable(text);
     let problem = |error: toml::de::Error| {
@@ -87,22 +87,22 @@ pub fn parse<'t>(file: &str, text: &'t str, advice: &str) -> Result<Spanned<DeTa
     }
 }
 
-/// A value, with its place in the file.
+/// A TOML value, with its place in the file.
 pub type Value<'t> = Spanned<DeValue<'t>>;
 
-/// The line of a place in the file, from 1.
+/// Returns the line of a byte offset in the text, from 1 on.
 pub fn line_of(text: &str, at: usize) -> usize {
     text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// A whole number that fits.
+/// Returns the whole number of a value; `None` if it is none, or does not fit.
 pub fn whole_of<T: TryFrom<i128>>(value: &DeValue) -> Option<T> {
     let integer = value.as_integer()?;
     let whole = i128::from_str_radix(integer.as_str(), integer.radix()).ok()?;
     T::try_from(whole).ok()
 }
 
-/// A number, with or without a fraction.
+/// Returns the number of a value, with or without a fraction; `None` if it is none.
 pub fn number_of(value: &DeValue) -> Option<f64> {
     match value {
         DeValue::Float(float) => float.as_str().parse().ok(),
@@ -110,7 +110,7 @@ pub fn number_of(value: &DeValue) -> Option<f64> {
     }
 }
 
-/// A value as messages show it.
+/// Returns a value as messages show it.
 pub fn shown(value: &DeValue) -> String {
     match value {
         DeValue::String(text) => format!("\"{text}\""),

@@ -1,8 +1,9 @@
-//! A file as tables that are asked for their keys, so that every problem has its line.
+//! Tables of a file that are asked for their keys, so that every problem has its line.
 //!
-//! A [`Reader`] is one table. The caller asks it for each possible key. A value that is wrong is recorded, and reading
-//! goes on, so one reading finds all problems. In the end [`Reader::finish`] records the keys that were never asked for.
-//! Values may be overridden by their whole path, as a sweep does; a problem then has the line of the overriding value.
+//! A [`Reader`] is one table. The caller asks it for each possible key. A value that is wrong is recorded, and
+//! reading goes on, so one reading finds all problems. In the end [`Reader::finish`] records the keys that were never
+//! asked for. Values may be overridden by their whole path, as a sweep does; a problem then has the line of the
+//! overriding value.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -14,42 +15,43 @@ use toml::de::{DeTable, DeValue};
 
 use super::{Problem, Value, line_of, number_of, shown, whole_of};
 
-/// A problem is recorded, and without this value there is nothing to go on with.
+/// Error of a value without which reading cannot go on; its problem is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused;
 
-/// A setting that has a default.
+/// A setting with a default, as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Its key, with the whole path.
+    /// Key of the setting, with the whole path.
     pub key: String,
-    /// Its value, as one would write it.
+    /// Value of the setting, in the form that a user would write.
     pub value: String,
-    /// Its line in the file. `None`: it is the default.
+    /// Line of the setting in the file; `None` if it has its default.
     pub line: Option<usize>,
 }
 
-/// A file, and the results of reading it.
+/// A file, with the results of reading it.
 #[derive(Debug)]
 pub struct Document<'t> {
     text: &'t str,
     root: &'t DeTable<'t>,
     over: Vec<(String, &'t Value<'t>)>,
     asked: RefCell<BTreeSet<String>>,
-    /// The problems found so far.
+    /// Problems found so far.
     pub problems: RefCell<Vec<Problem>>,
-    /// The settings read so far.
+    /// Settings read so far.
     pub settings: RefCell<Vec<Setting>>,
 }
 
 impl<'t> Document<'t> {
-    /// A file that was parsed, and overriding values by their whole paths; the last one of a path counts.
+    /// Creates a document from a parsed file, and from overriding values by their whole paths. The last value of a
+    /// path counts.
     pub fn new(text: &'t str, root: &'t DeTable<'t>, over: Vec<(String, &'t Value<'t>)>) -> Self {
         let (asked, problems, settings) = Default::default();
         Self { text, root, over, asked, problems, settings }
     }
 
-    /// The file as a whole.
+    /// Returns a reader of the file's top table.
     pub fn top(&self) -> Reader<'_, 't> {
         let path = String::new();
         Reader {
@@ -63,12 +65,12 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// The overriding values.
+    /// Returns the overriding values.
     pub fn over(&self) -> &[(String, &'t Value<'t>)] {
         &self.over
     }
 
-    /// Records a problem at a place.
+    /// Records a problem at a place in the file.
     pub fn wrong(&self, at: &Range<usize>, key: &str, problem: impl Display, advice: impl Display) -> Refused {
         let line = Some(line_of(self.text, at.start));
         self.record(line, key.to_owned(), problem, advice)
@@ -80,40 +82,40 @@ impl<'t> Document<'t> {
         Refused
     }
 
-    /// An overriding value whose key was never asked for, after all keys have been read.
+    /// Returns an overriding value whose key was never asked for. Call it after all keys have been read.
     pub fn never_asked_for(&self) -> Option<&(String, &'t Value<'t>)> {
         let asked = self.asked.borrow();
         self.over.iter().find(|(path, _)| !asked.contains(path))
     }
 }
 
-/// One table.
+/// Reader of one table.
 #[derive(Debug)]
 pub struct Reader<'d, 't> {
     document: &'d Document<'t>,
     path: String,
-    /// The name of its settings, if the file has several such tables.
+    /// Name of the table in its settings, if the file has several such tables.
     name: Option<String>,
-    /// `None` if the file lacks the table: then only overriding values count.
+    /// Content of the table; `None` if the file lacks it, so that only overriding values count.
     table: Option<&'t DeTable<'t>>,
     at: Range<usize>,
-    /// It is no table, which is recorded: nothing in it is missing.
+    /// Whether the key is no table. That is recorded already, so no key in it counts as missing.
     is_wrong: bool,
     known: RefCell<BTreeSet<String>>,
 }
 
 impl<'d, 't> Reader<'d, 't> {
-    /// The file.
+    /// Returns the file that the table is in.
     pub fn document(&self) -> &'d Document<'t> {
         self.document
     }
 
-    /// The whole path of a key of this table.
+    /// Returns the whole path of a key of this table.
     pub fn path(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
-    /// The same table; the keys of its settings name it by `which`.
+    /// Returns the same table, with `which` in the keys of its settings.
     pub fn one_of(mut self, which: impl Display) -> Self {
         self.name = Some(format!("{}[{which}]", self.path));
         self
@@ -129,7 +131,7 @@ impl<'d, 't> Reader<'d, 't> {
         self.value(key).is_some()
     }
 
-    /// The value of a key.
+    /// Returns the value of a key, and notes that the key was asked for.
     pub fn value(&self, key: &str) -> Option<&'t Value<'t>> {
         self.known.borrow_mut().insert(key.to_owned());
         let path = self.path(key);
@@ -138,12 +140,12 @@ impl<'d, 't> Reader<'d, 't> {
         over.or_else(|| self.table?.get(key))
     }
 
-    /// The line of a key, or else of its table.
+    /// Returns the line of a key, or else of its table.
     pub fn line(&self, key: &str) -> Option<usize> {
         self.value(key).map_or_else(|| self.own_line(), |value| Some(line_of(self.document.text, value.span().start)))
     }
 
-    /// The line in which the table begins; none for the file as a whole.
+    /// Returns the line in which the table begins; `None` for the file as a whole.
     pub fn own_line(&self) -> Option<usize> {
         (self.at.end > 0).then(|| line_of(self.document.text, self.at.start))
     }
@@ -153,7 +155,7 @@ impl<'d, 't> Reader<'d, 't> {
         self.document.record(self.line(key), self.path(key), problem, advice)
     }
 
-    /// Records that a key is missing. The value of one that is there was recorded as wrong.
+    /// Records that a key is missing, unless it is there: then its value was recorded as wrong.
     pub fn missing(&self, key: &str, advice: impl Display) -> Refused {
         if self.is_wrong || self.has(key) { Refused } else { self.wrong(key, "is missing", advice) }
     }
@@ -162,7 +164,7 @@ impl<'d, 't> Reader<'d, 't> {
         self.wrong(key, format!("is {}", shown(value.get_ref())), advice);
     }
 
-    /// The result of `read` for the value of a key. Without one the value is recorded as wrong.
+    /// Returns the result of `read` for the value of a key. If there is no result, the value is recorded as wrong.
     fn read<T>(&self, key: &str, advice: impl Display, read: impl Fn(&'t DeValue<'t>) -> Option<T>) -> Option<T> {
         let value = self.value(key)?;
         let found = read(value.get_ref());
@@ -172,25 +174,25 @@ impl<'d, 't> Reader<'d, 't> {
         found
     }
 
-    /// The value that was found for a required key.
+    /// Returns the value that was found for a required key.
     ///
     /// # Errors
-    /// There is none; a key that is not there is recorded as missing.
+    /// If no value was found; a key that is not there is recorded as missing.
     pub fn required<T>(&self, key: &str, found: Option<T>, advice: impl Display) -> Result<T, Refused> {
         found.ok_or_else(|| self.missing(key, advice))
     }
 
-    /// A text.
+    /// Reads a text that is not blank.
     pub fn text(&self, key: &str, advice: &str) -> Option<&'t str> {
         self.read(key, advice, |value| value.as_str().filter(|text| !text.trim().is_empty()))
     }
 
-    /// A required text.
+    /// Reads a required text that is not blank.
     pub fn wanted_text(&self, key: &str, advice: &str) -> Result<&'t str, Refused> {
         self.required(key, self.text(key, advice), advice)
     }
 
-    /// One text or several.
+    /// Reads one text or a list of texts.
     pub fn texts(&self, key: &str, advice: &str) -> Option<Vec<&'t str>> {
         self.read(key, advice, |value| match value {
             DeValue::Array(list) => list.iter().map(|value| value.get_ref().as_str()).collect(),
@@ -198,13 +200,13 @@ impl<'d, 't> Reader<'d, 't> {
         })
     }
 
-    /// A text that means something.
+    /// Reads a text and parses it by `parse`.
     pub fn parsed<T, E: Display>(&self, key: &str, parse: impl Fn(&str) -> Result<T, E>, advice: &str) -> Option<T> {
         let text = self.text(key, advice)?;
         parse(text).map_err(|why| self.wrong(key, format!("is \"{text}\", which {why}"), advice)).ok()
     }
 
-    /// A percentage with its sign.
+    /// Reads a percentage with its sign, such as "5 %".
     pub fn percent(&self, key: &str, range: RangeInclusive<f64>, example: &str) -> Option<f64> {
         let advice = format!("{} with its sign, as in \"{example}\"", from_to("percentage", &range));
         let value = self.value(key)?;
@@ -220,23 +222,23 @@ impl<'d, 't> Reader<'d, 't> {
         percent
     }
 
-    /// A number above 0.
+    /// Reads a number above 0.
     pub fn positive(&self, key: &str, advice: &str) -> Option<f64> {
         self.read(key, advice, |value| number_of(value).filter(|number| *number > 0.0 && number.is_finite()))
     }
 
-    /// A number.
+    /// Reads a number within `range`.
     pub fn number(&self, key: &str, range: RangeInclusive<f64>) -> Option<f64> {
         let advice = from_to("number", &range);
         self.read(key, advice, |value| number_of(value).filter(|number| range.contains(number)))
     }
 
-    /// A required number.
+    /// Reads a required number within `range`.
     pub fn wanted(&self, key: &str, range: RangeInclusive<f64>) -> Result<f64, Refused> {
         self.required(key, self.number(key, range.clone()), from_to("number", &range))
     }
 
-    /// Several numbers.
+    /// Reads a list of numbers within `range`, at least one.
     pub fn numbers(&self, key: &str, range: RangeInclusive<f64>) -> Option<Vec<f64>> {
         let advice = format!("write a list of numbers from {} to {}", range.start(), range.end());
         let number = |value: &Value| number_of(value.get_ref()).filter(|number| range.contains(number));
@@ -246,28 +248,28 @@ impl<'d, 't> Reader<'d, 't> {
         })
     }
 
-    /// A number or several.
+    /// Reads a number, or a list of numbers, within `range`.
     pub fn one_or_more(&self, key: &str, range: RangeInclusive<f64>) -> Option<Vec<f64>> {
         if self.is_list(key) { self.numbers(key, range) } else { self.number(key, range).map(|number| vec![number]) }
     }
 
-    /// A whole number.
+    /// Reads a whole number within `range`.
     pub fn whole<T: TryFrom<i128> + PartialOrd + Display>(&self, key: &str, range: RangeInclusive<T>) -> Option<T> {
         let advice = from_to("whole number", &range);
         self.read(key, advice, |value| whole_of(value).filter(|number| range.contains(number)))
     }
 
-    /// The whole number that the key is. Another kind of value is left to the caller.
+    /// Returns the whole number under a key. Another kind of value is left to the caller.
     pub fn maybe_whole(&self, key: &str) -> Option<i64> {
         whole_of(self.value(key)?.get_ref())
     }
 
-    /// A boolean.
+    /// Reads a boolean.
     pub fn flag(&self, key: &str) -> Option<bool> {
         self.read(key, "write true or false", DeValue::as_bool)
     }
 
-    /// One of several words.
+    /// Reads one of several words.
     pub fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Option<T> {
         let value = self.value(key)?;
         let name = value.get_ref().as_str();
@@ -279,12 +281,12 @@ impl<'d, 't> Reader<'d, 't> {
         chosen.map(|(_, choice)| *choice)
     }
 
-    /// A required one of several words.
+    /// Reads a required word, one of several.
     pub fn chosen<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Result<T, Refused> {
         self.required(key, self.choice(key, choices), one_of(choices))
     }
 
-    /// A list of texts, as they are written, or of numbers.
+    /// Reads a list of texts, as they are written, or of whole numbers.
     pub fn list(&self, key: &str, advice: &str) -> Option<Vec<String>> {
         let item = |item: &Value| match item.get_ref() {
             DeValue::String(text) => Some(text.to_string()),
@@ -296,17 +298,17 @@ impl<'d, 't> Reader<'d, 't> {
         })
     }
 
-    /// Whether the key is a list.
+    /// Whether the value of the key is a list.
     pub fn is_list(&self, key: &str) -> bool {
         self.value(key).is_some_and(|value| value.get_ref().is_array())
     }
 
-    /// Whether the key is a table.
+    /// Whether the value of the key is a table.
     pub fn is_table(&self, key: &str) -> bool {
         self.value(key).is_some_and(|value| value.get_ref().is_table())
     }
 
-    /// A table in this table; empty if it does not exist.
+    /// Returns a table in this table; an empty one if it does not exist.
     pub fn table(&self, key: &str) -> Reader<'d, 't> {
         let is_numbered = self.path.split('.').any(|part| part.parse::<usize>().is_ok());
         let header = if is_numbered { String::new() } else { format!(", [{}]", self.path(key)) };
@@ -319,12 +321,12 @@ impl<'d, 't> Reader<'d, 't> {
         }
     }
 
-    /// The tables in a list of tables. Their paths have no numbers.
+    /// Returns the tables in a list of tables. Their paths have no numbers.
     pub fn tables(&self, key: &str) -> Vec<Reader<'d, 't>> {
         self.tables_at(key, |_| self.path(key))
     }
 
-    /// The tables in a list of tables. Their paths have numbers, from 0.
+    /// Returns the tables in a list of tables. Their paths have numbers, from 0.
     pub fn numbered_tables(&self, key: &str) -> Vec<Reader<'d, 't>> {
         self.tables_at(key, |number| self.path(&format!("{key}.{number}")))
     }
@@ -354,7 +356,7 @@ impl<'d, 't> Reader<'d, 't> {
         }
     }
 
-    /// All keys and values, for tables with arbitrary keys, in the order of the file.
+    /// Returns all keys and values, for tables with arbitrary keys, in the order of the file.
     pub fn entries(&self) -> Vec<(&'t str, Range<usize>, &'t Value<'t>)> {
         let entries = self.table.into_iter().flat_map(|table| table.iter());
         let mut entries: Vec<_> = entries.map(|(key, value)| (key.get_ref().as_ref(), key.span(), value)).collect();
@@ -362,7 +364,7 @@ impl<'d, 't> Reader<'d, 't> {
         entries
     }
 
-    /// The value of a setting, or its default. Records which of them it is.
+    /// Returns the value of a setting, or its default, and records which of them it is.
     pub fn setting<T>(&self, key: &str, value: Option<T>, default: T, show: impl Fn(&T) -> String) -> T {
         let line = self.has(key).then(|| self.line(key)).flatten();
         let value = value.unwrap_or(default);
@@ -375,11 +377,11 @@ impl<'d, 't> Reader<'d, 't> {
     pub fn finish(self) {
         let known = self.known.borrow();
         for (name, at, value) in self.entries().iter().filter(|(name, ..)| !known.contains(*name)) {
-            // Below another table's keys a key of the top became that table's.
+            // A key of the top table that is written below another table's keys belongs to that table.
             let belongs_to_top = !self.path.is_empty() && self.document.asked.borrow().contains(*name);
             let advice = match belongs_to_top {
                 true => {
-                    // A flag of the top may be a table, too.
+                    // A flag of the top table may also be written as a table.
                     let or_table = value.get_ref().as_bool().map_or_else(String::new, |_| format!(", or as [{name}]"));
                     format!("write it above the first table of the file{or_table}")
                 }
@@ -396,7 +398,7 @@ impl<'d, 't> Reader<'d, 't> {
     }
 }
 
-/// A percentage with its sign.
+/// Parses a percentage with its sign; `None` if the text is none.
 pub fn percent_of(text: &str) -> Option<f64> {
     text.strip_suffix('%')?.trim().parse().ok()
 }
@@ -405,7 +407,7 @@ fn from_to<T: Display>(what: &str, range: &RangeInclusive<T>) -> String {
     format!("write a {what} from {} to {}", range.start(), range.end())
 }
 
-/// The known name that was probably meant: no more than a third of it is wrong.
+/// Returns the known name that was probably meant: at most a third of it differs.
 fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let name = name.to_lowercase().replace('-', "_");
     let distance = |known: &&str| strsim::damerau_levenshtein(&name, &known.replace('-', "_"));

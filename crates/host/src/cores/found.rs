@@ -1,17 +1,18 @@
-//! From what the kernel tells to big and little cores.
+//! Division into big and little cores, from the speeds that the kernel reports.
 
 use super::told::{CpuSpeeds, Measure, Speeds};
 use super::{AllEqual, Cores, Source, step};
 use crate::cpulist::CpuSet;
 
-/// The big CPUs, the little ones, and how that is known.
+/// Big CPUs, little CPUs, and the source of this division.
 type Parts = (CpuSet, CpuSet, Source);
 
-/// Looks at one place: the parts, or what there is instead.
+/// Function that reads one source: it returns the division, or a text about what the source contains instead.
 type SpeedSource = fn(&CpuSpeeds) -> Result<Parts, String>;
 
-/// The places in their order. Capacities are what the scheduler itself goes by. Lists tell kinds of cores apart, but not
-/// their speeds. Clocks leave out how much a core does in a cycle. Rankings are comparisons, made for other purposes.
+/// Sources in order of preference. The scheduler itself uses capacities. Lists distinguish kinds of cores, but not
+/// their speeds. Clocks leave out how much work a core does in a cycle. Rankings are comparisons, made for other
+/// purposes.
 const PLACES: [SpeedSource; 4] = [
     |told| by_numbers(told, Measure::Capacity, &told.capacities),
     by_lists,
@@ -19,7 +20,7 @@ const PLACES: [SpeedSource; 4] = [
     |told| by_numbers(told, Measure::Ranking, &told.rankings),
 ];
 
-/// Asks one place after the other.
+/// Tries one source after the other, and returns the first division into big and little cores.
 pub fn found(told: &CpuSpeeds) -> Result<Cores, AllEqual> {
     let mut looked_at = Vec::new();
     for place in PLACES {
@@ -34,7 +35,8 @@ pub fn found(told: &CpuSpeeds) -> Result<Cores, AllEqual> {
     Err(AllEqual { looked_at: looked_at.join("; ") })
 }
 
-/// A CPU without a number could be of either kind, so the CPUs are then not divided.
+/// Divides CPUs into big and little ones by one number for each CPU, such as its highest frequency. A CPU without a
+/// number could be of either kind, so there is then no division.
 fn by_numbers(told: &CpuSpeeds, measure: Measure, speeds: &Speeds) -> Result<Parts, String> {
     let known: CpuSet = speeds.keys().copied().collect();
     let missing = told.online.difference(&known);
@@ -61,13 +63,14 @@ fn by_lists(told: &CpuSpeeds) -> Result<Parts, String> {
     }
 }
 
-/// By capacities, else by clocks, whichever says that little CPUs are slower.
+/// Returns the speed of little CPUs in thousandths of that of big ones: by capacities, else by clocks. A result
+/// counts only if it is below 1000.
 fn little_speed_milli(told: &CpuSpeeds, big: &CpuSet, little: &CpuSet) -> Option<u32> {
     let shares = [&told.capacities, &told.clocks_khz].map(|speeds| share_milli(speeds, little, big));
     shares.into_iter().flatten().find(|milli| *milli < 1000)
 }
 
-/// The mean speed of some CPUs in thousandths of that of others; `None` if the speed of any is unknown.
+/// Returns the mean speed of `some` CPUs in thousandths of that of `others`; `None` if the speed of any is unknown.
 fn share_milli(speeds: &Speeds, some: &CpuSet, others: &CpuSet) -> Option<u32> {
     let sum = |cpus: &CpuSet| cpus.iter().map(|cpu| speeds.get(&cpu).copied().map(u64::from)).sum::<Option<u64>>();
     let share = sum(some)? * others.len() as u64 * 1000 / (sum(others)? * some.len() as u64);

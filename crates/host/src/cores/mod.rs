@@ -1,13 +1,13 @@
-//! Which cores are big and which are little.
+//! Division of a machine's cores into big and little ones.
 //!
-//! Problem. A long request gains from a faster core, if there is one. Kernels tell in several places how fast CPUs are,
-//! and no machine has all of them. Cores that are built alike differ a little, too: of each processor some are better
-//! than others, and its firmware ranks them. Nothing is gained by a move between those.
+//! Problem. A long request gains from a faster core, if there is one. Kernels report the speed of CPUs in several
+//! places, and no machine has all of them. Equal cores differ a little, too: firmware ranks the better ones of a
+//! processor. A move between equal cores gains nothing.
 //!
-//! Approach. What the kernel tells is read once (`told`). The places are looked at in turn, the one that knows most
-//! first (`found`). Numbers part the CPUs at their widest step, if it is wide enough (`step`). The first place that
-//! tells cores apart is believed, and named. If none does, all cores are equal, and it is said what was looked at. Who
-//! knows better gives two lists.
+//! Approach. `told` reads once what the kernel reports. `found` tries the sources in turn, the most informative one
+//! first. `step` divides CPUs at the widest step between their numbers, if it is wide enough. The first source that
+//! distinguishes cores is used, and named. If none does, all cores are equal, and the error lists the sources. A user
+//! can name the CPUs of both kinds instead.
 
 use std::fmt;
 use std::path::Path;
@@ -23,84 +23,84 @@ mod told;
 
 pub use told::Measure;
 
-/// The big and the little cores of a machine, by their CPUs: both lanes of a core are in one list.
+/// Big and little cores of a machine, by their CPUs: both lanes of a core are in one list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cores {
     /// CPUs of big cores: online, and at least one.
     pub big: CpuSet,
     /// CPUs of little cores: online, and at least one.
     pub little: CpuSet,
-    /// The mean speed of the little CPUs in thousandths of the big ones': by their capacity, else by their highest
-    /// clocks, which do not say how much a core does in a cycle. `None` where neither is known.
+    /// Mean speed of little CPUs in thousandths of that of big ones: by capacity, else by highest clock, which
+    /// ignores work per cycle. `None` if neither is known.
     pub little_speed_milli: Option<u32>,
-    /// How it is known.
+    /// Source of the division into big and little cores.
     pub source: Source,
 }
 
-/// How it is known which cores are big. Its text is for output: `cpu_capacity: 446 to 1024`.
+/// Source of the division into big and little cores. Its text is for output: `cpu_capacity: 446 to 1024`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// By a number of each CPU.
+    /// A number that the kernel reports for each CPU.
     Measured {
-        /// What it measures.
+        /// Kind of the number.
         measure: Measure,
-        /// The slowest CPU's.
+        /// Number of the slowest CPU.
         low: u32,
-        /// The fastest CPU's.
+        /// Number of the fastest CPU.
         high: u32,
     },
-    /// By the lists of the PMUs of Intel's hybrid processors.
+    /// Lists of CPUs that the PMUs of Intel's hybrid processors have.
     Lists,
-    /// By the user.
+    /// Lists of CPUs that the user gave.
     Given,
 }
 
-/// No place that was looked at tells cores apart.
+/// Error: no source distinguishes the cores.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("all cores are equal ({looked_at}); if some of them are faster, name them with --big CPUS --little CPUS")]
 pub struct AllEqual {
-    /// The places, and what was there.
+    /// Text that names each source and its content.
     pub looked_at: String,
 }
 
-/// Why there are no big and little cores.
+/// Reason why there are no big and little cores.
 #[derive(Debug, thiserror::Error)]
 pub enum CoresError {
-    /// The machine has none.
+    /// All cores of the machine are equal.
     #[error(transparent)]
     AllEqual(#[from] AllEqual),
-    /// The machine could not be read.
+    /// A file about the machine's CPUs could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// A given list is empty.
+    /// A list of CPUs that the user gave is empty.
     #[error("{option} names no CPU; name the CPUs of both kinds, as in --big 0,1 --little 2-5")]
     Empty {
-        /// The list.
+        /// Option of the empty list: `--big` or `--little`.
         option: &'static str,
     },
     /// CPUs are in both lists.
     #[error("CPUs {cpus} are in --big and in --little; name each CPU in one of them")]
     Overlap {
-        /// These CPUs.
+        /// CPUs that are in both lists.
         cpus: CpuSet,
     },
-    /// CPUs of a list are offline, or do not exist.
+    /// CPUs of a list that the user gave are offline, or do not exist.
     #[error(
         "{option} names CPUs {cpus}, which are not online; use some of {online}, or switch a CPU on with \
          `echo 1 > /sys/devices/system/cpu/cpuN/online`"
     )]
     Offline {
-        /// The list.
+        /// Option of the list: `--big` or `--little`.
         option: &'static str,
-        /// These CPUs.
+        /// CPUs of the list that are not online.
         cpus: CpuSet,
-        /// The CPUs online.
+        /// Online CPUs of the machine.
         online: CpuSet,
     },
 }
 
 impl Cores {
-    /// Those of the machine under `sys_root`, normally `/sys`.
+    /// Finds the big and little cores of the machine under `sys_root`, normally `/sys`.
     ///
     /// # Errors
     ///
@@ -111,16 +111,16 @@ impl Cores {
         Ok(Self::among(&sys, &online)??)
     }
 
-    /// Those among the CPUs `online`.
+    /// Finds the big and little cores among the CPUs `online`.
     pub(crate) fn among(sys: &Sysfs<'_>, online: &CpuSet) -> Result<Result<Self, AllEqual>, ReadError> {
         Ok(found::found(&told::read(sys, online)?))
     }
 
-    /// Those that a user gives.
+    /// Makes a division from the lists of CPUs that a user gives.
     ///
     /// # Errors
     ///
-    /// If a list is empty or has CPUs that are not online, or a CPU is in both.
+    /// If a list is empty or has CPUs that are not online, or a CPU is in both lists.
     pub fn given(big: &CpuSet, little: &CpuSet, online: &CpuSet) -> Result<Self, CoresError> {
         check_given("--big", big, online)?;
         check_given("--little", little, online)?;

@@ -1,30 +1,31 @@
-//! Parts CPUs into big and little ones by a number that says how fast each is.
+//! Division of CPUs into big and little ones by a number that says how fast each is.
 //!
-//! The numbers are sorted, and CPUs are parted at the widest step between two neighbours.
+//! The numbers are sorted. The widest step between two neighbours divides the CPUs.
 //!
-//! - *Why steps, and not the distance from the fastest.* Equal cores are ranked one below the other in small steps that
-//!   come to much: a Ryzen AI Max+ 395 with 16 equal cores has 33 to 47, so the last has 70 % of the first. Little cores
-//!   can be nearer: those of a Core i9-12900K have 75 % of the big ones' clock, in one step.
-//! - *Why the widest, with more than two sizes.* The tail is made by long requests on the slowest cores. So the CPUs to
-//!   get away from are those behind the widest step, and the more CPUs are before it, the more long requests find a
-//!   place: of 1024, 780 and 280 (prime, middle, little) the middle ones are big. Of equal steps, it is the lowest.
+//! - *Why steps, and not the distance from the fastest.* Firmware ranks equal cores in small steps that add up: a
+//!   Ryzen AI Max+ 395 with 16 equal cores has 33 to 47, so the last has 70 % of the first. Little cores can be
+//!   nearer: those of a Core i9-12900K have 75 % of the big ones' clock, in one step.
+//! - *Why the widest step, with more than two sizes.* Long requests on the slowest cores make the tail. Long requests
+//!   have to avoid the cores below the widest step; the more CPUs are above it, the more long requests find a place.
+//!   With 1024, 780 and 280 (prime, middle, little) the middle ones are big. Among equal steps, the lowest one
+//!   divides.
 
 use super::told::Speeds;
 use crate::cpulist::CpuSet;
 
-/// A step is wide if the slower CPU has at most this share of the faster one's speed. Big and little cores differ more:
-/// they have 75 to 78 % in their clocks (RK3588, Core i9-12900K, Juno, HiKey 960) and less in capacity. Where they differ
-/// less in their clocks (Core Ultra 9 285K: 4.6 and 5.5 GHz), lists tell them apart. Neighbours among equal cores differ
-/// less: favoured cores by 2 to 5 %, the halves of a Ryzen 9 7950X3D by 8 %.
+/// Highest speed of the slower CPU, in percent of the faster one, at which the step between them is wide. Big and
+/// little cores have 75 to 78 % in their clocks (RK3588, Core i9-12900K, Juno, HiKey 960) and less in capacity. If
+/// their clocks differ less (Core Ultra 9 285K: 4.6 and 5.5 GHz), lists distinguish them. Neighbours among equal
+/// cores differ less: favoured cores by 2 to 5 %, the halves of a Ryzen 9 7950X3D by 8 %.
 const WIDE_PERCENT: u64 = 80;
 
-/// The CPUs above the widest step and those below it, if it is wide.
+/// Returns the CPUs above and those below the widest step; `None` if no step is wide.
 pub fn parted(speeds: &Speeds) -> Option<(CpuSet, CpuSet)> {
     let mut sizes: Vec<u64> = speeds.values().map(|speed| u64::from(*speed)).collect();
     sizes.sort_unstable();
     sizes.dedup();
     let steps = sizes.windows(2).map(|step| (step[0], step[1]));
-    // The smallest quotient; products compare it exactly.
+    // The smallest quotient is the widest step. Products compare quotients exactly.
     let (below, above) = steps.min_by(|one, other| (one.0 * other.1).cmp(&(other.0 * one.1)))?;
     if below * 100 > above * WIDE_PERCENT {
         return None;
@@ -40,7 +41,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// CPUs 0, 1, … with these speeds.
+    /// Returns the speeds of CPUs 0, 1, …
     fn speeds(speeds: &[u32]) -> Speeds {
         (0..).zip(speeds.iter().copied()).collect()
     }
@@ -67,7 +68,7 @@ mod tests {
     fn cpus_above_the_widest_step_of_speed_are_big() {
         assert_eq!(parts(&[280, 280, 780, 1024]), sets("2-3", "0-1"));
         assert_eq!(parts(&[400, 400, 500, 1024]), sets("3", "0-2"));
-        // Of equal steps, the lowest: the slowest CPUs make the tail.
+        // Among equal steps the lowest one divides: the slowest CPUs make the tail.
         assert_eq!(parts(&[250, 500, 1000]), sets("1-2", "0"));
     }
 

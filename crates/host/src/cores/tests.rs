@@ -1,4 +1,4 @@
-//! What each machine in `tests/fixtures/topology` comes to.
+//! Tests of the division into big and little cores, on the machines in `tests/fixtures/topology`.
 
 use super::*;
 use crate::fixture::{machine, set, tree};
@@ -7,7 +7,7 @@ fn found(name: &str) -> Cores {
     Cores::find(machine(name).path()).expect(name)
 }
 
-/// What was looked at on a machine whose cores are equal.
+/// Returns the list of sources in the error of a machine whose cores are equal.
 fn equal(sys: &Path) -> String {
     match Cores::find(sys).expect_err("equal cores") {
         CoresError::AllEqual(equal) => equal.looked_at,
@@ -67,7 +67,7 @@ fn clocks_and_rankings_are_used_without_capacities() {
          devices/system/cpu/cpu2/acpi_cppc/highest_perf: 39",
     );
     let rankings = Cores::find(rankings.path()).expect("two sizes");
-    // A ranking is no speed.
+    // A ranking does not measure speed, so the text has no percentage.
     assert_eq!(rankings.to_string(), "big CPUs 0-1, little CPUs 2 (acpi_cppc/highest_perf: 39 to 65)");
 }
 
@@ -111,7 +111,7 @@ fn given_lists_are_taken_as_they_are() {
     let cores = given("0,1", "2-5").expect("two lists");
     assert_eq!((&cores.big, &cores.little, cores.little_speed_milli), (&set("0-1"), &set("2-5"), None));
     assert_eq!(cores.to_string(), "big CPUs 0-1, little CPUs 2-5 (given)");
-    // Not every CPU has to be in one of them.
+    // A CPU may be in neither list.
     assert!(given("1", "0").is_ok());
 }
 

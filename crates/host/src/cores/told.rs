@@ -1,4 +1,4 @@
-//! What the kernel tells of the speed of CPUs.
+//! Speeds of CPUs, as the kernel reports them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,21 +6,21 @@ use std::fmt;
 use crate::cpulist::CpuSet;
 use crate::sysfs::{ReadError, Sysfs};
 
-/// The CPUs with a number, and their numbers: the higher, the faster.
+/// Numbers that tell speed, by CPU: the higher, the faster. CPUs without a number are left out.
 pub type Speeds = BTreeMap<u32, u32>;
 
-/// Where Intel's hybrid processors list their CPUs: a PMU for each kind of core.
+/// Files in which Intel's hybrid processors list their big CPUs: each kind of core has a PMU.
 const BIG_LISTS: [&str; 1] = ["devices/cpu_core/cpus"];
 const LITTLE_LISTS: [&str; 2] = ["devices/cpu_atom/cpus", "devices/cpu_lowpower/cpus"];
 
-/// A number of each CPU that says how fast it is. Its text is the name of the kernel's file.
+/// Kind of number that tells the speed of a CPU. Its text is the name of the kernel's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// Speed in the scheduler's units, cycles and work in a cycle included: the fastest CPU has 1024. Arm, mostly.
+    /// Speed in the scheduler's units, work per cycle included: the fastest CPU has 1024. Mostly on Arm.
     Capacity,
-    /// The highest clock, in kHz.
+    /// Highest clock of the CPU, in kHz.
     Clock,
-    /// The firmware's ranking (ACPI CPPC), by which schedulers prefer the better ones of equal cores, too.
+    /// Ranking by the firmware (ACPI CPPC), by which schedulers also prefer the better ones of equal cores.
     Ranking,
 }
 
@@ -34,13 +34,13 @@ impl fmt::Display for Measure {
     }
 }
 
-/// All that was told of the CPUs that are online.
+/// All that the kernel reports about the speed of online CPUs.
 pub struct CpuSpeeds {
     pub online: CpuSet,
     pub capacities: Speeds,
     pub clocks_khz: Speeds,
     pub rankings: Speeds,
-    /// CPUs that are listed as those of big and of little cores.
+    /// CPUs that the kernel lists as big, and CPUs that it lists as little.
     pub listed: (CpuSet, CpuSet),
 }
 
@@ -55,8 +55,8 @@ pub fn read(sys: &Sysfs<'_>, online: &CpuSet) -> Result<CpuSpeeds, ReadError> {
     })
 }
 
-/// The CPUs' numbers in `file`. Drivers write 0 for an unknown one, and sometimes refuse a read (EBUSY, EIO): both count
-/// as missing.
+/// Returns the numbers of the CPUs in `file`. Drivers write 0 for an unknown number, and sometimes refuse a read
+/// (EBUSY, EIO): both count as missing.
 fn speeds(sys: &Sysfs<'_>, online: &CpuSet, file: &str) -> Result<Speeds, ReadError> {
     let mut speeds = Speeds::new();
     for cpu in online {

@@ -1,34 +1,34 @@
-//! In which order the CPUs of a tree of groups are written, so that no write can fail half-way.
+//! Order in which the CPUs of a tree of groups are written, so that no write can fail half-way.
 //!
-//! The kernel wants a group's CPUs to be among those of the group above it (version 1 refuses anything else, in
-//! either direction). So each group first gets what it has and what it is to have, from the top down; then what it is
-//! to have, from the bottom up. Whatever ends the writer after any of the writes, the tree is one that the kernel
-//! allows, and no task has less than both sets have in common.
+//! The kernel requires that a group's CPUs are among those of the group above it (version 1 refuses anything else, in
+//! either direction). So each group first gets its current and its target CPUs, from the top down. Then it gets its
+//! target CPUs, from the bottom up. If the writer dies after any write, the kernel accepts the tree as it is, and
+//! each task still has all CPUs that are in both sets.
 
 use crate::cpulist::CpuSet;
 
-/// One group of a tree.
+/// A control group in a tree, with its current and its target CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The place of the group above it, which comes before it; `None` for the root.
+    /// Index of the parent group, which comes before this one; `None` for the root.
     pub parent: Option<usize>,
-    /// The CPUs that it has.
+    /// CPUs that the group has now.
     pub now: CpuSet,
-    /// The CPUs that it is to have.
+    /// CPUs that the group is to have.
     pub target: CpuSet,
 }
 
-/// One write.
+/// A write of a CPU list to one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The place of the group.
+    /// Index of the group in the tree.
     pub node: usize,
-    /// What it gets.
+    /// CPUs that are written to the group.
     pub cpus: CpuSet,
 }
 
-/// The writes that lead from what is to what is to be. Both have to be sound: a group's CPUs are among those of the
-/// group above it.
+/// Returns the writes that lead from the current CPUs to the target. Both must be valid: a group's CPUs are among
+/// those of the group above it.
 pub fn plan(nodes: &[Node]) -> Vec<Step> {
     let wide: Vec<CpuSet> = nodes.iter().map(|node| node.now.union(&node.target)).collect();
     let widen = nodes.iter().enumerate().filter(|(at, node)| wide[*at] != node.now);
@@ -60,7 +60,8 @@ mod tests {
         assert_eq!(plan(&same), []);
     }
 
-    /// What version 1 of cgroups checks at each write: within the group above, around the groups below, not empty.
+    /// Whether version 1 of cgroups accepts a write: the CPUs are within the group above, include the groups below,
+    /// and are not empty.
     fn allows(nodes: &[Node], has: &[CpuSet], step: &Step) -> bool {
         let above = nodes[step.node].parent.is_none_or(|parent| step.cpus.is_subset(&has[parent]));
         let is_child = |(_, node): &(usize, &Node)| node.parent == Some(step.node);
@@ -68,13 +69,13 @@ mod tests {
         above && below && !step.cpus.is_empty()
     }
 
-    /// CPUs that are some of those above, and at least one.
+    /// Returns some of the CPUs in `above`, at least one.
     fn some_of(above: &CpuSet, choice: u16) -> CpuSet {
         let some: CpuSet = above.iter().filter(|cpu| choice >> (cpu % 16) & 1 == 1).collect();
         if some.is_empty() { above.iter().take(1).collect() } else { some }
     }
 
-    /// A sound tree of any shape.
+    /// Generates valid trees of any shape.
     fn trees() -> impl Strategy<Value = Vec<Node>> {
         let group = (any::<prop::sample::Index>(), any::<u16>(), any::<u16>());
         prop::collection::vec(group, 1..12).prop_map(|groups| {

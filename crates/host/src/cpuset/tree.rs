@@ -1,4 +1,4 @@
-//! A tree of groups with their CPUs, on the machine.
+//! A tree of control groups on the machine, with their CPUs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,35 +12,35 @@ use super::plan::{Node, plan};
 use crate::cpulist::CpuSet;
 
 const LIST: &str = "cpuset.cpus";
-/// What a group has in effect, in version 2 and version 1.
+/// Files with the CPUs that a group has in effect, in version 2 and version 1.
 const EFFECTIVE: [&str; 2] = ["cpuset.cpus.effective", "cpuset.effective_cpus"];
-/// Number of tries. Another process may change the tree between a look and a write.
+/// Number of tries to change a tree. Another process may change the tree between a read and a write.
 const LOOKS_MAX: usize = 10;
 
-/// A group's CPUs cannot be changed.
+/// Error of a group whose CPUs cannot be changed.
 #[derive(Debug, Error)]
 #[error("cannot give the group {} CPUs {cpus}; check the cpuset of the groups above it, and of the program that made \
          it", dir.display())]
 pub struct CpusetError {
-    /// The group.
+    /// Directory of the group.
     pub dir: PathBuf,
-    /// What it was to get.
+    /// CPUs that the group was to get.
     pub cpus: CpuSet,
-    /// What the system said.
+    /// Error of the operating system.
     #[source]
     pub source: io::Error,
 }
 
-/// A tree of groups as it was found: what the list of each group said. Groups of version 2 may have an empty one.
+/// CPU lists of a tree of groups, as they were read. Groups of version 2 may have an empty list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
-    /// The uppermost group.
+    /// Directory of the uppermost group.
     pub root: PathBuf,
-    /// The list of each group, by directory.
+    /// CPU list of each group, by directory.
     pub lists: BTreeMap<PathBuf, String>,
 }
 
-/// One group, as it is now.
+/// State of one control group when the tree was last read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Group {
     dir: PathBuf,
@@ -49,7 +49,7 @@ struct Group {
     cpus: CpuSet,
 }
 
-/// A tree of groups, as it is now; those above before those below.
+/// A tree of control groups as last read; parents come before their children.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree {
     root: PathBuf,
@@ -74,32 +74,32 @@ impl Tree {
         }
     }
 
-    /// What the lists said when they were read.
+    /// Returns the CPU lists of all groups, as they were read.
     pub fn found(&self) -> Found {
         let lists = self.groups.iter().map(|group| (group.dir.clone(), group.list.clone()));
         Found { root: self.root.clone(), lists: lists.collect() }
     }
 
-    /// All groups with what their lists said when they were read, those above before those below.
+    /// Returns all groups with their CPU lists as they were read, parents before their children.
     pub fn groups(&self) -> impl Iterator<Item = (PathBuf, String)> + '_ {
         self.groups.iter().map(|group| (group.dir.clone(), group.list.clone()))
     }
 
-    /// What the list of a group said when it was read.
+    /// Returns the CPU list of a group as it was read; `None` if the group is not in the tree.
     pub fn list(&self, dir: &Path) -> Option<&str> {
         self.groups.iter().find(|group| group.dir == dir).map(|group| group.list.as_str())
     }
 
-    /// The CPUs that a group has.
+    /// Returns the CPUs that a group has; `None` if the group is not in the tree.
     pub fn cpus(&self, dir: &Path) -> Option<&CpuSet> {
         self.groups.iter().find(|group| group.dir == dir).map(|group| &group.cpus)
     }
 
-    /// Gives groups the CPUs that they are `told`, and those above and below them what follows from it. Returns how
-    /// many writes it took.
+    /// Restricts groups to the CPUs that `told` returns, and adapts the groups above and below them. Returns the
+    /// number of writes.
     ///
     /// # Errors
-    /// When the kernel refuses a write time and again. Groups that have vanished are no error.
+    /// If the kernel refuses a write in all 10 tries. Groups that have vanished are no error.
     pub fn confine(&mut self, told: &dyn Fn(&Path) -> Option<CpuSet>) -> Result<usize, CpusetError> {
         let (mut writes, mut refused) = (0, None);
         for _ in 0..LOOKS_MAX {
@@ -107,13 +107,13 @@ impl Tree {
             if refused.is_none() {
                 break;
             }
-            // Another process has changed it since.
+            // Another process may have changed the tree since it was read.
             self.look_again();
         }
         refused.map_or(Ok(writes), Err)
     }
 
-    /// Looks at all groups again.
+    /// Reads all groups again.
     pub fn look_again(&mut self) {
         *self = Self::read(&self.root);
     }
@@ -128,7 +128,7 @@ impl Tree {
                     *writes += 1;
                 }
                 Err(_) if !group.dir.exists() => {}
-                // Groups that do not depend on this one are confined all the same.
+                // Groups that do not depend on this one are changed all the same.
                 Err(source) => {
                     refused.get_or_insert(CpusetError { dir: group.dir.clone(), cpus: step.cpus, source });
                 }
@@ -137,8 +137,8 @@ impl Tree {
         refused.map_or(Ok(()), Err)
     }
 
-    /// What each group is to have, if some are told so. A group below one that is told stays within that; a group
-    /// above has what those below it have; any other stays as it is.
+    /// Returns the target CPUs of each group. A group below one that `told` names stays within that group's CPUs. An
+    /// unnamed group with groups below it gets the union of their CPUs. Any other group keeps its CPUs.
     fn targets(&self, told: &dyn Fn(&Path) -> Option<CpuSet>) -> Vec<CpuSet> {
         let mut targets: Vec<Option<CpuSet>> = Vec::new();
         for group in &self.groups {
@@ -174,8 +174,8 @@ impl Group {
         self.dir.join("cgroup.controllers").exists()
     }
 
-    /// Gives it the list that it was found with. The kernel takes no empty list from a group of version 2 with
-    /// processes below it: such a group keeps a list of all the CPUs that it had.
+    /// Restores the CPU list that the group had when it was read. The kernel refuses an empty list for a group of
+    /// version 2 with processes below it. Such a group keeps a list of all CPUs that it had.
     fn give_list(&self, list: &str) -> io::Result<()> {
         write(&self.dir, list).or_else(|error| match error.kind() {
             io::ErrorKind::StorageFull if list.is_empty() => Ok(()),
@@ -188,7 +188,7 @@ impl Group {
 }
 
 impl Found {
-    /// Returns the CPUs that a group could use when the tree was read. A group that was not there then has the CPUs of its
+    /// Returns the CPUs that a group could use when the tree was read. A group created later gets the CPUs of its
     /// parent.
     pub fn cpus(&self, dir: &Path) -> CpuSet {
         let known = dir.ancestors().take_while(|above| above.starts_with(&self.root));
@@ -200,33 +200,33 @@ impl Found {
             .unwrap_or_default()
     }
 
-    /// Adds a group, if it has not been found yet.
+    /// Adds the CPU list of a group, unless the group is known already.
     pub fn add(&mut self, dir: &Path, list: String) {
         self.lists.entry(dir.to_owned()).or_insert(list);
     }
 }
 
-/// The CPUs of the group above the uppermost one. Of a hierarchy's own uppermost group, version 2 shows no list.
+/// Returns the CPUs of the group above the uppermost one. Version 2 shows no list for the root group of a hierarchy.
 fn above(root: &Path) -> Option<CpuSet> {
     let above = root.parent()?;
     cpus_in_effect(above).or_else(|| fs::read_to_string(above.join(LIST)).ok()?.parse().ok())
 }
 
-/// The CPUs that a group has in effect, if the kernel says so.
+/// Returns the CPUs that a group has in effect; `None` if the kernel does not report them.
 pub fn cpus_in_effect(dir: &Path) -> Option<CpuSet> {
     let says = EFFECTIVE.iter().find_map(|file| fs::read_to_string(dir.join(file)).ok());
     says?.parse().ok()
 }
 
-/// Gives every group of a tree its list back, without CPUs that are gone. A group that was not there when the tree was read
-/// gets the list of its parent.
+/// Restores the CPU list of every group of a tree, without CPUs that are offline. A group created after the tree was
+/// read gets the list of its parent.
 ///
 /// # Errors
-/// As [`Tree::confine`]. Whatever can be given back is.
+/// If a list cannot be restored. All lists that can be restored are.
 pub fn give_back(found: &Found, online: &CpuSet) -> io::Result<()> {
     let told = |dir: &Path| Some(found.cpus(dir).intersection(online)).filter(|cpus| !cpus.is_empty());
     let outcome = Tree::read(&found.root).confine(&told).map(drop).map_err(io::Error::other);
-    // A list of version 2 may be empty, or name CPUs that its group does not have.
+    // In version 2 a list may be empty, or name CPUs that its group does not have.
     let now = Tree::read(&found.root);
     let lists =
         now.groups.iter().filter(|group| group.is_v2()).filter_map(|group| Some((group, found.lists.get(&group.dir)?)));
@@ -235,7 +235,7 @@ pub fn give_back(found: &Found, online: &CpuSet) -> io::Result<()> {
     written.fold(outcome, io::Result::and)
 }
 
-/// An empty list can only be written as an empty line.
+/// Writes the CPU list of a group. The kernel accepts an empty list only as an empty line.
 fn write(dir: &Path, list: &str) -> io::Result<()> {
     fs::write(dir.join(LIST), format!("{list}\n"))
 }
@@ -248,7 +248,7 @@ mod tests {
         list.parse().unwrap()
     }
 
-    /// Groups as plain files, which refuse nothing.
+    /// Creates groups as plain files, which accept every write.
     fn tree(groups: &[(&str, &str)]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         for (name, list) in groups {
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(lists(dir.path()), ["0-3", "0-3", "3", "0-3"]);
     }
 
-    /// As on version 2, where a hierarchy's uppermost group shows what it has in effect alone.
+    /// Imitates version 2, in which the root group of a hierarchy shows only its CPUs in effect.
     #[test]
     fn a_group_without_a_list_has_what_is_above_it() {
         let dir = tree(&[("batch", ""), ("batch/a", ""), ("batch/b", "1")]);

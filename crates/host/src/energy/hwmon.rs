@@ -1,27 +1,28 @@
-//! The energy of boards with meters: `class/hwmon/hwmonN/energyM_input`, in µJ since the boot.
+//! Energy of boards with meters: `class/hwmon/hwmonN/energyM_input`, in µJ since the boot.
 //!
-//! Such meters are of anything: graphics cards, power supplies, parts of each other. So only chips are taken of which it
-//! is known which of their meters add up to the CPUs with their memory controllers, or less.
+//! Such meters measure anything: graphics cards, power supplies, parts of each other. So only known chips are used:
+//! those whose meters add up to the CPUs with their memory controllers, or less.
 
 use super::meter::Meter;
 use crate::sysfs::{ReadError, Sysfs};
 
 const DIR: &str = "class/hwmon";
 
-/// A chip whose meters are known.
+/// A chip with energy meters of known meaning.
 struct Chip {
-    /// The name that its driver gives it.
+    /// Name that the driver gives the chip.
     name: &'static str,
-    /// Whether the meter with this label is one of those that add up.
+    /// Whether the meter with this label belongs to the sum.
     takes: fn(&str) -> bool,
 }
 
 const CHIPS: [Chip; 3] = [
-    // Arm's Juno: big and little cluster, the rest of the chip, graphics. Hurry-up (§IV-A) adds up the first three.
+    // Arm's Juno has meters of the big and the little cluster, the rest of the chip, and graphics. Hurry-up (§IV-A)
+    // adds up the first three.
     Chip { name: "scpi_sensors", takes: |label| !label.contains("GPU") },
-    // Arm's Versatile Express: a chip for each cluster.
+    // Arm's Versatile Express has a chip for each cluster.
     Chip { name: "vexpress_energy", takes: |_| true },
-    // AMD in kernels 5.8 to 5.12: sockets, and the cores in them.
+    // AMD's driver in kernels 5.8 to 5.12 has meters of sockets, and of the cores in them.
     Chip { name: "amd_energy", takes: |label| label.starts_with("Esocket") },
 ];
 
@@ -43,14 +44,14 @@ pub fn meters(sys: &Sysfs<'_>) -> Result<Result<Vec<Meter>, String>, ReadError> 
     })
 }
 
-/// The files of energy meters in `folder`.
+/// Returns the files of energy meters in `folder`.
 fn inputs(sys: &Sysfs<'_>, folder: &str) -> Result<Vec<String>, ReadError> {
     let mut files = sorted(sys.names(&format!("{DIR}/{folder}"))?);
     files.retain(|file| file.starts_with("energy") && file.ends_with("_input"));
     Ok(files)
 }
 
-/// Opens the meters of a chip that it takes.
+/// Opens the meters of a chip that belong to the sum.
 fn open(sys: &Sysfs<'_>, chip: &Chip, folder: &str, inputs: &[String]) -> Result<Vec<Meter>, ReadError> {
     let mut meters = Vec::new();
     for input in inputs {

@@ -1,4 +1,4 @@
-//! One meter: a file with a counter of microjoules, opened once.
+//! An energy meter: a file with a counter of microjoules, opened once.
 
 use std::fs::File;
 use std::io;
@@ -7,38 +7,38 @@ use std::path::PathBuf;
 
 use crate::sysfs::ReadError;
 
-/// A meter that does not work.
+/// Error of an energy meter.
 #[derive(Debug, thiserror::Error)]
 pub enum MeterError {
-    /// It cannot be read.
+    /// The meter cannot be read any more.
     #[error(
         "cannot read the energy meter {label} ({}) any more, so energy is not measured; see the kernel's log",
         path.display()
     )]
     Lost {
-        /// The meter.
+        /// Name of the meter.
         label: String,
-        /// Its file.
+        /// File of the meter.
         path: PathBuf,
-        /// The kernel's error.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// It went back although its range is unknown: it was reset to 0.
+    /// The meter went back although its range is unknown: it was reset to 0.
     #[error(
         "the energy meter {label} went back from {before_uj} to {now_uj} µJ, so energy is not measured; let no other \
          program reset it"
     )]
     WentBack {
-        /// The meter.
+        /// Name of the meter.
         label: String,
-        /// What it read before.
+        /// Previous reading of the meter, in microjoules.
         before_uj: u64,
-        /// What it reads now.
+        /// Current reading of the meter, in microjoules.
         now_uj: u64,
     },
 }
 
-/// A meter since it was opened.
+/// An open energy meter, which counts from the time at which it was opened.
 #[derive(Debug)]
 pub struct Meter {
     label: String,
@@ -48,7 +48,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Opens the one in the file `path`. After `range_uj`, if it is known, it starts again at 0.
+    /// Opens the meter in the file `path`. `range_uj` is the reading after which the meter restarts at 0, if known.
     pub fn open(label: String, path: PathBuf, range_uj: Option<u64>) -> Result<Self, ReadError> {
         let unreadable = |source| ReadError::Unreadable { path: path.clone(), source };
         let file = File::open(&path).map_err(unreadable)?;
@@ -56,12 +56,12 @@ impl Meter {
         Ok(Self { label, path, file, counter: Counter { last_uj: now_uj, range_uj, used_uj: 0 } })
     }
 
-    /// Its name.
+    /// Returns the name of the meter.
     pub fn label(&self) -> &str {
         &self.label
     }
 
-    /// What it has counted since it was opened.
+    /// Returns the energy counted since the meter was opened, in microjoules.
     pub fn used_uj(&mut self) -> Result<u64, MeterError> {
         let Self { label, path, file, counter } = self;
         let lost = |source| MeterError::Lost { label: label.clone(), path: path.clone(), source };
@@ -72,7 +72,7 @@ impl Meter {
     }
 }
 
-/// Reads the file from its begin, by which sysfs asks the hardware again.
+/// Reads a meter's file from its beginning, so that sysfs asks the hardware again.
 fn read_uj(file: &File) -> io::Result<u64> {
     let mut text = [0; 32];
     let length = file.read_at(&mut text, 0)?;
@@ -80,17 +80,18 @@ fn read_uj(file: &File) -> io::Result<u64> {
     number.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a number of microjoules"))
 }
 
-/// A counter that may start again at 0.
+/// A counter of microjoules that may restart at 0.
 #[derive(Debug)]
 struct Counter {
     last_uj: u64,
-    /// The highest value it takes.
+    /// Highest value of the counter before it restarts at 0; `None` if unknown.
     range_uj: Option<u64>,
     used_uj: u64,
 }
 
 impl Counter {
-    /// What is used in all, when it reads `now_uj`; `None` if it went back for an unknown reason.
+    /// Takes the reading `now_uj` and returns the energy used so far; `None` if the counter went back for an unknown
+    /// reason.
     fn advance(&mut self, now_uj: u64) -> Option<u64> {
         let step_uj = match now_uj.checked_sub(self.last_uj) {
             Some(step_uj) => step_uj,
@@ -124,7 +125,7 @@ mod tests {
     #[test]
     fn a_counter_that_goes_back_without_a_range_is_not_believed() {
         assert_eq!(counter(900, None).advance(899), None);
-        // It was beyond its range.
+        // The previous reading was beyond the range.
         assert_eq!(counter(900, Some(800)).advance(10), None);
     }
 
@@ -135,7 +136,7 @@ mod tests {
             start in 0u64..1 << 40,
             steps in proptest::collection::vec(0u64..1 << 40, 0..50),
         ) {
-            // What the hardware has counted in all; it shows that modulo its range.
+            // Energy that the hardware has counted in all; a reading shows it modulo the range.
             let mut whole_uj = start % range_uj;
             let start_uj = whole_uj;
             let mut counter = counter(whole_uj, Some(range_uj));

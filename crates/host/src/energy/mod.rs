@@ -1,8 +1,8 @@
-//! How much energy the CPUs use, where hardware counts it.
+//! Energy that the CPUs use, if hardware counts it.
 //!
-//! Two places are looked at, each in a file of its own: `powercap` (RAPL, of Intel and AMD) and `hwmon` (boards with
-//! meters). The first that has meters of the CPUs counts. What is added up has no part twice. If one meter fails, there
-//! is no sum: a part of the energy would look like a saving.
+//! Two sources are tried, each in a file of its own: `powercap` (RAPL, of Intel and AMD) and `hwmon` (boards with
+//! meters). The first one with meters of the CPUs is used. The sum contains no part twice. If one meter fails, there
+//! is no sum: the missing energy would look like a saving.
 
 use std::fmt;
 use std::path::Path;
@@ -19,38 +19,38 @@ pub use meter::MeterError;
 
 use meter::Meter;
 
-/// The meters of a machine, open. Its text is for output: `powercap: package-0, package-1`.
+/// Open energy meters of a machine. Their text is for output: `powercap: package-0, package-1`.
 #[derive(Debug)]
 pub struct Energy {
     place: &'static str,
     meters: Vec<Meter>,
 }
 
-/// Why energy is not measured.
+/// Reason why energy is not measured.
 #[derive(Debug, thiserror::Error)]
 pub enum EnergyError {
-    /// There is no meter.
+    /// The machine has no energy meter of the CPUs.
     #[error(
         "energy is not measured ({looked_at}): use a machine whose processor or board has meters, and in a virtual \
          machine ask its host"
     )]
     NoMeter {
-        /// The places, and what was there.
+        /// Text that names each source and its content.
         looked_at: String,
     },
-    /// A file could not be read. Kernels show the energy of processors to root only.
+    /// A meter's file could not be read. Kernels show the energy of processors to root only.
     #[error("energy is not measured, because a meter cannot be read; try it as root")]
     Unreadable(#[from] ReadError),
 }
 
-/// Opens the meters of one place, or says what there is instead.
+/// Function that opens the meters of one source, or returns a text about what the source contains instead.
 type MeterSource = fn(&Sysfs<'_>) -> Result<Result<Vec<Meter>, String>, ReadError>;
 
-/// The places in their order.
+/// Sources of energy meters, in order of preference.
 const PLACES: [(&str, MeterSource); 2] = [("powercap", powercap::meters), ("hwmon", hwmon::meters)];
 
 impl Energy {
-    /// Opens the meters of the machine under `sys_root`, normally `/sys`. From now on they count.
+    /// Opens the meters of the machine under `sys_root`, normally `/sys`, and starts to count.
     ///
     /// # Errors
     ///
@@ -67,8 +67,8 @@ impl Energy {
         Err(EnergyError::NoMeter { looked_at: looked_at.join("; ") })
     }
 
-    /// Joules since the meters were opened. Meters of processors start again at 0 after some 65 kJ or more, minutes on a
-    /// busy server: this has to be called at least once a minute, or energy is missing.
+    /// Returns the joules used since the meters were opened. Meters of processors restart at 0 after some 65 kJ or
+    /// more, minutes on a busy server. Without a call at least once a minute, energy is missing.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
-//! The energy of processors, which RAPL counts: `class/powercap/intel-rapl:N`, on AMD's, too.
+//! Energy of processors that RAPL counts: `class/powercap/intel-rapl:N`, also on AMD.
 //!
-//! Zones of packages are added up. Their subzones (`intel-rapl:0:1`: cores, graphics) are parts of them, and `psys`
-//! contains them. The same packages are there again under `intel-rapl-mmio`. The zone of memory stands below its package
-//! but is no part of its energy; it is left out, since not every machine has one.
+//! The zones of packages are added up. Their subzones (`intel-rapl:0:1`: cores, graphics) are parts of them, and
+//! `psys` contains them. `intel-rapl-mmio` shows the same packages again. The zone of memory stands below its package
+//! but is no part of its energy. It is left out, since not every machine has one.
 
 use super::meter::Meter;
 use crate::sysfs::{ReadError, Sysfs};
@@ -19,7 +19,7 @@ pub fn meters(sys: &Sysfs<'_>) -> Result<Result<Vec<Meter>, String>, ReadError> 
     Ok(if meters.is_empty() { Err("no package in powercap".to_owned()) } else { Ok(meters) })
 }
 
-/// The zones of packages and their names, each name once.
+/// Returns the zones of packages with their names, each name once.
 fn zones(sys: &Sysfs<'_>) -> Result<Vec<(String, String)>, ReadError> {
     let mut zones: Vec<(String, String)> = Vec::new();
     for zone in sys.names(DIR)?.into_iter().filter(|zone| is_top(zone)) {

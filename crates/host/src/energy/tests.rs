@@ -1,13 +1,12 @@
-//! Meters of machines, and what goes wrong with them.
+//! Tests of energy meters: machines with different meters, and faults of meters.
 
 use std::fs;
 
 use super::*;
 use crate::fixture::{tree, write};
 
-/// A server with two sockets. Which zones there are, and how they are named: the kernel's
-/// Documentation/power/powercap/powercap.rst; `psys` and the copy under `intel-rapl-mmio` stand beside packages on
-/// notebooks. Ranges: a Core i7-4770S.
+/// Files of a server with two sockets. Zones and names follow the kernel's Documentation/power/powercap/powercap.rst.
+/// Notebooks also have `psys` and the copy under `intel-rapl-mmio`. Ranges are those of a Core i7-4770S.
 const TWO_SOCKETS: &str = "
     class/powercap/intel-rapl/enabled: 1
     class/powercap/intel-rapl:0/name: package-0
@@ -25,7 +24,7 @@ const TWO_SOCKETS: &str = "
     class/hwmon/hwmon0/name: scpi_sensors
     class/hwmon/hwmon0/energy1_input: 1";
 
-/// Arm Juno r1. Labels and numbers: Arm's page "Energy monitoring on Juno".
+/// Files of an Arm Juno r1. Labels and numbers are those of Arm's page "Energy monitoring on Juno".
 const JUNO: &str = "
     class/hwmon/hwmon0/name: scpi_sensors
     class/hwmon/hwmon0/power1_input: 645000
@@ -38,7 +37,7 @@ const JUNO: &str = "
     class/hwmon/hwmon0/energy4_label: BOARD_ENERGY_GPU
     class/hwmon/hwmon0/energy4_input: 2142136";
 
-/// Why there is no meter under `text`.
+/// Returns the error of a machine with the files `text`, which has no usable meter.
 fn refused(text: &str) -> String {
     Energy::open(tree(text).path()).expect_err("no meter").to_string()
 }
@@ -56,7 +55,7 @@ fn energy_of_packages_is_added_up_once() {
     assert_eq!(energy.joules().expect("joules"), 0.0);
     set("intel-rapl:1", "8500000");
     assert_eq!(energy.joules().expect("joules"), 1.5);
-    // It starts again at 0: 0.999938 J to the end of its range, and 2 J.
+    // The meter of package-0 restarts at 0: 0.999938 J to the end of its range, and 2 J.
     set("intel-rapl:0", "2000000");
     assert_eq!(energy.joules().expect("joules"), 1.5 + 2.999938);
 }
@@ -104,13 +103,13 @@ fn unreadable_package_is_an_error_and_not_left_out() {
 fn a_meter_that_vanishes_leaves_no_sum() {
     let sys = tree(TWO_SOCKETS);
     let mut energy = Energy::open(sys.path()).expect("packages");
-    // An open file cannot vanish from a folder of a test. An empty one is as useless as a driver that has gone.
+    // A test cannot make an open file vanish. An empty file fails like a driver that has gone.
     let file = sys.path().join("class/powercap/intel-rapl:1/energy_uj");
     fs::write(&file, "").expect("a file");
     let error = energy.joules().expect_err("a part").to_string();
     assert!(error.starts_with("the energy meter package-1 ("), "{error}");
     assert!(error.contains("intel-rapl:1/energy_uj) any more, so energy is not measured"), "{error}");
-    // When it is back, nothing was lost.
+    // When the meter is back, no energy is missing.
     write(&file, "9000000");
     assert_eq!(energy.joules().expect("joules"), 2.0);
 }

@@ -1,4 +1,4 @@
-//! A value per activity, as a formula over events: `STALLS / (LOADS + STORES)`.
+//! Formulas over hardware and kernel events: a value per activity, as in `STALLS / (LOADS + STORES)`.
 //!
 //! ```text
 //! formula = sum "/" sum
@@ -13,10 +13,10 @@ use thiserror::Error;
 
 use crate::perf::Event;
 
-/// Events of a formula, at most: as many as processors count at the same time on each of two siblings.
+/// Most events in a formula: as many as processors count at the same time on each of two siblings.
 pub const EVENTS_MAX: usize = 4;
 
-/// What some events count for each time that others do.
+/// A ratio of event counts: the sum of some events divided by the sum of others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Formula {
     names: Vec<String>,
@@ -25,34 +25,34 @@ pub struct Formula {
     denominator: Vec<usize>,
 }
 
-/// A text that is not a formula.
+/// Error of a text that is not a formula.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum FormulaError {
-    /// It has no such form.
+    /// The text does not have the form of a formula.
     #[error(
         "`{text}` is not a formula; write one sum of events over another, as in `page-faults / (cycles + \
              ref-cycles)`"
     )]
     Form {
-        /// The text.
+        /// Text that was parsed.
         text: String,
     },
-    /// An unknown event.
+    /// The formula names an unknown event.
     #[error(
         "`{name}` is not an event that is known here; write one of {}, an event of this processor, or rHEX for the \
          processor's own number (`perf list --details`)",
         known()
     )]
     Event {
-        /// Its name.
+        /// Name of the unknown event.
         name: String,
     },
-    /// More events than are counted at the same time.
+    /// The formula has more events than are counted at the same time.
     #[error("`{text}` has {count} events, and at most {EVENTS_MAX} can be counted; leave some out")]
     TooMany {
-        /// The text.
+        /// Text that was parsed.
         text: String,
-        /// How many.
+        /// Number of events in the formula.
         count: usize,
     },
 }
@@ -62,12 +62,12 @@ fn known() -> String {
 }
 
 impl Formula {
-    /// Reads a formula whose events perf knows.
+    /// Parses a formula whose events perf knows.
     pub fn parse(text: &str) -> Result<Self, FormulaError> {
         Self::parse_with(text, |_| None)
     }
 
-    /// Reads a formula that may also name other events, which come first.
+    /// Parses a formula that may also name the events of `others`, which have precedence over those of perf.
     pub fn parse_with(text: &str, others: impl Fn(&str) -> Option<Event>) -> Result<Self, FormulaError> {
         let form = || FormulaError::Form { text: text.to_owned() };
         let (above, below) = text.split_once('/').ok_or_else(form)?;
@@ -88,7 +88,7 @@ impl Formula {
         }
     }
 
-    /// The place of an event, which is added unless it is there already.
+    /// Returns the index of an event, and adds the event unless it is there already.
     fn place(&mut self, name: &str, known: &impl Fn(&str) -> Option<Event>) -> Result<usize, FormulaError> {
         let event = known(name).ok_or_else(|| FormulaError::Event { name: name.to_owned() })?;
         if let Some(place) = self.events.iter().position(|other| *other == event) {
@@ -99,32 +99,32 @@ impl Formula {
         Ok(self.events.len() - 1)
     }
 
-    /// Its events, each once.
+    /// Returns the events of the formula, each once.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// Their names.
+    /// Returns the names of the events, in the order of `events`.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Those above the line: a bit each, by place.
+    /// Returns the events in the numerator of the formula: a bit for each event, by its index in `events`.
     pub fn numerator(&self) -> u32 {
         bits(&self.numerator)
     }
 
-    /// Those below the line: a bit each, by place.
+    /// Returns the events below the line: a bit each, by index in `events`.
     pub fn denominator(&self) -> u32 {
         bits(&self.denominator)
     }
 
-    /// Whether the processor counts one of its events, and not the kernel.
+    /// Whether the processor, and not the kernel, counts an event of the formula.
     pub fn needs_processor(&self) -> bool {
         self.events.iter().any(Event::is_hardware)
     }
 
-    /// The value for what was counted of each event; nothing where there was no activity.
+    /// Returns the value of the formula for the counts of its events; `None` if the sum below the line is 0.
     pub fn value(&self, counts: &[u64]) -> Option<f64> {
         let sum = |places: &[usize]| places.iter().map(|place| counts[*place] as f64).sum::<f64>();
         let below = sum(&self.denominator);
@@ -132,7 +132,7 @@ impl Formula {
     }
 }
 
-/// The names of a sum, of which none is there twice.
+/// Parses a sum into its names; `None` if the text has another form, or a name twice.
 fn sum(text: &str) -> Option<Vec<&str>> {
     let text = text.trim();
     let names = match text.strip_prefix('(') {

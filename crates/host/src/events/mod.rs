@@ -1,4 +1,4 @@
-//! Which events tell how much a thread is disturbed by its sibling, on which processor.
+//! Events that tell how much a thread is disturbed by its SMT sibling, by processor.
 //!
 //! - `formula`: stalls over loads and stores (Holmes, HPDC'22, Equation 1), of any events
 //! - `processor`: vendor, family and model

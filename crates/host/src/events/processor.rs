@@ -1,37 +1,37 @@
-//! Which processor this is.
+//! Vendor, family and model of the processor.
 
 use std::fmt;
 use std::fs;
 
-/// Who designed it.
+/// Designer of a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vendor {
-    /// Intel.
+    /// Processors by Intel, `GenuineIntel`.
     Intel,
-    /// AMD.
+    /// Processors by AMD, `AuthenticAMD`.
     Amd,
-    /// An unmodified Arm design.
+    /// Processors with an unmodified design by Arm, implementer 0x41.
     Arm,
 }
 
-/// A processor. Arm's have a part number for a model, and no family.
+/// Identity of a processor. On Arm the model is the part number, and the family is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Processor {
-    /// Who designed it.
+    /// Designer of the processor.
     pub vendor: Vendor,
-    /// Its family.
+    /// Family of the processor; 0 on Arm.
     pub family: u32,
-    /// Its model.
+    /// Model of the processor; on Arm its part number.
     pub model: u32,
 }
 
 impl Processor {
-    /// The one of this machine; nothing if it is of another vendor, or does not say.
+    /// Returns the processor of this machine; `None` if it is of another vendor, or its files do not say.
     pub fn find() -> Option<Self> {
         Self::of_cpuinfo(&fs::read_to_string("/proc/cpuinfo").ok()?)
     }
 
-    /// The first one of such a file.
+    /// Parses the first processor in the text of a /proc/cpuinfo; `None` if it is of another vendor.
     pub fn of_cpuinfo(text: &str) -> Option<Self> {
         let field = |name: &str| {
             let mut fields = text.lines().filter_map(|line| line.split_once(':'));
@@ -72,7 +72,7 @@ impl fmt::Display for Processor {
 mod tests {
     use super::*;
 
-    /// As these machines print it, shortened.
+    /// Text of /proc/cpuinfo of a machine, shortened.
     const SKYLAKE_SP: &str = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 85\n\
                               model name\t: Intel(R) Xeon(R) Gold 6126 CPU @ 2.60GHz\nstepping\t: 4\n";
     const GENOA: &str = "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\n\

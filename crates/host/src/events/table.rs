@@ -1,11 +1,11 @@
-//! The table: by processor, the events whose ratio tells how much its sibling disturbs a thread.
+//! Table of events by processor: their ratio tells how much a thread is disturbed by its SMT sibling.
 //!
 //! The paper's events are those of Skylake-SP (Holmes, HPDC'22, Table 1 and Equation 1): execution stalls while the
 //! memory subsystem has an outstanding load, over loads and stores retired. A row is *exact* if its events are
-//! documented as counting that. Other rows have what comes nearest, and say so; `sidelane calibrate` finds out what
+//! documented as counting that. Other rows have the nearest events, and say so; `sidelane calibrate` measures what
 //! they are worth on a machine.
 //!
-//! Numbers are perf's raw ones: on Intel and AMD the event select, the unit mask (`<< 8`) and the counter mask
+//! Event numbers are perf's raw ones: on Intel and AMD the event select, the unit mask (`<< 8`) and the counter mask
 //! (`<< 24`); on Arm the event's number. Sources are the vendors' event lists as the kernel has them, under
 //! `tools/perf/pmu-events/arch`.
 
@@ -15,12 +15,12 @@ use super::formula::Formula;
 use super::processor::{Processor, Vendor};
 use crate::perf::Event;
 
-/// An event that may tell interference.
+/// An event whose count may indicate interference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its name in the vendor's list.
+    /// Name of the event in the vendor's list.
     pub name: &'static str,
-    /// Its raw number.
+    /// Raw number of the event, as perf takes it.
     pub config: u64,
 }
 
@@ -28,35 +28,36 @@ const fn event(name: &'static str, config: u64) -> Candidate {
     Candidate { name, config }
 }
 
-/// The events of some processors.
+/// Table row: the events of some processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// What they are called.
+    /// Names of the processors, separated by commas.
     pub processors: &'static str,
     vendor: Vendor,
     family: u32,
-    /// First and last of each range.
+    /// Model numbers of the processors: first and last of each range.
     models: &'static [(u32, u32)],
-    /// Events that tell stalls on memory; the first one is the default.
+    /// Events that count stalls on memory; the first one is the default.
     pub candidates: &'static [Candidate],
-    /// Events that together count what the thread asked of memory.
+    /// Events that together count a thread's memory accesses.
     pub activity: &'static [Candidate],
-    /// They count what the paper's do.
+    /// Whether the events count the same as those of the Holmes paper.
     pub exact: bool,
-    /// Where that is said.
+    /// Document that describes the events.
     pub source: &'static str,
-    /// The PMU's name in sysfs, where a machine has CPUs of more than one kind.
+    /// Name of the PMU in sysfs, if a machine has CPUs of more than one kind.
     pmu: Option<&'static str>,
 }
 
-/// Of Skylake to Ice Lake: Table 1 of the paper, best first.
+/// Stall events of Skylake to Ice Lake: Table 1 of the Holmes paper, best first.
 const STALLS_MEM_ANY: &[Candidate] = &[
     event("CYCLE_ACTIVITY.STALLS_MEM_ANY", 0x1400_14a3),
     event("CYCLE_ACTIVITY.CYCLES_MEM_ANY", 0x1000_10a3),
     event("CYCLE_ACTIVITY.STALLS_L3_MISS", 0x0600_06a3),
     event("CYCLE_ACTIVITY.CYCLES_L3_MISS", 0x0200_02a3),
 ];
-/// From Golden Cove on the first of them has another name and number, and the same description.
+/// Stall events from Golden Cove on. The first one has another name and number than on Skylake, and the same
+/// description.
 const BOUND_ON_LOADS: &[Candidate] = &[
     event("EXE_ACTIVITY.BOUND_ON_LOADS", 0x0500_21a6),
     event("CYCLE_ACTIVITY.CYCLES_MEM_ANY", 0x1000_10a3),
@@ -65,21 +66,23 @@ const BOUND_ON_LOADS: &[Candidate] = &[
 const MEM_INST_RETIRED: &[Candidate] =
     &[event("MEM_INST_RETIRED.ALL_LOADS", 0x81d0), event("MEM_INST_RETIRED.ALL_STORES", 0x82d0)];
 
-/// Zen 2 and 3 have no stalls on outstanding loads: the nearest are cycles without dispatch since a queue was full.
+/// Stall events of Zen 2 and 3, which count no stalls on outstanding loads. The nearest are cycles without dispatch
+/// because a queue is full.
 const QUEUES_FULL: &[Candidate] = &[
     event("de_dis_dispatch_token_stalls1.load_queue_rsrc_stall", 0x02ae),
     event("de_dis_dispatch_token_stalls1.store_queue_rsrc_stall", 0x04ae),
 ];
-/// Zen 4 and 5: cycles without retirement since the oldest operation is a load that waits for its data.
+/// Stall events of Zen 4 and 5: cycles without retirement because the oldest operation is a load that waits for its
+/// data.
 const LOAD_NOT_COMPLETE: &[Candidate] =
     &[event("ex_no_retire.load_not_complete", 0xa2d6), event("ex_no_retire.not_complete", 0x02d6)];
-/// Loads, stores and those that are both, dispatched: AMD counts no retired ones.
+/// Dispatched loads, stores and operations that are both. AMD counts no retired ones.
 const LS_DISPATCH: &[Candidate] = &[event("ls_dispatch.all", 0x0729)];
 
-/// Stalls in the back end since a load waits; the older cores count all stalls in the back end.
+/// Stalls in the back end of an Arm core because a load waits. Older cores count only all stalls in the back end.
 const STALL_BACKEND_MEM: &[Candidate] = &[event("STALL_BACKEND_MEM", 0x4005), event("STALL_BACKEND", 0x24)];
 const STALL_BACKEND: &[Candidate] = &[event("STALL_BACKEND", 0x24)];
-/// Speculated ones: Neoverse counts loads and stores no later.
+/// Speculatively executed loads and stores: Neoverse does not count retired ones.
 const LD_ST_SPEC: &[Candidate] = &[event("LD_SPEC", 0x70), event("ST_SPEC", 0x71)];
 const MEM_ACCESS: &[Candidate] = &[event("MEM_ACCESS", 0x13)];
 
@@ -174,7 +177,7 @@ const ROWS: [Row; 10] = [
     },
 ];
 
-/// The row of a processor, if it is in the table.
+/// Returns the row of a processor; `None` if it is not in the table.
 pub fn row_of(processor: &Processor) -> Option<&'static Row> {
     ROWS.iter().find(|row| row.is_of(processor))
 }
@@ -185,20 +188,20 @@ impl Row {
         same && self.models.iter().any(|(first, last)| (*first..=*last).contains(&processor.model))
     }
 
-    /// The event that has this name in the row.
+    /// Returns the event that has this name in the row, in upper or lower case.
     pub fn named(&self, name: &str) -> Option<Event> {
         let mut all = self.candidates.iter().chain(self.activity);
         all.find(|event| event.name.eq_ignore_ascii_case(name)).map(|event| self.event(event))
     }
 
-    /// A candidate per activity.
+    /// Returns the formula of a candidate event: its count per memory access.
     pub fn formula(&self, candidate: &Candidate) -> Formula {
         let activity: Vec<&str> = self.activity.iter().map(|event| event.name).collect();
         let text = format!("{} / ({})", candidate.name, activity.join(" + "));
         Formula::parse_with(&text, |name| self.named(name)).expect("rows are formulas: a test reads each")
     }
 
-    /// The first candidate's.
+    /// Returns the formula of the first candidate event.
     pub fn default_formula(&self) -> Formula {
         self.formula(&self.candidates[0])
     }
@@ -209,7 +212,8 @@ impl Row {
     }
 }
 
-/// The number of a PMU that is one of several: raw events alone would mean another one.
+/// Returns the kernel's number of a PMU. On a machine with several PMUs, a raw event without it would mean another
+/// one.
 fn pmu_kind(pmu: &str) -> Option<u32> {
     fs::read_to_string(format!("/sys/bus/event_source/devices/{pmu}/type")).ok()?.trim().parse().ok()
 }

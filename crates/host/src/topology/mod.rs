@@ -1,16 +1,15 @@
-//! The machine's CPUs, and which of them can be paired lanes.
+//! CPUs of the machine, and which of them can be paired lanes.
 //!
-//! A batch lane is useful because it shares a core with a request lane, and only the machine itself
-//! tells which CPUs share a core. This module takes one snapshot of that: [`Topology`] is plain
-//! data, read once from sysfs (`read`). The pairs are computed from it (`pairs`) without reading
-//! the machine again. The root of sysfs is an argument, so each supported shape of machine is a
-//! text file under `tests/fixtures/topology` and can be tested anywhere.
+//! A batch lane is useful because it shares a core with a request lane, and only the machine itself tells which CPUs
+//! share a core. This module takes one snapshot of that: [`Topology`] is plain data, read once from sysfs (`read`).
+//! The pairs are computed from it (`pairs`) without reading the machine again. The root of sysfs is an argument, so
+//! each supported shape of machine is a text file under `tests/fixtures/topology` and can be tested anywhere.
 //!
 //! Two properties of the kernel's numbering determine the types:
-//! - `core_id` is unique only within a package, and on Arm only within a cluster. So a [`CoreId`]
-//!   is the number of the core's lowest online lane, which is unique.
-//! - An offline CPU has no `topology` directory, so its siblings are unknown. Here it is the only
-//!   lane of a core of its own, and is never part of a pair.
+//! - `core_id` is unique only within a package, and on Arm only within a cluster. So a [`CoreId`] is the number of
+//!   the core's lowest online lane, which is unique.
+//! - An offline CPU has no `topology` directory, so its siblings are unknown. Here it is the only lane of a core of
+//!   its own, and is never part of a pair.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,31 +28,31 @@ pub use crate::sysfs::ReadError;
 pub use online::online_cpus;
 pub use pairs::{BatchLane, LaneError, Lanes, PairKind};
 
-/// One snapshot of the machine's CPUs. CPUs that go on- or offline later do not change it.
+/// Snapshot of the machine's CPUs. CPUs that go on- or offline later do not change it.
 #[derive(Clone, Debug)]
 pub struct Topology {
-    /// Every CPU present, ascending by number.
+    /// All CPUs that are present, ascending by number.
     pub cpus: Vec<Cpu>,
-    /// The machine has SMT, but it is switched off: at boot (`nosmt`) or through sysfs.
+    /// Whether the machine has SMT that is switched off: at boot (`nosmt`) or through sysfs.
     pub smt_switched_off: bool,
 }
 
-/// One lane: a logical CPU.
+/// A lane: one logical CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpu {
     /// The kernel's number of the CPU.
     pub id: u32,
-    /// Whether the kernel schedules on it. If not, the fields below have default values.
+    /// Whether the kernel schedules on this CPU. If not, the fields below have default values.
     pub online: bool,
-    /// The core it is a lane of.
+    /// Core of which this CPU is a lane.
     pub core: CoreId,
-    /// The socket; 0 if the firmware does not say.
+    /// Number of the CPU's socket; 0 if the firmware does not say.
     pub package: u32,
-    /// The NUMA node; 0 on a kernel without NUMA.
+    /// Number of the CPU's NUMA node; 0 on a kernel without NUMA.
     pub numa_node: u32,
-    /// The online lanes of its core, itself included.
+    /// Online lanes of the CPU's core, this CPU included.
     pub siblings: CpuSet,
-    /// Whether its core is a big or a little one ([`crate::cores`]).
+    /// Kind of the CPU's core: big or little ([`crate::cores`]).
     pub kind: CpuKind,
 }
 
@@ -61,7 +60,7 @@ pub struct Cpu {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CoreId(pub u32);
 
-/// Whether a CPU belongs to the faster or the slower cores of its machine.
+/// Kind of a CPU's core: one of the faster or of the slower cores of its machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CpuKind {
     /// A fast core of a machine that also has slow ones: Intel P-core, Arm big.
@@ -83,19 +82,19 @@ impl Topology {
         read::topology(&Sysfs::new(sys_root))
     }
 
-    /// The CPU with this number, if the machine has it.
+    /// Returns the CPU with this number, if the machine has it.
     #[must_use]
     pub fn cpu(&self, id: u32) -> Option<&Cpu> {
         self.cpus.iter().find(|cpu| cpu.id == id)
     }
 
-    /// Every CPU the machine has, offline ones included.
+    /// Returns all CPUs that the machine has, offline ones included.
     #[must_use]
     pub fn present(&self) -> CpuSet {
         self.cpus.iter().map(|cpu| cpu.id).collect()
     }
 
-    /// The CPUs the kernel schedules on.
+    /// Returns the CPUs that the kernel schedules on.
     #[must_use]
     pub fn online(&self) -> CpuSet {
         self.online_cpus().map(|cpu| cpu.id).collect()
@@ -107,19 +106,19 @@ impl Topology {
         self.cores().any(|core| core.siblings.len() > 1)
     }
 
-    /// The online lanes of each core.
+    /// Returns the online lanes of each core.
     pub fn lanes_of_cores(&self) -> impl Iterator<Item = CpuSet> {
         self.cores().map(|core| core.siblings.clone())
     }
 
-    /// The machine in one line for users, such as `24 CPUs: 8 big cores with 2 lanes, 8 little
-    /// cores, 1 socket`.
+    /// Describes the machine in one line for users, such as `24 CPUs: 8 big cores with 2 lanes, 8 little cores, 1
+    /// socket`.
     #[must_use]
     pub fn describe(&self) -> String {
         let mut parts = self.describe_cores();
         parts.extend(self.describe_sockets());
         parts.extend(self.describe_missing_smt().map(str::to_owned));
-        // The colon introduces groups of cores; without groups, a comma follows.
+        // A colon introduces groups of cores; without groups, a comma follows.
         let colon = if self.cores_are_plain() { "," } else { ":" };
         format!("{}{colon} {}", self.describe_count(), parts.join(", "))
     }
@@ -128,7 +127,7 @@ impl Topology {
         self.cpus.iter().filter(|cpu| cpu.online)
     }
 
-    /// The lowest lane of each core.
+    /// Returns the lowest lane of each core.
     fn cores(&self) -> impl Iterator<Item = &Cpu> {
         self.online_cpus().filter(|cpu| cpu.core == CoreId(cpu.id))
     }
@@ -146,7 +145,7 @@ impl Topology {
         }
     }
 
-    /// One phrase for each group of equal cores, the fastest and widest first.
+    /// Returns one phrase for each group of equal cores, the fastest and widest first.
     fn describe_cores(&self) -> Vec<String> {
         if self.cores_are_plain() {
             return Vec::new();
@@ -159,7 +158,7 @@ impl Topology {
         groups.into_iter().map(phrase).collect()
     }
 
-    /// The number of sockets, and of NUMA nodes if there is more than one.
+    /// Returns the number of sockets, and of NUMA nodes if there is more than one.
     fn describe_sockets(&self) -> Vec<String> {
         let sockets: BTreeSet<u32> = self.online_cpus().map(|cpu| cpu.package).collect();
         let nodes: BTreeSet<u32> = self.online_cpus().map(|cpu| cpu.numa_node).collect();

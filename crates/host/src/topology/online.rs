@@ -1,15 +1,14 @@
-//! The CPUs that are online at this moment.
+//! CPUs that are online at this moment.
 //!
-//! What happens to a CPU that goes offline is worth a test, and few test machines let one take a CPU away from
-//! everybody else on them. So a debug build takes those for offline that are listed in the file that
-//! `SIDELANE_OFFLINE` names.
+//! A debug build treats CPUs as offline if the file that `SIDELANE_OFFLINE` names lists them. Thus tests can take a
+//! CPU offline on machines that do not allow it, or that others use.
 
 use std::fs;
 use std::io;
 
 use crate::cpulist::CpuSet;
 
-/// The CPUs that the kernel schedules on now.
+/// Returns the CPUs that the kernel schedules on now.
 pub fn online_cpus() -> io::Result<CpuSet> {
     let text = fs::read_to_string("/sys/devices/system/cpu/online")?;
     let online: CpuSet = text.parse().map_err(io::Error::other)?;

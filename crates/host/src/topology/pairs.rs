@@ -1,44 +1,42 @@
-//! Pairs request lanes with batch lanes.
+//! Pairs of request lanes with batch lanes.
 //!
-//! A batch lane must be held while any request lane of its core is busy, so the unit here is a
-//! batch lane with the list of its request lanes. That covers 2-way SMT (one each), 4-way SMT with
-//! a service on one lane (three batch lanes, one request lane) and with a service on two (two batch
-//! lanes, two request lanes).
+//! A batch lane must be held while any request lane of its core is busy, so the unit here is a batch lane with the
+//! list of its request lanes. That covers 2-way SMT (one each), 4-way SMT with a service on one lane (three batch
+//! lanes, one request lane) and with a service on two (two batch lanes, two request lanes).
 //!
-//! A service that may run on every lane of a core leaves no lane to borrow. It has to be confined
-//! to one lane of each core first, as Elfen does. [`Lanes::needs_pin`] says so; the service's owner
-//! decides whether to do it.
+//! A service that may run on every lane of a core leaves no lane to borrow. It has to be confined to one lane of each
+//! core first, as Elfen does. [`Lanes::needs_pin`] says so; the service's owner decides whether to do it.
 //!
-//! Without SMT, any two CPUs can be declared a pair. They share no core, so borrowing gains nothing
-//! there, but all of Sidelane can be tried.
+//! Without SMT, any two CPUs can be declared a pair. They share no core, so borrowing gains nothing there, but all of
+//! Sidelane can be tried.
 
 use crate::cpulist::{CpuSet, parse_cpu};
 use crate::topology::{Cpu, Topology};
 
-/// The lanes that batch may borrow, and their request lanes.
+/// Lanes that batch may borrow, and their request lanes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lanes {
-    /// The lanes batch may borrow, ascending by CPU. Empty only where a service is only watched.
+    /// Lanes that batch may borrow, ascending by CPU. Empty only if a service is only watched.
     pub batch: Vec<BatchLane>,
-    /// Where the service may run: all its online CPUs that are not in `batch`, including those on
-    /// cores with a single lane. For declared pairs, the request lanes named.
+    /// CPUs on which the service may run: all its online CPUs that are not in `batch`, including those on cores with
+    /// a single lane. For declared pairs, these are the declared request lanes.
     pub request_lanes: CpuSet,
-    /// The service may run on batch lanes now, and must be confined to `request_lanes` before batch
-    /// borrows any. False for declared pairs, which are parsed without a service: the code that
-    /// starts borrowing then compares the service's CPUs with `request_lanes`.
+    /// Whether the service may run on batch lanes now, and must be confined to `request_lanes` before batch borrows
+    /// any. False for declared pairs, which are parsed without a service: the code that starts borrowing then
+    /// compares the service's CPUs with `request_lanes`.
     pub needs_pin: bool,
-    /// Why these lanes are pairs.
+    /// Reason why these lanes are pairs.
     pub kind: PairKind,
 }
 
 impl Lanes {
-    /// Request lanes without a batch lane: the service is only watched.
+    /// Returns request lanes without a batch lane: the service is only watched.
     #[must_use]
     pub fn only_watched(request_lanes: CpuSet) -> Self {
         Self { batch: Vec::new(), request_lanes, needs_pin: false, kind: PairKind::Declared }
     }
 
-    /// The lanes batch may borrow, as a set.
+    /// Returns the lanes that batch may borrow, as a set.
     #[must_use]
     pub fn batch_cpus(&self) -> CpuSet {
         self.batch.iter().map(|lane| lane.cpu).collect()
@@ -48,54 +46,54 @@ impl Lanes {
 /// A lane that batch may borrow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchLane {
-    /// The lane.
+    /// CPU number of the batch lane.
     pub cpu: u32,
-    /// Its request lanes: it is held while any of them is busy. Never empty.
+    /// Request lanes of this batch lane, which is held while any of them is busy. Never empty.
     pub request_lanes: CpuSet,
 }
 
-/// Why two lanes are a pair.
+/// Reason why two lanes are a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PairKind {
-    /// They share a core.
+    /// The two lanes share a core.
     Smt,
-    /// The user declared them; the kernel does not list them as siblings.
+    /// The user declared the pair; the kernel does not list the lanes as siblings.
     Declared,
 }
 
-/// Why there are no lanes to borrow.
+/// Reason why there are no lanes to borrow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LaneError {
-    /// None of the service's cores has a lane to spare.
+    /// No core of the service has a lane that batch could borrow.
     #[error("cannot find a batch lane beside CPUs {service}: no core there has a second lane online; {fix}")]
     NoSmt {
-        /// The service's online CPUs.
+        /// Online CPUs of the service.
         service: CpuSet,
-        /// What the user can do about it on this machine.
+        /// Advice on what the user can do about it on this machine.
         fix: String,
     },
     /// No CPU that the service may use is online.
     #[error("cannot use request lanes {service}: none of them is online; allow the service CPUs of {online}")]
     ServiceOffline {
-        /// The CPUs that the service may use.
+        /// CPUs that the service may use.
         service: CpuSet,
-        /// The CPUs online.
+        /// Online CPUs of the machine.
         online: CpuSet,
     },
-    /// The declaration cannot be parsed.
+    /// The declaration of pairs (`--lanes`) cannot be parsed.
     #[error("cannot read `{part}` in --lanes `{spec}`; write REQUEST:BATCH, as in 0:1, 0:1+2 or 0:1,2:3")]
     Syntax {
-        /// The whole declaration.
+        /// Whole declaration, as the user gave it.
         spec: String,
-        /// The part that cannot be parsed.
+        /// Part of the declaration that cannot be parsed.
         part: String,
     },
     /// A declared CPU does not exist.
     #[error("cannot use CPU {cpu}: it does not exist; name some of {present}")]
     NoSuchCpu {
-        /// The CPU named.
+        /// CPU that was declared.
         cpu: u32,
-        /// The CPUs that exist.
+        /// CPUs that the machine has.
         present: CpuSet,
     },
     /// A declared CPU is offline.
@@ -104,37 +102,37 @@ pub enum LaneError {
          /sys/devices/system/cpu/cpu{cpu}/online`"
     )]
     CpuOffline {
-        /// The CPU named.
+        /// CPU that was declared.
         cpu: u32,
-        /// The CPUs online.
+        /// Online CPUs of the machine.
         online: CpuSet,
     },
     /// A CPU is declared both request lane and batch lane.
     #[error("cannot use CPU {cpu} as request lane and batch lane at once; name it once")]
     BothEnds {
-        /// The CPU named.
+        /// CPU that was declared as both.
         cpu: u32,
     },
     /// A batch lane is declared twice.
     #[error("CPU {cpu} is named as batch lane twice; name each batch lane once")]
     BatchTwice {
-        /// The CPU named.
+        /// CPU that was declared twice.
         cpu: u32,
     },
 }
 
-/// After a boot with `nosmt=force` the kernel refuses the write.
+/// Advice for a machine with SMT switched off. After a boot with `nosmt=force` the kernel refuses the write.
 const SWITCH_SMT_ON: &str = "switch SMT on with `echo on > /sys/devices/system/cpu/smt/control` \
                              (if that is refused, boot without nosmt=force)";
 
 impl Topology {
-    /// The lanes that share cores with a service allowed on the CPUs `service`.
+    /// Returns the lanes that share cores with a service allowed on the CPUs `service`.
     ///
     /// `service` may name CPUs that are offline or do not exist, as a task's affinity does.
     ///
     /// # Errors
     ///
-    /// If none of the service's CPUs is online, or none of its cores has a lane to spare.
+    /// If none of the service's CPUs is online, or none of its cores has a lane that batch could borrow.
     pub fn smt_pairs(&self, service: &CpuSet) -> Result<Lanes, LaneError> {
         let online = self.online();
         let allowed = service.intersection(&online);
@@ -155,12 +153,11 @@ impl Topology {
         })
     }
 
-    /// The lanes declared in `spec`: `REQUEST:BATCH[+BATCH…]`, separated by commas.
+    /// Parses the pairs declared in `spec`: `REQUEST:BATCH[+BATCH…]`, separated by commas.
     ///
     /// # Errors
     ///
-    /// If the declaration cannot be parsed, names a CPU that is missing or offline, or contradicts
-    /// itself.
+    /// If the declaration cannot be parsed, names a CPU that is missing or offline, or contradicts itself.
     pub fn declared_pairs(&self, spec: &str) -> Result<Lanes, LaneError> {
         let pairs = parse_pairs(spec)?;
         let requests: CpuSet = pairs.iter().map(|(request, _)| *request).collect();
@@ -189,7 +186,7 @@ impl Topology {
         }
     }
 
-    /// The most likely way to get a lane on this machine; a declared pair is always possible.
+    /// Returns the most likely way to get a lane on this machine; a declared pair is always possible.
     fn no_smt_fix(&self) -> String {
         let declare = "declare a pair with --lanes REQUEST:BATCH";
         let offline = self.present().difference(&self.online());
@@ -204,20 +201,19 @@ impl Topology {
         }
     }
 
-    /// The lanes of all cores with more than one lane.
+    /// Returns the lanes of all cores with more than one lane.
     fn on_shared_cores(&self) -> CpuSet {
         let shared = self.online_cpus().filter(|cpu| cpu.siblings.len() > 1);
         shared.map(|cpu| cpu.id).collect()
     }
 }
 
-/// The lanes of `core` that can be borrowed from a service that may use `allowed`; none if the
+/// Returns the lanes of `core` that can be borrowed from a service that may use the CPUs `allowed`; none if the
 /// service does not run on that core.
 fn batch_lanes(core: &Cpu, allowed: &CpuSet) -> Vec<BatchLane> {
     let mut requests = core.siblings.intersection(allowed);
     if requests == core.siblings {
-        // The service may use the whole core. It keeps one lane; any lane would do, and users
-        // expect the lowest.
+        // The service may use the whole core. It keeps one lane; any lane would do, and users expect the lowest.
         requests = requests.first().into_iter().collect();
     }
     if requests.is_empty() {
@@ -227,7 +223,7 @@ fn batch_lanes(core: &Cpu, allowed: &CpuSet) -> Vec<BatchLane> {
     spare.iter().map(|cpu| BatchLane { cpu, request_lanes: requests.clone() }).collect()
 }
 
-/// Every (request, batch) pair in `spec`, in its order.
+/// Parses every (request, batch) pair in `spec`, in its order.
 fn parse_pairs(spec: &str) -> Result<Vec<(u32, u32)>, LaneError> {
     let mut pairs = Vec::new();
     for part in spec.split(',').map(str::trim) {

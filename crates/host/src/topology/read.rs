@@ -1,7 +1,7 @@
-//! Reads a [`Topology`] from sysfs.
+//! Reader of a [`Topology`] from sysfs.
 //!
-//! A missing file gives a default: one socket, one NUMA node, one lane on each core, all cores alike. A file that exists
-//! but cannot be parsed is an error: a guess could pair batch with the wrong service's lane.
+//! A missing file gives a default: one socket, one NUMA node, one lane on each core, all cores alike. A file that
+//! exists but cannot be parsed is an error: a guess could pair batch with the wrong service's lane.
 
 use crate::cores::Cores;
 use crate::cpulist::CpuSet;
@@ -42,7 +42,7 @@ fn kind_of(cpu: u32, cores: Option<&Cores>) -> CpuKind {
     }
 }
 
-/// The online lanes of the core of CPU `id`, itself included.
+/// Returns the online lanes of the core of CPU `id`, itself included.
 fn siblings(sys: &Sysfs<'_>, id: u32, online: &CpuSet) -> Result<CpuSet, ReadError> {
     let mut siblings = CpuSet::default();
     if online.contains(id) {
@@ -52,7 +52,7 @@ fn siblings(sys: &Sysfs<'_>, id: u32, online: &CpuSet) -> Result<CpuSet, ReadErr
     Ok(siblings)
 }
 
-/// Kernels before 5.3 have only the older of the two files.
+/// Reads the lanes of a CPU's core. Kernels before 5.3 have only the older of the two files.
 fn core_list(sys: &Sysfs<'_>, id: u32) -> Result<Option<CpuSet>, ReadError> {
     let dir = format!("devices/system/cpu/cpu{id}/topology");
     match sys.list(&format!("{dir}/core_cpus_list"))? {
@@ -61,7 +61,7 @@ fn core_list(sys: &Sysfs<'_>, id: u32) -> Result<Option<CpuSet>, ReadError> {
     }
 }
 
-/// Every NUMA node with its CPUs.
+/// Returns all NUMA nodes with their CPUs.
 fn numa_nodes(sys: &Sysfs<'_>) -> Result<Vec<(u32, CpuSet)>, ReadError> {
     let mut nodes = Vec::new();
     for name in sys.names("devices/system/node")? {
@@ -73,13 +73,13 @@ fn numa_nodes(sys: &Sysfs<'_>) -> Result<Vec<(u32, CpuSet)>, ReadError> {
     Ok(nodes)
 }
 
-/// The number of the node with this directory. Node numbers have gaps on some machines, so they are
-/// parsed from the names, not counted.
+/// Parses the number of a NUMA node from the name of its directory. Node numbers have gaps on some machines, so they
+/// are not counted.
 fn node_number(name: &str) -> Option<u32> {
     name.strip_prefix("node")?.parse().ok()
 }
 
-/// `off` can be switched on again; after `forceoff` the machine has to boot without
+/// Whether SMT is switched off. `off` can be switched on again; after `forceoff` the machine has to boot without
 /// `nosmt=force`.
 fn smt_switched_off(sys: &Sysfs<'_>) -> Result<bool, ReadError> {
     let control = sys.text("devices/system/cpu/smt/control")?;

@@ -1,12 +1,12 @@
-//! Axes: the position of a value in a picture, and the values of the ticks.
+//! Axes of charts: the position of a value in a picture, and the values of the ticks.
 
 use crate::chart::ScaleKind;
 use crate::unit::Unit;
 
-/// More ticks than this do not fit a small picture.
+/// Most ticks on a linear axis; more do not fit a small picture.
 const TICKS_MAX: f64 = 5.0;
 
-/// The mapping from values to positions.
+/// Axis of a chart: the mapping from values to positions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Axis {
     kind: ScaleKind,
@@ -17,21 +17,21 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// An axis from position `from` to position `to` that covers all of `values`. Without values
-    /// above zero it covers 0 to 1, or 1 to 10 if logarithmic.
+    /// Returns an axis from position `from` to position `to` that covers all of `values`. Without values above zero
+    /// it covers 0 to 1, or 1 to 10 if logarithmic.
     pub(super) fn of(kind: ScaleKind, values: impl Iterator<Item = f64>, (from, to): (f64, f64)) -> Self {
         let usable = values.filter(|value| value.is_finite() && (kind == ScaleKind::Linear || *value > 0.0));
         let (low, high) = usable.fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
         let (low, high) = match kind {
             ScaleKind::Linear => (0.0, if high > 0.0 { high } else { 1.0 }),
             ScaleKind::Log if high <= 0.0 => (1.0, 10.0),
-            // A margin, so that no point lies on the frame.
+            // A margin of 20 % keeps points off the frame.
             ScaleKind::Log => (low / 1.2, high * 1.2),
         };
         Self { kind, low, high, from, to }
     }
 
-    /// The position of `value`.
+    /// Returns the position of `value`.
     pub(super) fn at(&self, value: f64) -> f64 {
         let share = match self.kind {
             ScaleKind::Linear => (value - self.low) / (self.high - self.low),
@@ -40,7 +40,7 @@ impl Axis {
         self.from + share * (self.to - self.from)
     }
 
-    /// The values of the ticks.
+    /// Returns the values at which the axis has ticks.
     pub(super) fn ticks(&self) -> Vec<f64> {
         match self.kind {
             ScaleKind::Linear => self.even_ticks(),
@@ -48,7 +48,7 @@ impl Axis {
         }
     }
 
-    /// Steps of 1, 2 or 5 times a power of ten.
+    /// Returns ticks in steps of 1, 2 or 5 times a power of ten.
     fn even_ticks(&self) -> Vec<f64> {
         let span = self.high - self.low;
         let power = 10f64.powf((span / TICKS_MAX).log10().floor());
@@ -58,7 +58,7 @@ impl Axis {
         (0..).map(|tick| (first + f64::from(tick)) * step).take_while(|tick| *tick <= self.high * 1.0001).collect()
     }
 
-    /// 1, 2 and 5 times every power of ten, or only the powers if that would be too many.
+    /// Returns ticks at 1, 2 and 5 times every power of ten, or only at the powers if those are too many.
     fn factor_ticks(&self) -> Vec<f64> {
         let powers = self.low.log10().floor() as i32..=self.high.log10().ceil() as i32;
         let steps: &[f64] = if self.high / self.low < 120.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
@@ -67,10 +67,10 @@ impl Axis {
     }
 }
 
-/// A tick's label: the value as in a table, without a fraction of zeros.
+/// Returns the label of a tick: the value as in a table, without a fraction of zeros.
 pub(super) fn label(unit: Unit, value: f64) -> String {
     match unit {
-        // 0 has no unit: with one, a time of 0 would get nanoseconds.
+        // 0 has no unit: with a unit, a time of 0 would get nanoseconds.
         _ if value == 0.0 && unit != Unit::Ratio => "0".to_owned(),
         // Shares of a lane are plain numbers; the axis title names the quantity.
         Unit::Ratio => format!("{value:.1}"),
@@ -81,7 +81,7 @@ pub(super) fn label(unit: Unit, value: f64) -> String {
     }
 }
 
-/// In thousands, for labels beside an axis, where nine digits do not fit.
+/// Writes a number in k, M or G, for labels beside an axis, where nine digits do not fit.
 fn in_thousands(value: f64) -> String {
     const STEPS: [(f64, &str); 3] = [(1e9, " G"), (1e6, " M"), (1e3, " k")];
     let (scale, prefix) = STEPS.into_iter().find(|(scale, _)| value.abs() >= 0.9995 * scale).unwrap_or((1.0, " "));

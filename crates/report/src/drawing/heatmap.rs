@@ -1,8 +1,8 @@
-//! A heat map: how often pairs of values occurred, as cells on two logarithmic axes. The more
-//! samples, the darker the cell.
+//! Drawing of a heat map: how often pairs of values occurred, as cells on two logarithmic axes. The more samples, the
+//! darker the cell.
 //!
-//! Counts differ by powers of ten, so the shade follows the logarithm of the count. One colour in
-//! several strengths can be read on light and dark backgrounds, and by colour-blind users.
+//! Counts differ by powers of ten, so the shade follows the logarithm of the count. One colour in several strengths
+//! can be read on light and dark backgrounds, and by colour-blind users.
 
 use crate::chart::{Cell, Heatmap, Quantity, ScaleKind};
 use crate::drawing::axis::{Axis, label};
@@ -19,12 +19,12 @@ const BOTTOM: f64 = HEIGHT - 46.0;
 /// Width of the strip for zero, which a logarithmic axis cannot show.
 const ZERO_STRIP: f64 = 22.0;
 const ZERO_GAP: f64 = 6.0;
-/// The opacity of a cell with one sample.
+/// Opacity of a cell with one sample.
 const FAINTEST: f64 = 0.14;
-/// Steps of the legend.
+/// Number of shades in the legend.
 const LEGEND_STEPS: u32 = 5;
 
-/// The picture, as HTML.
+/// Draws a heat map as HTML.
 pub(super) fn heatmap(number: usize, chart: &Heatmap) -> String {
     let most = chart.cells.iter().map(|cell| cell.count).max().unwrap_or(1);
     let body = format!(
@@ -35,7 +35,7 @@ pub(super) fn heatmap(number: usize, chart: &Heatmap) -> String {
     figure(number, "heatmap", &chart.title, &chart.caption, &body)
 }
 
-/// The legend: shades from one sample to the highest count.
+/// Draws the legend: shades from one sample to the highest count.
 fn legend(most: u64) -> String {
     let step = |step: u32| {
         let share = f64::from(step) / f64::from(LEGEND_STEPS - 1);
@@ -48,7 +48,7 @@ fn legend(most: u64) -> String {
     format!("<ul class=\"legend\">\n<li>samples</li>\n{steps}</ul>")
 }
 
-/// The opacity. `share` is the logarithm of the count, as a share of that of the highest count.
+/// Returns the opacity of a cell. `share` is the logarithm of the cell's count, divided by that of the highest count.
 fn shade(share: f64) -> f64 {
     FAINTEST + (1.0 - FAINTEST) * share
 }
@@ -58,16 +58,16 @@ fn strength(count: u64, most: u64) -> f64 {
     shade(share)
 }
 
-/// An axis, and the strip for zero before it if there is one.
+/// One side of a heat map: its axis, with a strip for zero before it if a range starts there.
 struct Side<'a> {
     of: &'a Quantity,
     axis: Axis,
-    /// Start and end of the strip.
+    /// Start and end of the strip for zero.
     zero: Option<(f64, f64)>,
 }
 
 impl<'a> Side<'a> {
-    /// The axis from position `from` to position `to`; `to` may be the smaller one.
+    /// Returns the side from position `from` to position `to`; `to` may be the smaller one.
     fn new(of: &'a Quantity, ranges: impl Iterator<Item = (f64, f64)> + Clone, (from, to): (f64, f64)) -> Self {
         let has_zero = ranges.clone().any(|(low, _)| low <= 0.0);
         let towards = (to - from).signum();
@@ -77,7 +77,7 @@ impl<'a> Side<'a> {
         Self { of, axis: Axis::of(ScaleKind::Log, ends, (begins, to)), zero }
     }
 
-    /// The positions of a range's ends, the lower first.
+    /// Returns the positions of a range's ends, the lower first.
     fn places(&self, (low, high): (f64, f64)) -> (f64, f64) {
         let (a, b) = match self.zero {
             Some(strip) if low <= 0.0 => strip,
@@ -86,7 +86,7 @@ impl<'a> Side<'a> {
         (a.min(b), a.max(b))
     }
 
-    /// Positions and labels of the ticks, zero included; each label needs `room`.
+    /// Returns positions and labels of the ticks, zero included; each label needs `room`.
     fn ticks(&self, room: f64) -> Vec<(f64, String)> {
         let zero = self.zero.map(|(from, to)| ((from + to) / 2.0, "≈0".to_owned()));
         let zero_at = zero.as_ref().map_or(f64::INFINITY, |(at, _)| *at);
@@ -115,7 +115,7 @@ fn drawing(chart: &Heatmap, most: u64) -> String {
     )
 }
 
-/// One cell, with a tooltip that gives its ranges and its count.
+/// Draws one cell, with a tooltip that gives its ranges and its count.
 fn one(cell: &Cell, across: &Side, up: &Side, most: u64) -> String {
     let ((left, right), (top, bottom)) = (across.places(cell.across), up.places(cell.up));
     let words =

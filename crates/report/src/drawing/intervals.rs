@@ -1,5 +1,5 @@
-//! Means and their intervals on a logarithmic axis: equal factors have equal distances, from a
-//! thousand cycles to millions.
+//! Drawing of means and their intervals on a logarithmic axis: equal factors have equal distances, from a thousand
+//! cycles to millions.
 
 use crate::chart::{Intervals, Mean, ScaleKind};
 use crate::drawing::axis::{Axis, label};
@@ -11,11 +11,11 @@ const LEFT: f64 = 220.0;
 const RIGHT: f64 = 100.0;
 const TOP: f64 = 6.0;
 const FOOT: f64 = 44.0;
-/// Height of a line, and space between groups.
+/// Height of the line of one mean.
 const LINE_HEIGHT: f64 = 17.0;
 const GROUP_GAP: f64 = 12.0;
 
-/// The picture, as HTML.
+/// Draws means with their intervals as HTML.
 pub(super) fn intervals(number: usize, chart: &Intervals) -> String {
     let kinds = kinds(chart);
     let names: Vec<String> = kinds.iter().map(|(series, measured)| words(series, *measured)).collect();
@@ -29,7 +29,8 @@ pub(super) fn intervals(number: usize, chart: &Intervals) -> String {
     figure(number, "intervals", &chart.title, &chart.caption, &body)
 }
 
-/// The series, those measured here first. The same series from a paper has the same colour.
+/// Returns the series and whether they were measured here, measured ones first. A series from a paper has the colour
+/// of the measured series with the same name.
 fn kinds(chart: &Intervals) -> Vec<(String, bool)> {
     let means = || chart.groups.iter().flat_map(|group| &group.means);
     let of = |measured: bool| {
@@ -82,7 +83,7 @@ fn grid(chart: &Intervals, axis: &Axis, bottom: f64) -> String {
     ticks + &text((LEFT + WIDTH - RIGHT) / 2.0, bottom + 36.0, "middle", &chart.across)
 }
 
-/// A mark at the mean, whiskers to the ends of the interval, and the number.
+/// Draws a mark at the mean, whiskers to the ends of the interval, and the number.
 fn one(chart: &Intervals, axis: &Axis, series: &[String], mean: &Mean, y: f64) -> String {
     let index = place(series, &mean.series);
     let x = axis.at(mean.mean);
@@ -99,7 +100,7 @@ fn one(chart: &Intervals, axis: &Axis, series: &[String], mean: &Mean, y: f64) -
         + &number
 }
 
-/// A mark: filled if it was measured here, hollow if it is from another source.
+/// Draws the mark of a mean: filled if it was measured here, hollow if it is from another source.
 fn mark(index: usize, measured: bool, x: f64, y: f64) -> String {
     let class = if measured { "dot" } else { "ring" };
     format!("<circle class=\"{class} series-{index}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4.5\"/>")

@@ -1,4 +1,4 @@
-//! SVG drawings, made here and not by the page's script, so that the page shows them without one.
+//! SVG drawings that the page shows without a script, since they are made here and not by it.
 //!
 //! Colours and line styles are classes of page.css, which defines the light and the dark theme.
 
@@ -19,7 +19,7 @@ use heatmap::heatmap;
 use intervals::intervals;
 use multiples::multiples;
 
-/// The pictures of `result` that are drawn here, as HTML.
+/// Draws the pictures of `result` that need no script, as HTML.
 pub(super) fn pictures(result: &ResultFile) -> String {
     drawn(&result.bars, bars)
         + &drawn(&result.heatmaps, heatmap)
@@ -31,7 +31,7 @@ fn drawn<T>(charts: &[T], draw: fn(usize, &T) -> String) -> String {
     charts.iter().enumerate().map(|(number, chart)| draw(number, chart)).collect()
 }
 
-/// Numbers as a table whose cells have bars. The table is readable without the bars.
+/// Draws numbers as a table whose cells have bars. The table is readable without the bars.
 fn bars(number: usize, chart: &Bars) -> String {
     let titles: String = chart.columns.iter().map(|column| title(&column.name)).collect();
     let most: Vec<f64> = (0..chart.columns.len()).map(|column| most(chart, column)).collect();
@@ -49,7 +49,7 @@ fn title(words: &str) -> String {
     format!("<th scope=\"col\">{}</th>", escape(words))
 }
 
-/// The value of a full bar.
+/// Returns the value of a full bar in a column: the highest one.
 fn most(chart: &Bars, column: usize) -> f64 {
     let values = chart.rows.iter().filter_map(|row| row.values.get(column).copied().flatten());
     values.fold(f64::MIN_POSITIVE, f64::max)
@@ -62,8 +62,8 @@ fn one(index: usize, row: &BarRow, columns: &[Quantity], most: &[f64]) -> String
     format!("<tr class=\"{}\"><th scope=\"row\">{}{name}</th>{cells}</tr>\n", color(index), swatch(index))
 }
 
-/// The class of the colour that series.js gives to this value of a tag. All values that are grey
-/// there have the class `others`.
+/// Returns the class of the colour that series.js gives to this value of a tag. All values that are grey there have
+/// the class `others`.
 fn color(index: usize) -> String {
     if index + 1 < SERIES { format!("series-{}", index + 1) } else { "others".to_owned() }
 }

@@ -1,4 +1,4 @@
-//! Small multiples: panels with the same horizontal axis, and a line for each setting.
+//! Drawing of small multiples: panels with the same horizontal axis, and a line for each setting.
 
 use crate::chart::{Line, Multiples, Panel, ScaleKind};
 use crate::drawing::axis::{Axis, label};
@@ -11,16 +11,17 @@ const LEFT: f64 = 58.0;
 const RIGHT: f64 = 24.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = HEIGHT - 42.0;
-/// Of a line of text.
+/// Height of a line of text.
 const LABEL_HEIGHT: f64 = 14.0;
-/// Between a line and its name above it.
+/// Space between a drawn line and its name above it.
 const LABEL_ROOM: f64 = 5.0;
-/// At least that of the widest of most names, for which there is no measure here.
+/// Estimated width of a letter. Names cannot be measured here, so it is at least that of the widest letters in most
+/// names.
 const LETTER_WIDTH: f64 = 7.0;
-/// Only lines with at most this many points get a dot at each point.
+/// Most points of a line for which each point gets a dot.
 const DOTS_MAX: usize = 40;
 
-/// The pictures, as HTML.
+/// Draws the panels as HTML.
 pub(super) fn multiples(number: usize, chart: &Multiples) -> String {
     let names = distinct(chart.panels.iter().flat_map(|panel| panel.lines.iter().map(|line| &line.setting)));
     let panels: String = chart.panels.iter().map(|panel| one(chart, panel, &names)).collect();
@@ -32,7 +33,7 @@ pub(super) fn multiples(number: usize, chart: &Multiples) -> String {
 fn one(chart: &Multiples, panel: &Panel, names: &[String]) -> String {
     let points = || panel.lines.iter().flat_map(|line| &line.points);
     let limit = panel.limit.as_ref().map(|limit| limit.value);
-    // All panels share the axis across, so that one can be held against its neighbours.
+    // All panels share the horizontal axis, so that they can be compared.
     let all = chart.panels.iter().flat_map(|panel| &panel.lines).flat_map(|line| &line.points);
     let across = Axis::of(ScaleKind::Linear, all.map(|point| point.0), (LEFT, WIDTH - RIGHT));
     let up = Axis::of(panel.scale, points().map(|point| point.1).chain(limit).chain(panel.up_to), (BOTTOM, TOP));
@@ -49,13 +50,13 @@ fn one_line(drawn: &Line, names: &[String], across: &Axis, up: &Axis) -> String 
     let index = names.iter().position(|name| *name == drawn.setting).unwrap_or(0);
     let places: Vec<(f64, f64)> = drawn.points.iter().map(|(x, y)| (across.at(*x), up.at(*y))).collect();
     let corners: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
-    // Where they would cover each other, the line tells as much.
+    // With more points, dots would cover each other, and the line tells as much.
     let dotted = if places.len() > DOTS_MAX { &[] } else { places.as_slice() };
     let dots: String = dotted.iter().map(|place| dot(index, *place)).collect();
     if corners.is_empty() { dots } else { line(index, &format!("M{}", corners.join("L"))) + &dots }
 }
 
-/// What was measured: a line between two of them is only drawn.
+/// Draws a measured point as a dot. A line between two dots was not measured.
 fn dot(index: usize, (x, y): (f64, f64)) -> String {
     let style = index % SERIES;
     format!("<circle class=\"dot series-{style}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.2\"/>")
@@ -85,7 +86,7 @@ fn limit_line(panel: &Panel, across: &Axis, up: &Axis) -> String {
     rule("limit", (LEFT, y), (WIDTH - RIGHT, y)) + &text(place.x, place.y, place.anchor, &name)
 }
 
-/// Places of a line, close enough together that none of them in a label means that the line is beside it.
+/// Returns places along a line, close enough together that no line crosses a label between two of them.
 fn along(line: &Line, across: &Axis, up: &Axis) -> Vec<(f64, f64)> {
     const STEPS: usize = 16;
     let corners: Vec<(f64, f64)> = line.points.iter().map(|(x, y)| (across.at(*x), up.at(*y))).collect();
@@ -99,7 +100,7 @@ fn along(line: &Line, across: &Axis, up: &Axis) -> Vec<(f64, f64)> {
     corners.windows(2).flat_map(steps).chain(corners.last().copied()).collect()
 }
 
-/// Where a text stands.
+/// Place of a text in the picture.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct TextPlace {
     x: f64,
@@ -107,8 +108,8 @@ struct TextPlace {
     anchor: &'static str,
 }
 
-/// Where the name of a line at `y` stands: above it or below it, at either end, inside the picture, and where the fewest of
-/// `places` are.
+/// Returns a place for the name of a line at `y`: above or below it, at either end, inside the picture. The place
+/// with the fewest of `places` in it is chosen.
 fn free_place(y: f64, width: f64, places: &[(f64, f64)]) -> TextPlace {
     let covered = |place: &TextPlace| {
         let left = if place.anchor == "start" { place.x } else { place.x - width };

@@ -1,15 +1,15 @@
-//! Pieces of SVG that several pictures are made of.
+//! Parts of SVG that several pictures use.
 
 use crate::markup::escape;
 
 /// Number of colours in page.css; further settings repeat them.
 pub(crate) const SERIES: usize = 8;
-/// Dashes in addition to colours, so that lines differ in print and for colour-blind users; the second time that a colour
-/// is used, others. The same as in curves.js.
+/// Dashes of lines, in addition to colours, so that lines differ in print and for colour-blind users. The second time
+/// that a colour is used, it has other dashes. curves.js has the same dashes.
 const DASHES: [[&str; SERIES]; 2] =
     [["2 4", "", "9 4", "", "6 3 2 3", "", "12 4", "3 2"], ["8 4", "2 4", "", "8 4", "", "2 4", "", "9 3 2 3"]];
 
-/// A picture with title and caption, in the same frame as those that the script draws.
+/// Draws the frame of a picture, with title and caption, as the script does for its pictures.
 pub(super) fn figure(number: usize, kind: &str, title: &str, caption: &str, body: &str) -> String {
     let id = format!("{kind}-{number}");
     format!(
@@ -20,14 +20,14 @@ pub(super) fn figure(number: usize, kind: &str, title: &str, caption: &str, body
     )
 }
 
-/// A legend: each name after a short piece of its line.
+/// Draws a legend: each name after a short piece of its line.
 pub(super) fn legend(names: &[String], sample: impl Fn(usize) -> String) -> String {
     let item = |(index, name): (usize, &String)| format!("<li>{}{}</li>\n", sample(index), escape(name));
     let items: String = names.iter().enumerate().map(item).collect();
     format!("<ul class=\"legend\">\n{items}</ul>")
 }
 
-/// A short piece of the line of series `index`.
+/// Draws a short piece of the line of series `index`.
 pub(super) fn line_sample(index: usize) -> String {
     let path = line(index, "M0 5H26");
     format!("<svg width=\"26\" height=\"10\" aria-hidden=\"true\">{path}</svg>")
@@ -39,7 +39,7 @@ pub(super) fn line(index: usize, path: &str) -> String {
     format!("<path class=\"curve series-{style}\" stroke-dasharray=\"{dashes}\" d=\"{path}\"/>")
 }
 
-/// The distinct names, in the order of their first appearance.
+/// Returns the distinct names, in the order of their first appearance.
 pub(super) fn distinct<'a>(names: impl Iterator<Item = &'a String>) -> Vec<String> {
     let mut seen: Vec<String> = Vec::new();
     for name in names {

@@ -1,5 +1,5 @@
-//! A trace of requests as HTML: what made them slow, all of them by latency, and the slowest. The timelines are drawn by
-//! trace.js.
+//! Drawing of a trace of requests as HTML: the causes that made them slow, all requests by latency, and the slowest
+//! ones. trace.js draws the timelines.
 
 use std::cmp::Reverse;
 
@@ -13,12 +13,12 @@ use crate::markup::{escape, section};
 use crate::trace::{CauseText, TimelineView, TraceSection};
 use crate::unit::Unit;
 
-/// The whole of it.
+/// Draws all parts of a trace as HTML.
 pub(crate) fn trace(trace: &TraceSection) -> String {
     causes(trace) + &spread(trace) + &slowest(trace) + &timeline(trace)
 }
 
-/// The frame that the script fills.
+/// Draws the empty frame for the timelines, which the script fills.
 fn timeline(trace: &TraceSection) -> String {
     if trace.requests.is_empty() {
         return String::new();
@@ -28,17 +28,17 @@ fn timeline(trace: &TraceSection) -> String {
         .to_owned()
 }
 
-/// The colour of a cause, as a value for CSS: page/trace.css has one for each.
+/// Returns the colour of a cause, as a value for CSS: page/trace.css has one for each cause.
 fn color(cause: Cause) -> String {
     format!("var(--cause-{cause}, var(--other))")
 }
 
-/// A small square in the colour of a cause.
+/// Draws a small square in the colour of a cause.
 fn swatch(cause: Cause) -> String {
     format!("<span class=\"swatch\" style=\"background: {}\" aria-hidden=\"true\"></span>", color(cause))
 }
 
-/// The names of all causes, with what they mean.
+/// Draws the names of all causes, with their meanings.
 fn legend(trace: &TraceSection) -> String {
     let item = |words: &CauseText| {
         let (name, meaning) = (escape(&words.name), escape(&words.meaning));
@@ -51,15 +51,15 @@ fn us(ns: u64) -> f64 {
     ns as f64 / 1e3
 }
 
-/// The cause that took most of the time, where there is one.
+/// Returns the cause that took most of the time, if there is one.
 fn main_part(time: &[CauseTime]) -> Option<&CauseTime> {
     time.iter().max_by_key(|part| part.ns)
 }
 
-/// A cause of less is named at the end, in one line.
+/// Share of the lost time below which a cause gets only one line, at the end.
 const LARGE_PERCENT: f64 = 1.0;
 
-/// The causes, the largest first, and what could not be told.
+/// Draws the causes, the largest first, and the causes that could not be determined.
 fn causes(trace: &TraceSection) -> String {
     let is_large = |found: &&Finding| found.share_percent >= LARGE_PERCENT;
     let large: String = trace.found.iter().filter(is_large).map(|found| finding(trace, found)).collect();
@@ -83,7 +83,7 @@ fn small(trace: &TraceSection) -> String {
     fold("Small causes", &small.map(item).collect::<String>())
 }
 
-/// A list that is closed at first; nothing if it is empty.
+/// Draws a list that is closed at first; nothing if it is empty.
 fn fold(title: &str, items: &str) -> String {
     if items.is_empty() {
         return String::new();
@@ -115,7 +115,7 @@ fn figures(found: &Finding) -> String {
     format!("{share} of the lost time of slow requests ({}), {requests}", Unit::Ns.human(found.tail_ns as f64))
 }
 
-/// Buttons that lead to the requests which show it best, of those that were kept.
+/// Draws buttons for the requests that show a cause best, as far as these were kept.
 fn examples(trace: &TraceSection, examples: &[u64]) -> String {
     let kept = examples.iter().filter(|number| trace.requests.iter().any(|request| request.number == **number));
     let buttons: Vec<String> = kept.map(|number| button(*number)).collect();
@@ -126,7 +126,7 @@ fn examples(trace: &TraceSection, examples: &[u64]) -> String {
     }
 }
 
-/// A button that shows a request in the timeline below.
+/// Draws a button that shows a request in the timeline below.
 fn button(number: u64) -> String {
     format!("<button type=\"button\" class=\"request\" data-request=\"{number}\">request {number}</button>")
 }
@@ -145,7 +145,7 @@ const RIGHT: f64 = 20.0;
 const TOP: f64 = 22.0;
 const BOTTOM: f64 = HEIGHT - 46.0;
 
-/// The picture with its legend.
+/// Draws the bars of all requests by latency, with their legend.
 fn spread(trace: &TraceSection) -> String {
     if trace.spread.is_empty() {
         return String::new();
@@ -159,7 +159,7 @@ fn spread(trace: &TraceSection) -> String {
 fn drawing(trace: &TraceSection) -> String {
     let ends = trace.spread.iter().flat_map(|bar| [us(bar.from_ns), us(bar.to_ns)]).chain([trace.limit_us]);
     let across = Axis::of(ScaleKind::Log, ends, (LEFT, WIDTH - RIGHT));
-    // One request is a bar too: the axis begins below it.
+    // A bar may have one request, so the axis begins below 1.
     let counts = trace.spread.iter().map(|bar| bar.requests as f64).chain([0.7]);
     let up = Axis::of(ScaleKind::Log, counts, (BOTTOM, TOP));
     let bars: String = trace.spread.iter().map(|one| bar(one, &across, &up)).collect();
@@ -188,7 +188,7 @@ fn bar(bar: &Bar, across: &Axis, up: &Axis) -> String {
     format!("<g>{parts}<title>{}</title></g>", escape(&tooltip(bar, all)))
 }
 
-/// What the tooltip says: the range, the number, and the three largest causes.
+/// Returns the tooltip of a bar: the range, the number of requests, and the three largest causes.
 fn tooltip(bar: &Bar, all: f64) -> String {
     let mut time: Vec<_> = bar.time.iter().collect();
     time.sort_by_key(|part| Reverse(part.ns));
@@ -208,7 +208,7 @@ fn tooltip(bar: &Bar, all: f64) -> String {
 fn limit(trace: &TraceSection, across: &Axis) -> String {
     let x = across.at(trace.limit_us);
     let words = format!("{} {}", trace.limit_name, Unit::Us.human(trace.limit_us));
-    // On the side with room.
+    // The text stands on the side with more room.
     let (anchor, beside) = if x > WIDTH / 2.0 { ("end", x - 6.0) } else { ("start", x + 6.0) };
     rule("limit", (x, TOP - 14.0), (x, BOTTOM)) + &text(beside, TOP - 6.0, anchor, &words)
 }
@@ -233,7 +233,8 @@ fn grid(across: &Axis, up: &Axis) -> String {
         )
 }
 
-/// The table. It scrolls within its frame, so that hundreds of requests do not push the timeline away.
+/// Draws the table of the slowest requests. It scrolls within its frame, so that hundreds of requests do not push the
+/// timeline away.
 fn slowest(trace: &TraceSection) -> String {
     if trace.requests.is_empty() {
         return String::new();

@@ -1,9 +1,8 @@
-//! A trace for Perfetto: numbers and activities over time, and arrows between activities, for
-//! ui.perfetto.dev and for trace queries.
+//! A trace for Perfetto: numbers and activities over time, and arrows between activities, for ui.perfetto.dev and for
+//! trace queries.
 //!
-//! All times are of `CLOCK_MONOTONIC`. By default readers take times for those of the boot time
-//! clock, and cannot convert between the two. So each packet names its clock, and the first packet
-//! says that the whole trace uses it.
+//! All times are of `CLOCK_MONOTONIC`. By default readers take times for those of the boot time clock, and cannot
+//! convert between the two. So each packet names its clock, and the first packet says that the whole trace uses it.
 
 mod messages;
 
@@ -17,32 +16,30 @@ use crate::perfetto::messages::{
 };
 use crate::whole_file::{WriteError, write_whole};
 
-/// `BuiltinClock::MONOTONIC`
+/// Number of the clock `BuiltinClock::MONOTONIC`.
 const CLOCK_MONOTONIC: u32 = 3;
 /// `TraceBuilder::packet`
 const PACKET: u32 = 1;
-/// Any number except 0: there is one writer.
+/// Number of the only writer; any number except 0.
 const SEQUENCE: u32 = 1;
-/// `SequenceFlags::SEQ_INCREMENTAL_STATE_CLEARED`, which the first packet of a writer needs.
+/// Flag `SequenceFlags::SEQ_INCREMENTAL_STATE_CLEARED`, which the first packet of a writer needs.
 const STATE_CLEARED: u32 = 1;
-/// The first track number: "sidelane" as a number, so that this trace can be merged with those of
-/// other programs.
+/// Number of the first track: "sidelane" as a number, so that this trace can be merged with those of other programs.
 const FIRST_TRACK: u64 = u64::from_be_bytes(*b"sidelane");
 
-/// A trace under construction. It is stored as the bytes of its file, which take much less memory
-/// than messages.
+/// A trace under construction. It is stored as the bytes of its file, which take much less memory than messages.
 pub struct TraceBuilder {
     bytes: Vec<u8>,
     root: Track,
     tracks: u64,
 }
 
-/// A track of a trace.
+/// Number of a track in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Track(u64);
 
 impl TraceBuilder {
-    /// An empty trace that begins at `start_ns`; its tracks are below `title`.
+    /// Creates an empty trace that begins at `start_ns`; its tracks are below `title`.
     pub fn new(title: &str, start_ns: u64) -> Self {
         let mut trace = Self { bytes: Vec::new(), root: Track(FIRST_TRACK), tracks: 1 };
         let clocks = vec![Clock { clock_id: Some(CLOCK_MONOTONIC), timestamp: Some(start_ns) }];
@@ -53,17 +50,17 @@ impl TraceBuilder {
         trace
     }
 
-    /// A track of numbers.
+    /// Adds a track of numbers.
     pub fn counter(&mut self, name: &str) -> Track {
         self.add(self.root, name, Some(CounterDescriptor {}))
     }
 
-    /// A track of activities, one after the other.
+    /// Adds a track of activities, one after the other.
     pub fn slices(&mut self, name: &str) -> Track {
         self.add(self.root, name, None)
     }
 
-    /// As [`slices`](Trace::slices), below another track.
+    /// Adds a track of activities below another track.
     pub fn slices_below(&mut self, parent: Track, name: &str) -> Track {
         self.add(parent, name, None)
     }
@@ -96,8 +93,8 @@ impl TraceBuilder {
         self.joined_slice(track, times_ns, name, &[]);
     }
 
-    /// As [`slice`](Trace::slice), with the arrows that go through it: events that have an arrow's
-    /// number are joined in the order of their times.
+    /// Adds an activity `name` to `track`, with the arrows that go through it. Events that have an arrow's number are
+    /// joined in the order of their times.
     pub fn joined_slice(&mut self, track: Track, (from_ns, to_ns): (u64, u64), name: &str, arrows: &[u64]) {
         let begin = TrackEvent { flow_ids: arrows.to_vec(), ..named(track, EventType::SliceBegin, name) };
         self.push_at(from_ns, begin);
@@ -142,17 +139,16 @@ fn packet(timestamp: Option<u64>, data: Data) -> TracePacket {
     }
 }
 
-/// Parses a trace, for tests.
+/// Parser of traces, for tests.
 pub mod read {
     use std::collections::BTreeMap;
 
     use super::*;
 
-    /// Track names with the events on each: the time, and the value or the name that begins; `None`
-    /// at an end.
+    /// Events of each track by its name: the time, and the value or the name that begins; `None` at an end.
     pub type Read = BTreeMap<String, Vec<(u64, Option<TrackValue>)>>;
 
-    /// An event.
+    /// Value or name of an event.
     #[derive(Clone, Debug, PartialEq)]
     pub enum TrackValue {
         Number(f64),
@@ -163,7 +159,7 @@ pub mod read {
         messages::Trace::decode(&trace.bytes[..]).unwrap().packet
     }
 
-    /// The arrows: the number of each, and the names of its moments in the order of time.
+    /// Returns the arrows: the number of each, and the names of its events in the order of time.
     pub fn arrows(trace: &TraceBuilder) -> BTreeMap<u64, Vec<(u64, String)>> {
         let mut arrows = BTreeMap::<u64, Vec<(u64, String)>>::new();
         for packet in packets(trace) {
@@ -255,7 +251,7 @@ mod tests {
         assert_eq!(read::tracks(&trace)["lane 0"], [(1_200, Some(TrackValue::Began("wakes".into())))]);
     }
 
-    /// The exact bytes: the numbers of fields are the format.
+    /// Compares the exact bytes: the numbers of fields are the format.
     #[test]
     fn the_wire_format_is_perfettos() {
         let mut trace = TraceBuilder { bytes: Vec::new(), root: Track(1), tracks: 1 };

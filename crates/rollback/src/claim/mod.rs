@@ -1,16 +1,16 @@
-//! Claims: one Sidelane a batch lane, one that moves the threads of a process, and one agent a machine.
+//! Claims: one Sidelane per batch lane, one that moves the threads of a process, and one agent per machine.
 //!
-//! A claim is a locked file in /run; the lock goes with the process (and its guardian, which
-//! inherits it), so a claim never outlives what it stands for. A `sidelane run` claims its batch lanes; an agent
-//! claims every CPU that it may give to batch. So they never share a CPU. A `sidelane hurry`,
-//! a `run --pin-service` and the agent also claim the processes whose threads they move: `threads.rs`.
+//! A claim is a locked file in /run. The lock ends with the process (and its guardian, which inherits it), so a claim
+//! never outlives what it stands for. A `sidelane run` claims its batch lanes; an agent claims every CPU that it may
+//! give to batch. So they never share a CPU. A `sidelane hurry`, a `run --pin-service` and the agent also claim the
+//! processes whose threads they move: `threads.rs`.
 //!
-//! A request lane is claimed, too, by each run with a file of its own: several runs may have the same one, but none
-//! may be a batch lane of another run. Each of two that start at once gives its file a name before it looks for the other's, so at
-//! least one sees the other.
+//! Each run also claims its request lanes, with files of its own. Several runs may have the same request lane, but
+//! none may be a batch lane of another run. If two runs start at once, each gives its file a name before it looks for
+//! the other's, so at least one sees the other.
 //!
-//! The file gets its name last, when it is locked and the guardian knows of it: a process that is killed before leaves
-//! nothing behind.
+//! The file gets its name last, when it is locked and the guardian knows of it: a process that is killed before
+//! leaves nothing behind.
 
 mod threads;
 
@@ -27,106 +27,106 @@ use thiserror::Error;
 use crate::Undo;
 pub use threads::ThreadClaims;
 
-/// Where claims lie.
+/// Directory of claim files.
 const DIR: &str = "/run";
 
-/// Why something cannot be claimed.
+/// Reason why something cannot be claimed.
 #[derive(Debug, Error)]
 pub enum ClaimError {
-    /// Another process has it.
+    /// Another Sidelane has the batch lane.
     #[error(
         "cannot use batch lane {cpu}: another sidelane (process {owner}) lends it; wait for its end, or choose other \
          lanes with --lanes"
     )]
     Taken {
-        /// The lane.
+        /// CPU number of the batch lane.
         cpu: u32,
-        /// Its owner, or "unknown".
+        /// Process that has the claim, or "unknown".
         owner: String,
     },
-    /// The agent has it.
+    /// The agent has the CPU.
     #[error(
         "cannot use CPU {cpu}: the agent (process {owner}) manages it; put the batch into a group of [[batch]] in the \
          agent's file, or stop the agent"
     )]
     Agents {
-        /// The lane.
+        /// Number of the CPU.
         cpu: u32,
-        /// The agent, or "unknown".
+        /// Process of the agent, or "unknown".
         owner: String,
     },
-    /// The service of another run is there.
+    /// The lane is a request lane of another run.
     #[error(
         "cannot use batch lane {cpu}: it is a request lane of another sidelane (process {owner}); wait for its end, or \
          choose other lanes with --lanes"
     )]
     Serves {
-        /// The lane.
+        /// CPU number of the lane.
         cpu: u32,
-        /// Whose it is, or "unknown".
+        /// Process that has the claim, or "unknown".
         owner: String,
     },
-    /// Another run lends it to batch.
+    /// The request lane is a batch lane of another run.
     #[error(
         "cannot use request lane {cpu}: it is a batch lane of another sidelane (process {owner}); wait for its end, or \
          choose other lanes with --lanes"
     )]
     Lent {
-        /// The lane.
+        /// CPU number of the lane.
         cpu: u32,
-        /// Whose it is, or "unknown".
+        /// Process that has the claim, or "unknown".
         owner: String,
     },
-    /// There is an agent.
+    /// Another agent runs on this machine.
     #[error("cannot start a second agent: one runs on this machine already (process {owner}); see `sidelane status`")]
     TwoAgents {
-        /// It, or "unknown".
+        /// Process of the other agent, or "unknown".
         owner: String,
     },
-    /// Another one moves the threads.
+    /// Another Sidelane moves the threads of the process.
     #[error(
         "cannot move threads of process {pid}: another sidelane (process {owner}) does; end it, or wait for its end"
     )]
     Moved {
-        /// The process.
+        /// Number of the process whose threads are claimed.
         pid: u32,
-        /// The other Sidelane, or "unknown".
+        /// Process of the other Sidelane, or "unknown".
         owner: String,
     },
-    /// The agent places them.
+    /// The agent places the threads of the process.
     #[error(
         "cannot move threads of process {pid}: the agent (process {owner}) places them; leave may_be_placed of the \
          service out of the agent's file and send it SIGHUP, or stop the agent"
     )]
     Placed {
-        /// The process.
+        /// Number of the process whose threads are claimed.
         pid: u32,
-        /// The agent, or "unknown".
+        /// Process of the agent, or "unknown".
         owner: String,
     },
-    /// The file could not be made or locked.
+    /// The file of the claim could not be created or locked.
     #[error("cannot claim {what} at {path}; run as root")]
     Io {
-        /// What was to be claimed.
+        /// Description of what was to be claimed.
         what: String,
-        /// The claim's file.
+        /// Path of the claim's file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
 
-/// Who claims.
+/// Kind of process that claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimant {
     /// A `sidelane run` or `hurry`, or a mapper of the agent.
     Run,
-    /// The agent.
+    /// The agent of the machine.
     Agent,
 }
 
 impl Claimant {
-    /// Follows the process in the file of an agent's claim.
+    /// Word that follows the process number in the file of an agent's claim.
     const AGENT: &str = "agent";
 
     fn words(self) -> String {
@@ -138,20 +138,20 @@ impl Claimant {
     }
 }
 
-/// What is claimed.
+/// Subject of a claim.
 #[derive(Clone, Copy, Debug)]
 enum ClaimTarget {
-    /// A batch lane.
+    /// A batch lane, by CPU number.
     Lane(u32),
-    /// A request lane.
+    /// A request lane, by CPU number.
     Requests(u32),
-    /// To move the threads of a process.
+    /// The right to move the threads of a process.
     Threads(u32),
-    /// To be the agent.
+    /// The right to be the agent of the machine.
     Agent,
 }
 
-/// What a claim is for, and its file.
+/// Subject of a claim, with the path of its file.
 #[derive(Clone, Debug)]
 struct Title {
     subject: ClaimTarget,
@@ -168,7 +168,7 @@ impl Title {
         Self { subject: ClaimTarget::Requests(cpu), path }
     }
 
-    /// What the names of all claims of a request lane begin with.
+    /// Returns the prefix of the file names of all claims of a request lane.
     fn requests_of_any(cpu: u32) -> String {
         format!("sidelane-request-{cpu}-")
     }
@@ -181,7 +181,7 @@ impl Title {
         Self { subject: ClaimTarget::Threads(pid), path: dir.join(format!("sidelane-threads-{pid}.lock")) }
     }
 
-    /// Another process has the claim; what its file says.
+    /// Returns the error for a claim that another process has, from the text of its file.
     fn refused(&self, words: &str) -> ClaimError {
         let owner = owner_in(words);
         match self.subject {
@@ -222,7 +222,7 @@ impl Title {
         ClaimError::Io { what, path: self.path.clone(), source }
     }
 
-    /// Locks the file, if one is left over from a process that has ended.
+    /// Locks the file of a process that has ended, if it left one.
     fn lock_found(&self) -> Result<Option<File>, ClaimError> {
         loop {
             let mut file = match File::options().read(true).write(true).open(&self.path) {
@@ -242,7 +242,7 @@ impl Title {
         }
     }
 
-    /// Gives the file its name. False: a file of that name is there.
+    /// Gives the file its name. Returns false if a file of that name exists.
     fn name(&self, file: &File) -> Result<bool, ClaimError> {
         let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
         match linkat(CWD, nameless, CWD, &self.path, AtFlags::SYMLINK_FOLLOW) {
@@ -262,7 +262,7 @@ fn owner_of(path: &Path) -> Option<String> {
     (!is_free).then(|| words.trim().to_owned())
 }
 
-/// The same for the first locked claim whose name has this prefix.
+/// Returns the text of the first locked claim file whose name has this prefix.
 fn owner_among(dir: &Path, beginning: &str) -> Option<String> {
     let files = fs::read_dir(dir).into_iter().flatten().flatten();
     let mut named = files.filter(|entry| entry.file_name().to_string_lossy().starts_with(beginning));
@@ -273,7 +273,8 @@ fn owner_in(words: &str) -> String {
     words.split(' ').next().filter(|pid| !pid.is_empty()).unwrap_or("unknown").to_owned()
 }
 
-/// The right to one batch lane, to serve requests on a lane, to move the threads of a process, or to be the agent, until dropped. Others are refused from [`Claim::announce`] on.
+/// A right that lasts until it is dropped: to one batch lane, to serve requests on a lane, to move the threads of a
+/// process, or to be the agent. Others are refused from [`Claim::announce`] on.
 #[derive(Debug)]
 pub struct Claim {
     title: Title,
@@ -281,12 +282,12 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Claims the batch lane `cpu`.
+    /// Claims the batch lane `cpu` for a run.
     pub fn take(cpu: u32) -> Result<Self, ClaimError> {
         Self::prepare(Title::lane(Path::new(DIR), cpu), Claimant::Run)
     }
 
-    /// Claims the lane `cpu` for requests; others may do so, too.
+    /// Claims the lane `cpu` for requests; other runs may claim it for requests, too.
     pub fn take_for_requests(cpu: u32) -> Result<Self, ClaimError> {
         Self::prepare(Title::requests(Path::new(DIR), cpu), Claimant::Run)
     }
@@ -296,7 +297,7 @@ impl Claim {
         Self::prepare(Title::lane(Path::new(DIR), cpu), Claimant::Agent)
     }
 
-    /// Claims the threads of a process.
+    /// Claims the right to move the threads of a process.
     pub fn to_move_threads(pid: u32, claimant: Claimant) -> Result<Self, ClaimError> {
         Self::prepare(Title::threads(Path::new(DIR), pid), claimant)
     }
@@ -306,7 +307,7 @@ impl Claim {
         Self::prepare(Title::agent(Path::new(DIR)), Claimant::Agent)
     }
 
-    /// Locks a file that has no name yet, or the one that an ended process has left.
+    /// Locks a file that has no name yet, or the file that an ended process has left.
     fn prepare(title: Title, claimant: Claimant) -> Result<Self, ClaimError> {
         title.must_go_together()?;
         let mut file = match title.lock_found()? {
@@ -317,29 +318,30 @@ impl Claim {
         Ok(Self { title, file })
     }
 
-    /// Gives the file its name. Fails if another process was first. Call it when the guardian knows of [`Claim::undo`].
+    /// Gives the file its name. Fails if another process was first. Call it only when the guardian knows of
+    /// [`Claim::undo`].
     pub fn announce(&self) -> Result<(), ClaimError> {
         while !is_at(&self.file, &self.title.path) && !self.title.name(&self.file)? {
-            // A left-over file: no other process removes it while it is locked here.
+            // The file is left over from an ended process. No other process removes it while it is locked here.
             if self.title.lock_found()?.is_some() {
                 fs::remove_file(&self.title.path).map_err(|error| self.title.failed(error))?;
             }
         }
-        // Once more: who was not to be seen before sees this one.
+        // The second check: of two claims at once, at least one sees the other.
         self.title.must_go_together()
     }
 
-    /// The file that stands for the claim.
+    /// Returns the path of the file that stands for the claim.
     pub fn path(&self) -> &Path {
         &self.title.path
     }
 
-    /// How the claim is given up if its owner has died: who inherited the lock removes the file.
+    /// Returns the undo of the claim if its owner has died: the process that inherited the lock removes the file.
     pub fn undo(&self) -> Undo {
         Undo::Claim { file: self.title.path.clone(), inode: Some(inode(&self.file).unwrap_or(0)) }
     }
 
-    /// A second handle on the same lock, for the guardian to hold.
+    /// Returns a second handle on the same lock, for the guardian to hold.
     pub fn share(&self) -> io::Result<OwnedFd> {
         Ok(self.file.try_clone()?.into())
     }
@@ -347,7 +349,8 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // Removed while still locked, so this cannot hit a new file of another process; a guardian may have removed it already.
+        // The file is removed while still locked, so this cannot hit a new file of another process. A guardian may
+        // have removed it already.
         if is_at(&self.file, &self.title.path) {
             let _ = fs::remove_file(&self.title.path);
         }
@@ -380,7 +383,7 @@ fn inode(file: &File) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A claim that stands.
+    /// Takes and announces a claim of a batch lane.
     fn claim(dir: &Path, cpu: u32, claimant: Claimant) -> Result<Claim, ClaimError> {
         let claim = Claim::prepare(Title::lane(dir, cpu), claimant)?;
         claim.announce()?;
@@ -433,7 +436,7 @@ mod tests {
         assert_eq!(files(dir.path()), 0);
     }
 
-    /// Two processes that start at once do not see each other.
+    /// Two processes that start at once do not see each other's claim before they announce it.
     #[test]
     fn one_of_two_concurrent_claims_is_refused() {
         let dir = tempfile::tempdir().unwrap();

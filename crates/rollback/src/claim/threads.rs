@@ -1,4 +1,4 @@
-//! The right to move the threads of processes, which one Sidelane has at a time.
+//! Claims of the right to move the threads of processes, which one Sidelane has at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -10,27 +10,27 @@ use super::{Claim, ClaimError, Claimant};
 use crate::ChangeId;
 use crate::guardian::Guardian;
 
-/// What is claimed, each with what the guardian was told of it.
+/// Claims of processes, each with the ticket of its undo.
 pub struct ThreadClaims {
     claimant: Claimant,
     taken: BTreeMap<u32, (Claim, ChangeId)>,
-    /// Processes whose threads another process moves.
+    /// Processes whose threads another Sidelane moves.
     refused: BTreeSet<u32>,
-    /// Some were taken since the guardian was started: it does not hold their locks.
+    /// Whether claims were taken since the guardian was started, so that it does not hold their locks.
     are_new: bool,
 }
 
 impl ThreadClaims {
-    /// Nothing is claimed yet.
+    /// Returns an empty set of claims.
     pub fn none(claimant: Claimant) -> Self {
         let (taken, refused) = Default::default();
         Self { claimant, taken, refused, are_new: false }
     }
 
-    /// Claims these processes, and starts a guardian that holds the claims, too.
+    /// Claims these processes, and starts a guardian that also holds the claims.
     ///
     /// # Errors
-    /// If another process has one of them, or there can be no guardian.
+    /// If another process has one of them, or no guardian can be started.
     pub fn take(pids: &BTreeSet<u32>) -> Result<(Self, Guardian)> {
         let claim = |pid: &u32| Ok((*pid, Claim::to_move_threads(*pid, Claimant::Run)?));
         let claims: Vec<(u32, Claim)> = pids.iter().map(claim).collect::<Result<_, ClaimError>>()?;
@@ -42,7 +42,7 @@ impl ThreadClaims {
         Ok((Self { taken, ..Self::none(Claimant::Run) }, guardian))
     }
 
-    /// Claims a process that came later. Returns the owner of the claim, if another process has it.
+    /// Claims a process that came later. If another process has the claim, returns the error that names it.
     pub fn add(&mut self, pid: u32, guardian: &mut Guardian) -> Result<Option<ClaimError>> {
         if self.taken.contains_key(&pid) {
             return Ok(None);
@@ -72,7 +72,7 @@ impl ThreadClaims {
         self.taken.contains_key(&pid)
     }
 
-    /// Gives up those of all other processes.
+    /// Gives up the claims of all processes except `pids`.
     pub fn keep(&mut self, pids: &[u32], guardian: &mut Guardian) -> Result<()> {
         self.refused.retain(|pid| pids.contains(pid));
         let all = std::mem::take(&mut self.taken).into_iter();
@@ -81,17 +81,17 @@ impl ThreadClaims {
         guardian.withdraw(gone.values().map(|(_, ticket)| *ticket)).context("cannot register an undo with the guardian")
     }
 
-    /// Processes whose threads another process moves.
+    /// Returns the number of processes whose threads another Sidelane moves.
     pub fn refused(&self) -> usize {
         self.refused.len()
     }
 
-    /// Whether no guardian holds the locks of some.
+    /// Whether the guardian does not hold the locks of some claims.
     pub fn are_new(&self) -> bool {
         self.are_new
     }
 
-    /// Another guardian takes over, and holds these locks and those of all that is claimed here.
+    /// Replaces the guardian by one that holds `locks` and the locks of all claims.
     pub fn replace_guardian(&mut self, locks: Vec<OwnedFd>, guardian: &mut Guardian) -> Result<()> {
         let locks = with_locks_of(locks, self.taken.values().map(|(claim, _)| claim))?;
         guardian.restart(&locks).context("cannot replace the guardian process")?;
@@ -100,7 +100,7 @@ impl ThreadClaims {
     }
 }
 
-/// Second handles on the locks of the claims, after `locks`.
+/// Appends second handles on the locks of the claims to `locks`.
 fn with_locks_of<'c>(mut locks: Vec<OwnedFd>, claims: impl Iterator<Item = &'c Claim>) -> Result<Vec<OwnedFd>> {
     let shared = claims.map(Claim::share).collect::<io::Result<Vec<_>>>().context(
         "cannot pass the claims on to the \

@@ -1,17 +1,18 @@
-//! The guardian: a second process that puts the machine right if the first one dies.
+//! The guardian: a second process that restores the machine if the first one dies.
 //!
-//! Kernel programs, links and holder threads vanish with the process that owns them; processes,
-//! groups and affinities do not. So the agent tells its guardian how to undo each change *before*
-//! it makes it, over a pipe, and withdraws what it has undone itself. The guardian does nothing else
-//! but wait: when the pipe closes, it undoes what is still on its list, last change first. Of an agent that
-//! ended well, that is nothing. While the agent is stopped (SIGSTOP) no lane is held, so the guardian freezes every
-//! group on the list that can be frozen, and says which. It does not thaw them: evicted batch has to stay frozen, and only
-//! the agent knows which groups are evicted. So the agent thaws when it runs again. Groups that the agent has not taken
-//! over are thawed by the guardian at its own end; groups that another process froze stay frozen.
+//! Kernel programs, links and holder threads vanish with the process that owns them; processes, groups and affinities
+//! do not. So the agent tells its guardian over a pipe how to undo each change *before* it makes the change, and
+//! withdraws what it has undone itself. The guardian only waits. When the pipe closes, it undoes what is still on its
+//! list, last change first. After a regular end of the agent, the list is empty.
 //!
-//! It runs in a session of its own and in the uppermost groups, and it holds the locks of claims. So it outlives Ctrl-C and
-//! the end of the agent's process group, control group or container. A guardian that is dead, stopped or frozen is
-//! replaced, and the new guardian is told the whole list.
+//! While the agent is stopped (SIGSTOP) no lane is held. So the guardian freezes every group on the list that can be
+//! frozen, and reports which. It does not thaw them: evicted batch has to stay frozen, and only the agent knows which
+//! groups are evicted. So the agent thaws when it runs again. At its own end, the guardian thaws groups that the
+//! agent has not taken over. Groups that another process froze stay frozen.
+//!
+//! The guardian runs in a session of its own and in the root groups, and it holds the locks of claims. So it outlives
+//! Ctrl-C and the end of the agent's process group, control group or container. A guardian that is dead, stopped or
+//! frozen is replaced, and the new guardian receives the whole list.
 
 mod pipe;
 mod program;
@@ -35,39 +36,39 @@ pub use program::main;
 use sidelane_host::cgroup::{Hierarchy, Leaf};
 use sidelane_host::halt::HaltWatch;
 
-/// The hidden verb under which the binary is its own guardian.
+/// Hidden verb with which the binary runs as its own guardian.
 pub const VERB: &str = "__guardian";
 
-/// What the guardian is told, one JSON object a line.
+/// Message to the guardian, one JSON object per line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Message {
     Add(ChangeId, Undo),
     Withdraw(ChangeId),
-    /// The agent looks after what it has read of up to this line.
+    /// The agent has taken over the groups that the guardian reported up to this line.
     Heard(u64),
 }
 
-/// The agent's end.
+/// The agent's end of its connection to the guardian.
 pub struct Guardian {
     child: Child,
     list: UndoList,
-    /// What was read of its words after the last line.
+    /// Bytes read from the guardian after its last complete line.
     unread: Vec<u8>,
-    /// Lines that were read.
+    /// Number of lines read from the guardian.
     lines: u64,
-    /// Changes for which it has acted during a halt, and which the agent has not collected, by their tickets.
+    /// Changes for which the guardian acted during a halt, and which the agent has not collected, by their tickets.
     frozen: BTreeSet<ChangeId>,
     is_apart: bool,
     watch: HaltWatch,
-    /// It was halted, and was killed.
+    /// Whether the guardian was halted, and was killed for that.
     was_halted: bool,
-    /// Rings when a thread of this process halts.
+    /// Ring that is notified when a thread of this process halts.
     bell: Option<OwnedFd>,
 }
 
 impl Guardian {
-    /// Starts the guardian. `keep` are open files (locks) that it holds as long as it lives. `bell` is the tracker's ring
-    /// that tells of halts of this process; without one the guardian looks for halts every 50 ms.
+    /// Starts the guardian. It holds the open files (locks) in `keep` as long as it lives. `bell` is the tracker's
+    /// ring that reports halts of this process; without it the guardian checks for halts every 50 ms.
     pub fn start(keep: &[OwnedFd], bell: Option<OwnedFd>) -> io::Result<Self> {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("sidelane-guardian").arg(VERB).arg(std::process::id().to_string());
@@ -86,7 +87,7 @@ impl Guardian {
                 for fd in &kept {
                     rustix::io::fcntl_setfd(fd.as_fd(), rustix::io::FdFlags::empty())?;
                 }
-                // The parent holds it open until after the spawn.
+                // The parent holds the ring's descriptor open until after the spawn.
                 if let Some(bell) = bell_fd.map(|fd| BorrowedFd::borrow_raw(fd)) {
                     rustix::io::fcntl_setfd(bell, rustix::io::FdFlags::empty())?;
                 }
@@ -104,14 +105,14 @@ impl Guardian {
         Ok(Self { child, list, unread, lines: 0, frozen, is_apart, watch, was_halted: false, bell })
     }
 
-    /// Whether it outlives this process's group, if all that is in that is ended at once.
+    /// Whether the guardian outlives this process's group, if the whole group is ended at once.
     pub fn is_apart(&self) -> bool {
         self.is_apart
     }
 
-    /// The changes for which it has acted since this was asked last, because this process was halted: it has frozen their
-    /// groups, or given bound threads their CPUs back. The caller has to thaw these groups; [`Guardian::heard`] says
-    /// that it will. Empty while any thread of this process is halted.
+    /// Returns the changes for which the guardian has acted since the last call, because this process was halted: it
+    /// has frozen their groups, or given bound threads their CPUs back. The caller has to thaw these groups, and says
+    /// so by [`Guardian::heard`]. Empty while any thread of this process is halted.
     pub fn take_frozen(&mut self) -> BTreeSet<ChangeId> {
         self.read_frozen();
         if !self.frozen.is_empty() && HaltWatch::new(std::process::id()).is_halted() {
@@ -133,12 +134,13 @@ impl Guardian {
         }
     }
 
-    /// What was frozen is looked after here.
+    /// Tells the guardian that the agent has taken over the frozen groups.
     pub fn heard(&mut self) -> io::Result<()> {
         unless_gone(self.tell([Message::Heard(self.lines)]))
     }
 
-    /// Tells of changes; call it before they are made. What it could not tell of is not on the list.
+    /// Tells the guardian of changes; must be called before they are made. Changes that it did not receive are not on
+    /// the list.
     pub fn add(&mut self, changes: impl IntoIterator<Item = Undo>) -> Result<Vec<ChangeId>> {
         let added: Vec<(ChangeId, Undo)> =
             changes.into_iter().map(|undo| (self.list.add(undo.clone()), undo)).collect();
@@ -149,13 +151,13 @@ impl Guardian {
         Ok(tickets)
     }
 
-    /// Tells that it takes something else to undo a change. It stays where it is in the order of changes.
+    /// Replaces the undo of a change, which keeps its place in the order of changes.
     pub fn replace(&mut self, ticket: ChangeId, undo: Undo) -> io::Result<()> {
         self.list.insert(ticket, undo.clone());
         unless_ended(self.tell([Message::Add(ticket, undo)]))
     }
 
-    /// Tells that changes were undone.
+    /// Tells the guardian that changes were undone.
     pub fn withdraw(&mut self, tickets: impl IntoIterator<Item = ChangeId>) -> io::Result<()> {
         let tickets: Vec<ChangeId> = tickets.into_iter().collect();
         tickets.iter().for_each(|ticket| self.list.withdraw(*ticket));
@@ -168,19 +170,20 @@ impl Guardian {
         self.withdraw(undone).and(outcome)
     }
 
-    /// What there is to undo now.
+    /// Returns the changes that are still to be undone.
     pub fn list(&self) -> &UndoList {
         &self.list
     }
 
-    /// Tells all that another guardian was told.
+    /// Sends the list of another guardian to this one.
     fn succeed(&mut self, list: &UndoList) -> io::Result<()> {
         self.tell(list.iter().map(|(ticket, undo)| Message::Add(ticket, undo.clone())))?;
         self.list = list.clone();
         Ok(())
     }
 
-    /// Ends a guardian that does not read: it may have read a part of this message, and the rest could not reach it.
+    /// Sends messages to the guardian. Ends a guardian that does not read: it may have read a part of a message, and
+    /// the rest could not reach it.
     fn tell(&mut self, all: impl IntoIterator<Item = Message>) -> io::Result<()> {
         let mut lines = Vec::new();
         for told in all {
@@ -191,19 +194,19 @@ impl Guardian {
         pipe::write_all(pipe, &lines).inspect_err(|_| drop(self.child.kill()))
     }
 
-    /// Starts another guardian, which holds `keep`, and hands everything over to it.
+    /// Starts another guardian, which holds `keep`, and transfers the whole list to it.
     pub fn restart(&mut self, keep: &[OwnedFd]) -> io::Result<()> {
         let bell = self.bell.as_ref().map(OwnedFd::try_clone).transpose()?;
         self.hand_over_to(Self::start(keep, bell)?)
     }
 
-    /// The guardian `new`, which was told nothing yet, takes over all that is to be undone, also from one that has ended.
+    /// Transfers the list to the guardian `new`, which has an empty one. The old guardian may have ended.
     fn hand_over_to(&mut self, mut new: Self) -> io::Result<()> {
         new.succeed(&self.list)?;
         let tickets: Vec<ChangeId> = self.list.iter().map(|(ticket, _)| ticket).collect();
         std::mem::swap(self, &mut new);
         let mut old = new;
-        // One that has ended hears nothing.
+        // A guardian that was killed receives nothing.
         if !old.was_halted {
             let _ = old.withdraw(tickets);
         }
@@ -213,7 +216,8 @@ impl Guardian {
         Ok(())
     }
 
-    /// Whether it still watches. One that is halted does not: it is killed, so that it cannot act once it goes on.
+    /// Whether the guardian still watches. A halted guardian does not: it is killed, so that it cannot act when it
+    /// continues.
     pub fn is_alive(&mut self) -> bool {
         if !self.was_halted && !self.has_ended() && self.watch.is_halted() {
             self.was_halted = self.child.kill().is_ok();
@@ -225,13 +229,13 @@ impl Guardian {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Undoes everything here but claims, which stand as long as anything is left to do.
+    /// Undoes all changes except claims, which last as long as anything is left to undo.
     pub fn undo_all(&mut self) -> io::Result<()> {
         let (undone, outcome) = self.list.carry_out(|_, undo| !matches!(undo, Undo::Claim { .. }));
         self.withdraw(undone).and(outcome)
     }
 
-    /// Sends the guardian home. What is still on the list, and still there, it undoes.
+    /// Ends the guardian. It undoes what is still on its list, and still exists.
     pub fn dismiss(mut self) -> io::Result<()> {
         self.end()
     }
@@ -244,8 +248,8 @@ impl Guardian {
         let ended = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty())?;
         let has_ended = || poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&pipe::WRITE_TIMEOUT)) != Ok(0);
         while !has_ended() {
-            // A halted one would never end. This process or its successor undoes all that it could undo. One that a v1
-            // freezer halts dies when it is thawed, and undoes nothing then.
+            // A halted guardian would never end. This process or its successor undoes all that it could undo. A
+            // guardian that a v1 freezer halts dies when it is thawed, and undoes nothing then.
             if !self.is_alive() && !has_ended() {
                 return Ok(());
             }
@@ -253,46 +257,46 @@ impl Guardian {
         self.child.wait().map(drop)
     }
 
-    /// Undoes everything and sends the guardian home.
+    /// Undoes everything, and ends the guardian.
     pub fn finish(mut self) -> io::Result<()> {
         let outcome = self.undo_all();
         self.dismiss().and(outcome)
     }
 }
 
-/// A guardian that is gone needs not be told what there is to undo no more: the next one is told all that is left.
+/// Ignores a timeout: the replacement guardian receives the whole remaining list.
 fn unless_gone(told: io::Result<()>) -> io::Result<()> {
     unless_ended(told.or_else(|error| if error.kind() == io::ErrorKind::TimedOut { Ok(()) } else { Err(error) }))
 }
 
-/// Nor needs one that has ended be told what is undone otherwise. But of one that is ended because it took nothing in,
-/// nothing is undone if the agent dies before the next one is there.
+/// Ignores a closed pipe: a guardian that has ended needs no message. If it was ended because it did not read,
+/// nothing is undone if the agent dies before the replacement exists.
 fn unless_ended(told: io::Result<()>) -> io::Result<()> {
     told.or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
 }
 
-/// Hierarchies of version 1 by which service managers and runtimes of containers end or freeze a group as a whole.
+/// Hierarchies of version 1 by which service managers and container runtimes end or freeze a whole group.
 const ENDED_BY: [&str; 4] = ["devices", "freezer", "pids", "name=systemd"];
 
-/// Puts a process into the uppermost groups: this process's group may be ended as a whole, when it is out of memory
-/// (memory.oom.group), by a service manager or a runtime of containers, or by `cgroup.kill`. Whether the process is in
-/// other groups than this one then, or there are no others.
+/// Moves a process to the root groups, because this process's group may be ended as a whole. That happens when it is
+/// out of memory (memory.oom.group), by a service manager or container runtime, or by `cgroup.kill`. Returns whether
+/// the process is then in other groups than this one, or no other groups exist.
 fn stands_apart(pid: u32) -> bool {
     let ends = |found: &Hierarchy| found.is_v2() || ENDED_BY.iter().any(|name| found.controls(name));
     let stands_apart = |found: Hierarchy| {
         let uppermost = Leaf { dir: found.mount.clone() };
         found.own_dir().is_none_or(|own| own == uppermost.dir) || uppermost.admit(pid).is_ok()
     };
-    // All of them, also after one that failed.
+    // All hierarchies are tried, also after one that failed.
     Hierarchy::all().into_iter().filter(ends).map(stands_apart).fold(true, |all, one| all & one)
 }
 
 #[cfg(any(test, feature = "stand-in"))]
 pub mod stand_in {
-    //! Guardians of unit tests: their program knows no guardian's verb.
+    //! Stand-ins for guardians in unit tests, whose program does not have the guardian's verb.
     use super::*;
 
-    /// One that has ended.
+    /// Returns a guardian that has ended.
     pub fn one_that_has_ended() -> Guardian {
         let mut guardian = Guardian::start(&[], None).unwrap();
         while guardian.is_alive() {
@@ -301,14 +305,14 @@ pub mod stand_in {
         guardian
     }
 
-    /// One that is told everything and does nothing.
+    /// Returns a guardian that reads everything and does nothing.
     pub fn one_that_listens() -> Guardian {
         let mut command = Command::new("sh");
         command.args(["-c", "cat >/dev/null"]);
         Guardian::by(command, &[], None).unwrap()
     }
 
-    /// One that reads nothing.
+    /// Returns a guardian that reads nothing.
     pub fn one_that_takes_nothing_in() -> Guardian {
         let mut command = Command::new("sleep");
         command.arg("1000");
@@ -334,7 +338,7 @@ mod tests {
         Undo::Claim { file: format!("/nowhere/{number}").into(), inode: None }
     }
 
-    /// Tells it of changes until it is told no more; says why, and how many it was told of.
+    /// Adds changes until the guardian refuses one. Returns the error, and the number of changes that it received.
     fn tell_more_than_fits(guardian: &mut Guardian) -> (String, usize) {
         let refused = (0..).find_map(|number| Some((guardian.add([change(number)]).err()?, number as usize)));
         let (error, told) = refused.unwrap();
@@ -377,7 +381,7 @@ mod tests {
         guardian.dismiss().unwrap();
     }
 
-    /// It dies only when it is thawed, and is not waited for until then.
+    /// A frozen guardian dies only when it is thawed; its dismissal does not wait for that.
     #[test]
     fn frozen_v1_guardian_does_not_delay_its_dismissal() {
         let v1 = Hierarchy::all().into_iter().find(|found| found.controls("freezer"));

@@ -1,7 +1,7 @@
 //! The agent's end of the pipe to its guardian.
 //!
 //! The sender may be a lane holder, or the thread that decides for a whole machine, and must not wait long. A stopped
-//! guardian does not read, and the pipe fills up: so a write has a time limit.
+//! guardian does not read, and the pipe fills up. So a write has a time limit.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -9,13 +9,13 @@ use std::os::fd::AsFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// A guardian that does not read for this time would not undo anything either. One that was just started on a busy machine
-/// reads sooner.
+/// Longest wait for the guardian to read. A guardian that does not read for this time would not undo anything either.
+/// One that was just started on a busy machine reads sooner.
 pub(super) const WRITE_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 
 const STUCK: &str = "the guardian process read nothing for half a second, as if it were stopped, and was ended";
 
-/// Writes all of it into a pipe that does not block.
+/// Writes all bytes into a pipe that does not block.
 ///
 /// # Errors
 /// `TimedOut` if the pipe stays full; a part may have been written then.

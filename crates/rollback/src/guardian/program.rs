@@ -1,4 +1,4 @@
-//! The guardian's own program.
+//! Program of the guardian process.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
@@ -15,50 +15,51 @@ use crate::Undo;
 use crate::change::set_freezer;
 use crate::list::{ChangeId, UndoList};
 
-/// Between two looks at the agent, where no halt bell rings.
+/// Time between two checks whether the agent lives or is halted, when there is no halt bell.
 const LOOK_EVERY: Timespec = milliseconds(50);
-/// The same with a halt bell: a look finds only a halt whose ring was lost.
+/// Time between two checks of the agent with a halt bell. A check finds only a halt whose ring was lost.
 const LOOK_EVERY_WITH_BELL: Timespec = milliseconds(500);
-/// The same while the agent is halted: a thread on its way to a stop may have thawed a group.
+/// Time between two checks while the agent is halted: a thread on its way to a stop may have thawed a group.
 const LOOK_EVERY_HALTED: Timespec = milliseconds(10);
-/// A thread that was bound on the agent's way to a stop is found by the second look.
+/// Number of checks in a halt that give bound threads their CPUs back. The second one finds a thread that was bound
+/// on the agent's way to a stop.
 const GIVES_A_HALT: u32 = 2;
 
-/// The guardian's nice value: the highest share of a CPU.
+/// Nice value of the guardian: the highest share of a CPU.
 const NICE: i32 = -20;
 
 const fn milliseconds(count: i64) -> Timespec {
     Timespec { tv_sec: 0, tv_nsec: count * 1_000_000 }
 }
 
-/// Keeps the list that it is told over standard input until that closes. Whatever it is
-/// told or not: what it knows then it undoes. `bell_fd` is an inherited ring that tells of halts of the agent.
+/// Runs the guardian: it keeps the list that it receives on standard input until that closes. Then it undoes what is
+/// on the list, also after malformed input. `bell_fd` is an inherited ring that reports halts of the agent.
 pub fn main(agent_pid: u32, bell_fd: Option<RawFd>) -> io::Result<()> {
     let mut known = Known::default();
-    // It runs rarely and shortly, and batch that it has to freeze may compete with it. Without the privilege it is a
-    // process like others.
+    // The guardian runs rarely and briefly, and batch that it has to freeze may compete with it. Without the
+    // privilege it runs at ordinary priority.
     let _ = setpriority_process(None, NICE);
-    // SAFETY: the agent left this descriptor open for this process, which uses it nowhere else. One that is no ring cannot
-    // be mapped; then the agent is looked at without a bell.
+    // SAFETY: the agent left this descriptor open for this process, which uses it nowhere else. A descriptor that is
+    // no ring cannot be mapped; then the agent is checked without a bell.
     let bell = bell_fd.and_then(|fd| SummonsRing::new(unsafe { OwnedFd::from_raw_fd(fd) }).ok());
     let heard = known.listen(&mut Agent { watch: HaltWatch::new(agent_pid), bell });
     known.undo_all().and(heard)
 }
 
-/// The agent, as the guardian sees it.
+/// The agent, as the guardian observes it.
 struct Agent {
     watch: HaltWatch,
     bell: Option<SummonsRing>,
 }
 
-/// What ended a wait.
+/// Events that ended a wait.
 struct Woken {
     by_input: bool,
     by_bell: bool,
 }
 
 impl Agent {
-    /// Waits for input, the bell or the time of the next look.
+    /// Waits for input, for the bell, or until the next check is due.
     fn wait(&self, timeout: Option<&Timespec>) -> io::Result<Woken> {
         let stdin = io::stdin();
         let bell = self.bell.as_ref().map(|bell| PollFd::from_borrowed_fd(bell.fd(), PollFlags::IN));
@@ -73,20 +74,21 @@ impl Agent {
     }
 }
 
-/// What the guardian knows.
+/// State of the guardian.
 #[derive(Default)]
 struct Known {
     list: UndoList,
-    /// Groups that it has frozen and the agent has not taken over, each with the line that said so.
+    /// Groups that the guardian has frozen and the agent has not taken over, each with the number of the line that
+    /// reported it.
     frozen: BTreeMap<PathBuf, u64>,
-    /// Lines that it has said.
+    /// Number of lines written to the agent.
     lines: u64,
-    /// Looks since the agent was halted; 0 while it is not.
+    /// Number of checks since the agent was halted; 0 while it runs.
     looks_halted: u32,
 }
 
 impl Known {
-    /// Keeps the list, and acts for the agent while that is halted.
+    /// Keeps the list, and acts for the agent while the agent is halted.
     fn listen(&mut self, agent: &mut Agent) -> io::Result<()> {
         let stdin = io::stdin();
         let mut lines = BufReader::new(stdin.lock());
@@ -102,7 +104,7 @@ impl Known {
                 }
             }
             let mut line = Vec::new();
-            // A change is made only after its whole line was written.
+            // An incomplete line is ignored: a change is made only after its whole line was written.
             if lines.read_until(b'\n', &mut line)? == 0 || !line.ends_with(b"\n") {
                 return heard;
             }
@@ -110,7 +112,7 @@ impl Known {
         }
     }
 
-    /// When to look at the agent next; `None` if there is nothing to do for a halted one.
+    /// Returns the time until the next check of the agent; `None` if a halt needs no action.
     fn next_look(&self, agent: &Agent) -> Option<Timespec> {
         let acts = |(_, undo): (_, &Undo)| undo.freezer().is_some() || undo.binds();
         if self.looks_halted > 0 || agent.watch.is_in_doubt() {
@@ -141,14 +143,14 @@ impl Known {
         }
     }
 
-    /// Freezes every group of the list that can be frozen and is not. A thread of the agent may have thawed one on its
-    /// way to a stop, so this is done at each look.
+    /// Freezes every group of the list that can be frozen and is not. A thread of the agent may have thawed a group
+    /// on its way to a stop, so this is done at each check.
     fn freeze_all(&mut self) {
         let freezers = self.list.iter().filter_map(|(ticket, undo)| Some((ticket, undo.freezer()?)));
         let running = freezers.filter(|(_, freezer)| freezer.is_frozen().is_ok_and(|frozen| !frozen));
         for (ticket, freezer) in running.collect::<Vec<_>>() {
-            // Said before, too, in case that this process is killed in between; and after, since the agent may have gone
-            // on and thawed it before.
+            // The group is reported before, in case this process is killed in between. It is reported again after,
+            // since the agent may have continued and thawed it before.
             self.say(ticket);
             if freezer.set(true).is_ok() {
                 self.say(ticket);
@@ -157,13 +159,13 @@ impl Known {
         }
     }
 
-    /// Gives threads their CPUs back that the agent has bound to one CPU each, and those that were born to such threads.
-    /// All stays on the list: the agent binds them again when it goes on.
+    /// Gives threads that the agent has bound to one CPU each their CPUs back, and threads that these created. All
+    /// stays on the list: the agent binds them again when it continues.
     fn give_bound_back(&mut self) {
         let Some(ticket) = self.list.iter().find(|(_, undo)| undo.binds()).map(|(ticket, _)| ticket) else { return };
         self.say(ticket);
         let gives = |_, undo: &Undo| matches!(undo, Undo::Affinity { .. } | Undo::Newcomers(_));
-        // A thread that takes no other CPUs has ended, or keeps the one that it has.
+        // A thread that accepts no other CPUs has ended, or keeps the one that it has.
         let _ = self.list.carry_out(gives);
         self.say(ticket);
     }
@@ -173,7 +175,8 @@ impl Known {
         let _ = rustix::io::write(io::stdout(), format!("{}\n", ticket.0).as_bytes());
     }
 
-    /// Undoes all that is left on the list, and thaws what it has frozen and the agent has not taken over.
+    /// Undoes all that is left on the list, and thaws groups that the guardian has frozen and the agent has not taken
+    /// over.
     fn undo_all(&self) -> io::Result<()> {
         let undone = self.list.carry_out(|_, _| true).1;
         let thaw = |dir: &PathBuf| set_freezer(dir, false);
@@ -203,7 +206,7 @@ mod tests {
         }
         known.freeze_all();
         assert!(is_frozen(0) && is_frozen(1));
-        // Two lines a group.
+        // Each group was reported by two lines.
         known.receive(b"{\"Heard\":2}").unwrap();
         known.undo_all().unwrap();
         assert_eq!([is_frozen(0), is_frozen(1)], [true, false], "the agent looks after the first one");

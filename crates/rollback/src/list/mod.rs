@@ -1,4 +1,4 @@
-//! What there is to undo, in the order of the changes.
+//! List of changes to undo, in the order of the changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -8,11 +8,11 @@ use sidelane_host::thread::Thread;
 
 use super::change::Undo;
 
-/// Names one change of a list.
+/// Identity of one change in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ChangeId(pub(super) u64);
 
-/// The changes that were made, or are about to be, and not undone yet.
+/// Changes that were made, or are about to be, and are not undone yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UndoList {
     entries: BTreeMap<ChangeId, Undo>,
@@ -20,31 +20,31 @@ pub struct UndoList {
 }
 
 impl UndoList {
-    /// Adds a change, the last one so far.
+    /// Adds a change at the end of the list.
     pub fn add(&mut self, undo: Undo) -> ChangeId {
         let ticket = ChangeId(self.tickets);
         self.insert(ticket, undo);
         ticket
     }
 
-    /// Adds a change under the ticket that another list gave it, or puts it in the place of the one that has it.
+    /// Adds a change under the ticket that another list gave it, or replaces the change that has this ticket.
     pub fn insert(&mut self, ticket: ChangeId, undo: Undo) {
         self.entries.insert(ticket, undo);
         self.tickets = self.tickets.max(ticket.0 + 1);
     }
 
-    /// Takes a change off the list: it is undone, or nothing is left of it.
+    /// Removes a change from the list: it is undone, or nothing is left of it.
     pub fn withdraw(&mut self, ticket: ChangeId) {
         self.entries.remove(&ticket);
     }
 
-    /// The changes, first to last.
+    /// Returns the changes, first to last.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (ChangeId, &Undo)> {
         self.entries.iter().map(|(ticket, undo)| (*ticket, undo))
     }
 
-    /// Undoes all changes that `is_mine`, last to first, whatever fails, and returns those that succeeded and the
-    /// first error. Processes that were started are ended before anything else: a group can be removed only when
+    /// Undoes all changes that `is_mine`, last to first, whatever fails. Returns the changes that were undone, and
+    /// the first error. Processes that were started are ended before anything else: a group can be removed only when
     /// they are gone.
     pub fn carry_out(&self, is_mine: impl Fn(ChangeId, &Undo) -> bool) -> (Vec<ChangeId>, io::Result<()>) {
         let mine = || self.iter().rev().filter(|(ticket, undo)| is_mine(*ticket, undo));
@@ -60,7 +60,7 @@ impl UndoList {
         (undone, outcome)
     }
 
-    /// The threads that have an undo of their own.
+    /// Returns the threads that have an undo of their own.
     pub fn known(&self) -> BTreeSet<Thread> {
         self.entries.values().filter_map(Undo::thread).collect()
     }

@@ -15,10 +15,10 @@ use sidelane_host::thread::Thread;
 use super::*;
 use crate::groups::Fate;
 
-/// What a group's list of CPUs says as long as nothing is undone.
+/// Content of a group's CPU list as long as nothing is undone.
 const AT_FIRST: &str = "99";
 
-/// A folder that is taken for a group of version 2.
+/// Creates a folder that counts as a group of version 2.
 fn group() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (file, says) in [("cgroup.controllers", "cpuset"), ("cpuset.cpus", AT_FIRST)] {
@@ -27,7 +27,7 @@ fn group() -> tempfile::TempDir {
     dir
 }
 
-/// A change of a group whose list of CPUs said this before.
+/// Returns a change of a group whose CPU list had this content before.
 fn said(dir: &Path, before: usize) -> Undo {
     Undo::Cpusets(Found { root: dir.to_owned(), lists: [(dir.to_owned(), before.to_string())].into() })
 }
@@ -37,7 +37,7 @@ fn says(dir: &Path) -> String {
 }
 
 proptest! {
-    /// One value after the other was written over the one before; some changes were undone since.
+    /// Each change overwrote the value of the previous one, and some changes were undone since.
     #[test]
     fn undoing_all_leaves_what_the_first_change_that_is_left_found(withdrawn in prop::collection::vec(any::<bool>(), 1..20)) {
         let dir = group();
@@ -52,7 +52,7 @@ proptest! {
         prop_assert_eq!(undone, left);
     }
 
-    /// A guardian that is told everything has the same list as the agent.
+    /// A guardian that receives every message has the same list as the agent.
     #[test]
     fn list_survives_being_sent(withdrawn in prop::collection::vec(any::<bool>(), 1..20)) {
         let (mut list, mut told) = (UndoList::default(), UndoList::default());
@@ -121,7 +121,7 @@ fn claim_made_later_by_another_process_stays() {
     assert!(undone(inode) && !file.exists());
 }
 
-/// A process that only waits.
+/// A child process that only waits.
 struct Sleeper(Child);
 
 impl Sleeper {

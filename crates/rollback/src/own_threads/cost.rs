@@ -6,21 +6,21 @@ use std::time::Instant;
 use sidelane_host::procfs::threads;
 use sidelane_host::run_times::ran_ns;
 
-/// A share of the time below this is not worth a word.
+/// Share of the time, in percent, below which the cost is not reported.
 const WORTH_A_WORD_PERCENT: f64 = 0.1;
 
-/// What was counted so far.
+/// CPU time that was counted so far.
 #[derive(Debug, Default)]
 pub(super) struct SelfUsage {
-    /// CPU time of each thread when it was last asked for, while threads are on CPUs of the services.
+    /// CPU time of each thread at the last count, while threads are on CPUs of the services.
     threads: BTreeMap<u32, u64>,
     beside_ns: u64,
     since: Option<Instant>,
 }
 
 impl SelfUsage {
-    /// Counts what was spent since the last call, in which threads were `apart` from the services or not. Those of `fixed`
-    /// have a place of their own.
+    /// Counts the CPU time since the last call, unless threads are now `apart` from the services. Threads in `fixed`
+    /// place themselves and do not count.
     pub(super) fn charge(&mut self, apart: bool, fixed: &BTreeSet<u32>) {
         self.since.get_or_insert_with(Instant::now);
         if apart {
@@ -35,7 +35,7 @@ impl SelfUsage {
         self.threads = now;
     }
 
-    /// The share of the time, if it is worth a word, or if there is a word anyway.
+    /// Returns the cost in percent of the time; `None` if it is below 0.1 and not wanted `anyway`.
     pub(super) fn percent(&self, anyway: bool) -> Option<String> {
         let wall_ns = self.since?.elapsed().as_nanos().max(1);
         let percent = self.beside_ns as f64 * 100.0 / wall_ns as f64;

@@ -1,14 +1,15 @@
-//! This process's own threads: they run on no CPU of the services that the process looks at, where there are others.
+//! This process's own threads: they run on no CPU of the services that the process observes, if there are others.
 //!
-//! One registry for the process, used by all verbs. [`keep_off`] names a service; from then on a thread of the registry looks
-//! a few times a second where the service may run and where it ran, asks [`sidelane_policy::own_cpus`], and moves all threads
-//! of this process. What a verb is started with is kept: no thread gets a CPU that the user did not give. Threads that have
-//! a place of their own are [`Fixed`]: holders, observers, the thread that passes a proxy's requests on. Work in
-//! bulk ([`Patient`]) is done in SCHED_IDLE. While there is no CPU but the services', so is all work of a verb that only looks:
-//! what it does not get done is dropped and counted, and the service waits for none of it.
+//! The process has one registry, used by all verbs. [`keep_off`] names a service. After that, a thread of the
+//! registry checks a few times a second where the service may run and where it ran. It asks
+//! [`sidelane_policy::own_cpus`], and moves all threads of this process. The affinity with which a verb is started is
+//! respected: no thread gets a CPU that the user did not give. Threads that place themselves are [`Fixed`]: holders,
+//! observers, the thread that forwards a proxy's requests. Bulk work ([`Patient`]) is done in SCHED_IDLE. If there is
+//! no CPU but the services', all work of a verb that only observes is done in SCHED_IDLE, too: late work is dropped
+//! and counted, and the service waits for none of it.
 //!
-//! *Invariant:* no other part of the tool moves its own threads, except a fixed thread itself, and the agent's alarm thread,
-//! which moves the agent's off a lane for a moment (`tests/own_threads.rs`).
+//! *Invariant:* no other part of the tool moves its own threads, except a fixed thread itself, and the agent's alarm
+//! thread, which moves the agent's off a lane for a moment (`tests/own_threads.rs`).
 
 mod cost;
 mod note;
@@ -29,27 +30,27 @@ use sidelane_policy::cpus::CpuMask;
 use sidelane_diagnostics::note::Note;
 use state::{State, Work};
 
-/// How often the watching thread looks where services run.
+/// Shortest time between two checks of where services run.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// It looks so much more rarely that it takes no more than this part of a CPU.
+/// Factor by which the time between two checks exceeds the duration of one: checks take at most 1/200 of a CPU.
 const LOOK_PART: u32 = 200;
-/// Time after which bulk work that the user waits for goes on in the ordinary class.
+/// Time after which bulk work that the user waits for continues in the ordinary class.
 pub const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Between the first two looks at a service that may run on all CPUs.
+/// Time between the first two checks of a service that may run on all CPUs.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 
 static STATE: Mutex<Option<State>> = Mutex::new(None);
 
-/// What a verb does with the services that it names.
+/// Relation of a verb to the services that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
-    /// It looks at them. Work that it does not get done is lost and counted.
+    /// The verb observes the services. Work that is late is lost and counted.
     Looks,
-    /// It acts for them. Work that comes late harms them.
+    /// The verb acts for the services. Work that is late harms them.
     Acts,
 }
 
-/// Places this process's threads from now on. Called once, before any thread is started. Processes that never call this
+/// Begins to place this process's threads. Called once, before any thread is started. Processes that never call this
 /// move none of their threads: tests, and measurements that place their own.
 pub fn begin(manner: Manner) {
     *state() = Some(State::new(manner));
@@ -59,14 +60,14 @@ fn state() -> MutexGuard<'static, Option<State>> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps this process's threads off the CPUs of a service, now and from now on. Called again with its present processes
-/// when they may be others.
+/// Keeps this process's threads off the CPUs of a service, now and later. Called again with the service's present
+/// processes when they may have changed.
 pub fn keep_off(service: &str, pids: &BTreeSet<u32>) {
     let is_new = {
         let mut state = state();
         let Some(state) = state.as_mut().filter(|state| !state.is_directed()) else { return };
         if pids.contains(&std::process::id()) {
-            // The service is this process: its threads are where they are to be.
+            // The service is this process, so its threads stay where they are.
             return;
         }
         state.add(service, pids)
@@ -82,8 +83,8 @@ pub fn keep_off(service: &str, pids: &BTreeSet<u32>) {
     watch();
 }
 
-/// Keeps this process's threads off these CPUs, which services have. A process that does not place its threads moves the
-/// calling one.
+/// Keeps this process's threads off these CPUs, which services have. In a process that does not place its threads, it
+/// moves only the calling thread.
 pub fn keep_off_cpus(cpus: &CpuSet) -> io::Result<()> {
     let mut state = state();
     let Some(state) = state.as_mut().filter(|state| !state.is_directed()) else {
@@ -96,23 +97,23 @@ pub fn keep_off_cpus(cpus: &CpuSet) -> io::Result<()> {
     Ok(())
 }
 
-/// Keeps this process's threads on CPUs of `usable`, and off those of services that may run on `allowed` and `ran` lately:
-/// for an owner that knows that of all its services. It replaces what the registry would find out.
+/// Keeps this process's threads on CPUs of `usable`, and off those where services may run (`allowed`) or `ran`
+/// lately. It is for an owner that knows this for all its services, and replaces the registry's own checks.
 pub fn direct(usable: &CpuSet, allowed: &CpuMask, ran: &CpuMask) {
     if let Some(state) = state().as_mut() {
         state.direct(usable, allowed, ran);
     }
 }
 
-/// Another process that works for this one: it is kept where this process's threads are.
+/// Registers another process that works for this one: it is kept on the CPUs of this process's threads.
 pub fn has_child(pid: u32) {
     if let Some(state) = state().as_mut() {
         state.has_child(pid);
     }
 }
 
-/// The user waits for the end of `work`: after some time, work in bulk is done in the ordinary class, unless it is on a
-/// service's CPUs.
+/// Does `work` while the user waits for its end. After `patience`, bulk work is done in the ordinary class, unless it
+/// is on a service's CPUs.
 pub fn waited_for<T>(patience: Duration, work: impl FnOnce() -> T) -> T {
     let wait_until = |at| state().iter_mut().for_each(|state| state.is_waited_for(at));
     wait_until(Some(Instant::now() + patience));
@@ -121,21 +122,22 @@ pub fn waited_for<T>(patience: Duration, work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Whether work may go on in time: false where this process has no CPU but those of the services.
+/// Whether work is done in time: false if this process has no CPU but those of the services.
 pub fn is_apart() -> bool {
     state().as_ref().is_none_or(State::is_apart)
 }
 
-/// What this process's threads cost on CPUs of the services, if they ran there and it is worth a word.
+/// Returns a note on what this process's threads cost on CPUs of the services; `None` if that is too little to
+/// report.
 pub fn notes() -> Option<Note> {
     state().as_mut().and_then(State::note).map(Note::from)
 }
 
-/// The calling thread has a place of its own, as long as this lives.
+/// Mark of a thread that places itself, as long as the mark lives.
 pub struct Fixed(u32);
 
 impl Fixed {
-    /// To be called before the thread moves itself.
+    /// Marks the calling thread as one that places itself. Must be called before the thread moves itself.
     pub fn this_thread() -> Self {
         let tid = this_tid();
         if let Some(state) = state().as_mut() {
@@ -153,16 +155,17 @@ impl Drop for Fixed {
     }
 }
 
-/// The calling thread does work that may come late, as long as this lives.
+/// Mark of a thread whose work may be late, as long as the mark lives.
 pub struct Patient(u32);
 
 impl Patient {
-    /// It works in bulk, in SCHED_IDLE.
+    /// Marks the calling thread as one that does bulk work, in SCHED_IDLE.
     pub fn in_bulk() -> Self {
         Self::at(Work::Bulk)
     }
 
-    /// It reads what is lost, and counted, if it is not read in time: in SCHED_IDLE while it is on CPUs of the services.
+    /// Marks the calling thread as a reader of records that are lost, and counted, if they are not read in time. It
+    /// is in SCHED_IDLE while it is on CPUs of the services.
     pub fn reader() -> Self {
         Self::at(Work::Reads)
     }
@@ -184,25 +187,25 @@ impl Drop for Patient {
     }
 }
 
-/// Does work in bulk for whose end the user waits.
+/// Does bulk work while the user waits for its end.
 pub fn in_bulk<T>(work: impl FnOnce() -> T) -> T {
     let _bulk = Patient::in_bulk();
     waited_for(LOOK_INTERVAL, work)
 }
 
-/// The calling thread.
+/// Returns the number of the calling thread.
 pub fn this_tid() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get() as u32
 }
 
-/// What a look was at.
+/// Data that a check has used.
 #[derive(PartialEq)]
 enum Looked {
     AtAffinity,
     AtRunTimes,
 }
 
-/// Looks where the services may run, and where they ran if they may run anywhere, and places this process's threads.
+/// Checks where the services may run, and where they ran if they may run anywhere, and places this process's threads.
 fn look(times: &mut RunTimes, period: Duration) -> Looked {
     let Some((pids, given)) = state().as_ref().map(|state| (state.pids(), state.allowed().clone())) else {
         return Looked::AtAffinity;
@@ -220,7 +223,7 @@ fn look(times: &mut RunTimes, period: Duration) -> Looked {
     if is_anywhere { Looked::AtRunTimes } else { Looked::AtAffinity }
 }
 
-/// Starts the thread that looks, unless there is one.
+/// Starts the thread that checks where services run, unless there is one.
 fn watch() {
     if !state().as_mut().is_some_and(State::begins_to_watch) {
         return;
@@ -234,6 +237,6 @@ fn watch() {
             period = LOOK_EVERY.max(began.elapsed() * LOOK_PART);
         }
     };
-    // Without the thread all stay where they are now.
+    // Without the thread, all threads stay where they are now.
     let _ = thread::Builder::new().name("sidelane-place".into()).spawn(watch);
 }

@@ -1,9 +1,9 @@
-//! Notes of this process's own threads.
+//! Notes on this process's own threads.
 
 use sidelane_diagnostics::diagnostics;
 
 diagnostics! {
-    /// Note of this process's own threads.
+    /// Note on this process's own threads.
     pub enum OwnThreadsNote in OwnThreads;
     degraded {
         OnServiceCpus {

@@ -1,4 +1,4 @@
-//! The registry: services, threads with a place of their own, and where the others are.
+//! Registry: the services, the threads that place themselves, and the CPUs of all other threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -16,31 +16,31 @@ use super::cost::SelfUsage;
 use super::note::OwnThreadsNote;
 use crate::cpu_mask::{mask, set};
 
-/// A CPU on which services ran for less than this part of the time is none of theirs.
+/// Divisor of the time: a CPU on which services ran for less than a hundredth of it is none of theirs.
 const BUSY_PART: u32 = 100;
-/// Number of rounds in which threads are looked for that were started while others were moved.
+/// Number of rounds that search threads which were started while others were moved.
 const ROUNDS: u32 = 8;
 
-/// Work that may come late.
+/// Work that may be late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
-    /// In SCHED_IDLE, until the user waits for it.
+    /// Bulk work: in SCHED_IDLE, until the user waits for it.
     Bulk,
-    /// In SCHED_IDLE on CPUs of the services.
+    /// Reading of records: in SCHED_IDLE on CPUs of the services.
     Reads,
 }
 
-/// All that is known.
+/// State of the registry.
 pub(super) struct State {
-    /// What the user gave this process.
+    /// CPUs that the user gave this process.
     given: CpuSet,
-    /// Whether it was started in the ordinary class. What the user chose otherwise is kept.
+    /// Whether this process was started in the ordinary class. Another class is the user's choice, and is kept.
     is_ordinary: bool,
     services: BTreeMap<String, BTreeSet<u32>>,
     /// CPUs that services have, wherever they run now.
     serving: CpuSet,
     manner: Manner,
-    /// CPU time of the services by CPU, less for what is longer ago.
+    /// CPU time of the services, by CPU. Each check halves the time of earlier checks.
     ran_ns: BTreeMap<u32, u64>,
     fixed: BTreeSet<u32>,
     patient: BTreeMap<u32, Work>,
@@ -48,7 +48,7 @@ pub(super) struct State {
     hastens_at: Option<Instant>,
     is_directed: bool,
     is_watched: bool,
-    /// Where threads are; none before a service is known.
+    /// CPUs on which threads are; `None` before a service is known.
     cpus: Option<CpuSet>,
     is_apart: bool,
     cost: SelfUsage,
@@ -76,7 +76,7 @@ impl State {
         }
     }
 
-    /// Adds a service, or notes its present processes; whether they are others than before.
+    /// Adds a service, or records its present processes. Returns whether they differ from those before.
     pub(super) fn add(&mut self, service: &str, pids: &BTreeSet<u32>) -> bool {
         self.services.insert(service.to_owned(), pids.clone()).as_ref() != Some(pids)
     }
@@ -101,33 +101,34 @@ impl State {
         self.is_apart
     }
 
-    /// Whether the thread that looks is to be started.
+    /// Whether the thread that checks services has to be started; true once.
     pub(super) fn begins_to_watch(&mut self) -> bool {
         !std::mem::replace(&mut self.is_watched, true)
     }
 
-    /// So long the services ran on each CPU since the last look.
+    /// Adds the time for which the services ran on each CPU since the last check.
     pub(super) fn ran(&mut self, on_cpus: BTreeMap<u32, u64>) {
         self.ran_ns.values_mut().for_each(|ran_ns| *ran_ns /= 2);
         on_cpus.into_iter().for_each(|(cpu, ran_ns)| *self.ran_ns.entry(cpu).or_default() += ran_ns);
     }
 
-    /// Places all threads, where services may run on `allowed`; `period` is between two looks.
+    /// Places all threads, with services that may run on `allowed`. `period` is the time between two checks.
     pub(super) fn place(&mut self, allowed: &CpuSet, period: Duration) {
         let allowed = allowed.union(&self.serving);
         if allowed.is_empty() {
-            // No process of the services is left: they may come back where they were.
+            // No process of the services is left; new ones may run on the same CPUs.
             return;
         }
         let busy_ns = (period / BUSY_PART).as_nanos() as u64 + 1;
         self.decide(&self.given.clone(), &mask(&allowed), busy_ns);
     }
 
-    /// Places all threads on CPUs of `usable`, where services may run on `allowed` and `ran` lately.
+    /// Places all threads on CPUs of `usable`, with services that may run on `allowed` and `ran` lately.
     pub(super) fn direct(&mut self, usable: &CpuSet, allowed: &CpuMask, ran: &CpuMask) {
         self.is_directed = true;
         self.ran_ns = ran.iter().map(|cpu| (cpu as u32, 1)).collect();
-        // What the owner may use and the user gave this process; if that is nothing, what the user gave it.
+        // Own CPUs are those that the owner may use and the user gave this process; if there are none, those that the
+        // user gave.
         let both = self.given.intersection(usable);
         let own = if both.is_empty() { self.given.clone() } else { both };
         self.decide(&own, allowed, 1);
@@ -140,7 +141,7 @@ impl State {
         };
         let placement = own_cpus::place(&mask(own), allowed, ran_ns, busy_ns);
         let cpus = set(&placement.cpus);
-        // CPUs beyond those that policies know: threads stay where they are.
+        // Policies know none of the CPUs: threads stay where they are.
         self.cpus = (!cpus.is_empty()).then_some(cpus);
         self.cost.charge(self.is_apart, &self.fixed);
         self.is_apart = placement.is_apart;
@@ -148,7 +149,7 @@ impl State {
         self.apply();
     }
 
-    /// Moves every thread that is not where it is to be.
+    /// Moves every thread that is not on its CPUs.
     fn apply(&self) {
         let this = std::process::id();
         let children = self.children.iter().copied().filter(|pid| parent(*pid) == Some(this));
@@ -164,7 +165,7 @@ impl State {
         }
     }
 
-    /// Skips a thread that has ended or may not be changed.
+    /// Moves a thread. Skips a thread that has ended or may not be changed.
     fn apply_to(&self, tid: u32) {
         if let Some(cpus) = self.cpus.as_ref().filter(|cpus| affinity(tid).as_ref() != Some(cpus)) {
             let _ = pin_thread(tid, &cpus.iter().collect::<Vec<_>>());
@@ -182,7 +183,7 @@ impl State {
         }
     }
 
-    /// Whether a thread is to be in SCHED_IDLE.
+    /// Whether a thread belongs in SCHED_IDLE.
     fn is_idle(&self, tid: u32) -> bool {
         let hastens = self.is_apart && self.hastens_at.is_some_and(|at| at <= Instant::now());
         match self.patient.get(&tid) {
@@ -215,13 +216,13 @@ impl State {
         self.children.insert(pid);
     }
 
-    /// The user waits, for long from `at` on; or not any more.
+    /// Sets the time from which the user has waited long; `None` if the user does not wait any more.
     pub(super) fn is_waited_for(&mut self, at: Option<Instant>) {
         self.hastens_at = at;
         self.patient.keys().for_each(|tid| self.classify(*tid));
     }
 
-    /// What it cost, if that is worth a word.
+    /// Returns a note on the cost, if it is large enough to report.
     pub(super) fn note(&mut self) -> Option<OwnThreadsNote> {
         self.cost.charge(self.is_apart, &self.fixed);
         let online = online_cpus().unwrap_or_default();

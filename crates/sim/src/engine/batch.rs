@@ -1,4 +1,4 @@
-//! The job of a batch lane, from phase to phase.
+//! Job of a batch lane, from phase to phase.
 
 use super::Engine;
 use super::watch::Watch;
@@ -6,12 +6,12 @@ use crate::model::{Job, Phase};
 use crate::time::{NEVER, Work};
 
 impl<W: Watch> Engine<W> {
-    /// The job's first phase.
+    /// Begins the first phase of the lane's job.
     pub(super) fn begin_job(&mut self, lane: usize) {
         self.enter_phase(lane, 0);
     }
 
-    /// The current phase has ended.
+    /// Moves the lane's job to its next phase, when the current phase has ended.
     pub(super) fn phase_ended(&mut self, lane: usize) {
         let core = self.lanes[lane].core;
         self.settle(core);
@@ -20,11 +20,11 @@ impl<W: Watch> Engine<W> {
         self.resume(core);
     }
 
-    /// The job ends, and a new one like it begins after `gone_ns`.
+    /// Ends the lane's job; a new job like it begins after `gone_ns`.
     pub(super) fn churn(&mut self, lane: usize, gone_ns: u64) {
         let core = self.lanes[lane].core;
         self.settle(core);
-        // The job restarts with its first phase, which follows the last.
+        // The last phase becomes the current one, so the new job begins with the first.
         self.lanes[lane].phase = self.job(lane).phases.len() - 1;
         self.wait(lane, gone_ns);
         self.resume(core);
@@ -54,8 +54,8 @@ impl<W: Watch> Engine<W> {
         self.slots.set(self.phase_slot(lane), self.now + ns);
     }
 
-    /// Batch has work, or its lane has become free. If both hold, batch runs. If it then finds the
-    /// service busy, the keeper is summoned, as at a start of the service beside running batch.
+    /// Runs batch if it has work and its lane is free. If batch then finds the service busy, it summons the keeper,
+    /// as at a start of the service beside running batch.
     pub(super) fn batch_wants_in(&mut self, lane: usize) {
         let batch = &mut self.lanes[lane];
         let came_in = !batch.runs && batch.free && !batch.waits;

@@ -1,81 +1,81 @@
-//! The accounting of a run so far. Its size does not depend on the run's length.
+//! Accounting of a run so far. Its size does not depend on the run's length.
 
 use hdrhistogram::Histogram;
 
 use crate::model::LANES_MAX;
 use crate::time::Nanos;
 
-/// The longest latency in the histogram; longer ones count as this one.
+/// Longest latency in the histogram, in nanoseconds; longer ones count as this one.
 const LATENCY_MAX_NS: u64 = 1 << 42;
-/// Precision of latencies: one part in a thousand.
+/// Precision of latencies in decimal digits: one part in a thousand.
 const DIGITS: u8 = 3;
 
-/// A histogram of latencies.
+/// Returns an empty histogram of latencies.
 pub fn latencies() -> Histogram<u64> {
     Histogram::new_with_max(LATENCY_MAX_NS, DIGITS).expect("the bounds are right")
 }
 
-/// Sums and counts.
+/// Sums and counts of a simulation run.
 #[derive(Clone, Debug)]
 pub struct Accounting {
-    /// The start of the counted time.
+    /// Start of the counted time.
     pub since: Nanos,
-    /// Requests that arrived.
+    /// Number of requests that arrived.
     pub arrived: u64,
-    /// Requests that were refused because the queue was full.
+    /// Number of requests that were refused because the queue was full.
     pub refused: u64,
-    /// Requests that were answered.
+    /// Number of requests that were answered.
     pub finished: u64,
-    /// Finished requests that had to wait for another one.
+    /// Number of finished requests that had to wait for another one.
     pub waited: u64,
-    /// Latencies from arrival to end; `None` if a watch keeps them.
+    /// Histogram of latencies from arrival to end; `None` if a watch keeps them.
     pub latency: Option<Histogram<u64>>,
-    /// Sum of the latencies.
+    /// Sum of all latencies from arrival to end.
     pub latency_ns: u128,
-    /// The part of it before the requests' start.
+    /// Sum of the times from arrival to start of all requests.
     pub queued_ns: u128,
     /// Upper bound of the total delay of requests by batch: for each request, the contention cost of the
     /// co-running in its busy period, on its core.
     pub delay_bound_ns: u128,
-    /// The largest bound of one request.
+    /// Largest delay bound of one request.
     pub delay_bound_ns_max: Nanos,
-    /// Time that request lanes were busy.
+    /// Time in which request lanes were busy.
     pub lc_busy_ns: u128,
     /// Work done on request lanes, in units of work.
     pub lc_work: u128,
-    /// Time that batch lanes were busy.
+    /// Time in which batch lanes were busy.
     pub batch_busy_ns: u128,
-    /// Work done on batch lanes.
+    /// Work done on batch lanes, in units of work.
     pub batch_work: u128,
-    /// Time that batch ran beside a request without leave.
+    /// Time in which batch ran beside a request without permission.
     pub overlap_ns: u128,
-    /// Time that batch ran beside a request on its budget.
+    /// Time in which batch ran beside a request on its budget.
     pub lent_ns: u128,
-    /// Time that cores had this number of busy lanes.
+    /// Time in which cores had this number of busy lanes, by number.
     pub active_ns: [u128; LANES_MAX + 1],
-    /// Time that requests lost to other classes' use of memory.
+    /// Time that requests lost because other classes used memory.
     pub lost_to_memory_ns: f64,
-    /// Summonses by the service.
+    /// Number of summonses by the service.
     pub summons: u64,
-    /// Decisions of policies.
+    /// Number of decisions of policies.
     pub looks: u64,
-    /// Actions of policies.
+    /// Number of decisions that changed the state of a lane.
     pub actions: u64,
-    /// Actions that began a hold.
+    /// Number of decisions that began a hold.
     pub holds: u64,
-    /// Actions that evicted batch.
+    /// Number of decisions that evicted batch.
     pub evictions: u64,
-    /// All events.
+    /// Number of all events.
     pub events: u64,
 }
 
 impl Accounting {
-    /// Empty accounting from `since` on.
+    /// Returns empty accounting from `since` on.
     pub fn new(since: Nanos) -> Self {
         Self { latency: Some(latencies()), ..Self::without_latencies(since) }
     }
 
-    /// For one machine of many: without a histogram of its own.
+    /// Returns empty accounting without a histogram of latencies, for one machine of many.
     pub fn without_latencies(since: Nanos) -> Self {
         Self {
             since,

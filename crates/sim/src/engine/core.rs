@@ -1,15 +1,15 @@
-//! Who runs on a core's lanes, and how far they get.
+//! Tasks on a core's lanes: which of them run, and their progress.
 //!
-//! Between two changes every lane has a constant speed. So before a change the core is *settled*:
-//! the work done since the last change is booked. After the change the core *resumes*: speeds are
-//! computed anew, and from them the ends of requests and phases.
+//! Between two changes every lane has a constant speed. So before a change the core is *settled*: the work done since
+//! the last change is booked. After the change the core *resumes*: speeds are computed anew, and from them the ends
+//! of requests and phases.
 
 use super::Engine;
 use super::watch::Watch;
 use crate::smt::Interference;
 
 impl<W: Watch> Engine<W> {
-    /// Books the work of `core` since it was last settled.
+    /// Books the work of `core` since the last call for it.
     pub(super) fn settle(&mut self, core: usize) {
         let (core, books) = (&mut self.cores[core], &mut self.books);
         let passed_ns = self.now - core.since;
@@ -46,7 +46,7 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// Computes the speeds on a settled core, and the ends of what runs there.
+    /// Computes the speeds on a core whose work is booked up to now, and the end times of the tasks there.
     pub(super) fn resume(&mut self, core: usize) {
         self.resume_request(core);
         for lane in self.cores[core].lanes() {

@@ -1,14 +1,13 @@
-//! Keeping a batch lane: as the agent's holder (`crates/lanes/src/holder.rs`), event by event.
+//! Keeper of a batch lane, event by event: it behaves as the agent's holder (`crates/lanes/src/holder.rs`).
 //!
-//! It uses the same policies in the same way. It sleeps while batch may run. It wakes at its
-//! policy's time, or when it is summoned: when the service starts beside running batch, when a
-//! request that waited starts beside a lent lane, and when the service stops beside a lane from
-//! which batch was evicted. One reaction later it is on the lane, which takes the lane from batch,
-//! and looks. If batch may run, it leaves. Otherwise it naps there, sees each change of the service
-//! at once, and looks again.
+//! The keeper uses the same policies in the same way. It sleeps while batch may run. It wakes at its policy's time,
+//! or when it is summoned: when the service starts beside running batch, when a request that waited starts beside a
+//! lent lane, and when the service stops beside a lane from which batch was evicted. After its reaction time it is on
+//! the lane, which takes the lane from batch, and asks the policy. If batch may run, it leaves. Otherwise it naps
+//! there, sees each change of the service at once, and asks again.
 //!
-//! Where batch checks its own lane (`Gate::batch_looks`, as in Elfen, and always under the oracle),
-//! batch on a lent lane sees each change of the requests too, and leaves only if it has to.
+//! If batch checks its own lane (`Gate::batch_looks`, as in Elfen, and always under the oracle), batch on a lent lane
+//! sees each change of the requests too, and leaves only if it has to.
 
 use sidelane_policy::borrow::{LaneObservation, LaneState, WakeState};
 
@@ -19,14 +18,14 @@ use crate::model::{BatchMode, LendingDecider};
 use crate::time::{NEVER, Nanos};
 
 impl<W: Watch> Engine<W> {
-    /// Whether batch on `lane` would run beside a request without leave, with no keeper on its way.
+    /// Whether batch on `lane` would run beside a request without permission, with no keeper on its way.
     pub(super) fn must_go(&self, lane: usize) -> bool {
         let core = &self.cores[self.lanes[lane].core];
         let keeper = self.lanes[lane].keeper.as_ref();
         keeper.is_some_and(|keeper| keeper.presence == Presence::Asleep && keeper.is_needed(core.busy(), core.waited()))
     }
 
-    /// What the keeper of `lane` would see, napping there.
+    /// Returns the state of the service that the keeper of `lane` sees when it naps there.
     fn watched(&self, lane: usize) -> WakeState {
         let batch = &self.lanes[lane];
         let core = &self.cores[batch.core];
@@ -34,7 +33,8 @@ impl<W: Watch> Engine<W> {
         WakeState::of(core.busy(), Some(&core.requests(self.queues.len)), spares_waited)
     }
 
-    /// The request lane of a settled core has become busy or idle, or has another request.
+    /// Tells keepers that the request lane of a core has become busy or idle, or has another request. The work of the
+    /// core must be booked up to now.
     pub(super) fn service_changed(&mut self, core: usize) {
         for lane in self.cores[core].lanes() {
             let now = self.watched(lane);
@@ -51,7 +51,7 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// The length of the queue has changed.
+    /// Lets batch on lent lanes react to a change of the queue's length.
     pub(super) fn queue_changed(&mut self) {
         for lane in 0..self.lanes.len() {
             let looks = self.lanes[lane].keeper.as_ref().is_some_and(|keeper| {
@@ -66,9 +66,9 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// Batch looks from a lent lane beside a settled core, and begins to leave if it has to. It
-    /// looks because something `changed`, or because its time is up; in the second case it has
-    /// leave until it is off.
+    /// Asks the policy for batch on a lent lane; batch begins to leave if it has to. `changed` means that the service
+    /// has changed. Otherwise the policy's time is up, and batch has permission until it is off. The work of the core
+    /// must be booked up to now.
     fn batch_looks(&mut self, lane: usize, changed: bool) {
         self.ask(lane);
         let Some(keeper) = &self.lanes[lane].keeper else { return };
@@ -85,7 +85,7 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// The kernel program summons the keeper.
+    /// Summons the keeper, as the kernel program does, unless a fault loses the summons.
     pub(super) fn summon(&mut self, lane: usize) {
         self.books.summons += 1;
         if !self.faults.summons_lost() {
@@ -93,7 +93,7 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// The service's start sends the wake-up and pays for it.
+    /// Adds the cost of the wakeup to the request whose start sends it.
     fn pay_for_summons(&mut self, core: usize) {
         let cost = crate::time::Work::of_ns(self.model.setting.gate.lc_cost_ns);
         if let Some(request) = &mut self.cores[core].request {
@@ -114,7 +114,7 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// The keeper's time has come.
+    /// Handles the keeper's time: it checks its lane, wakes, or starts again after a crash.
     pub(super) fn keeper_due(&mut self, lane: usize) {
         let core = self.lanes[lane].core;
         self.settle(core);
@@ -138,7 +138,8 @@ impl<W: Watch> Engine<W> {
         self.lanes[lane].runs = false;
     }
 
-    /// Asks the policy, on a settled core. Returns whether batch is brought back from an eviction.
+    /// Asks the policy about a lane. Returns whether batch comes back from an eviction. The work of the core must be
+    /// booked up to now.
     fn ask(&mut self, lane: usize) -> bool {
         let (seen, watched) = (self.see(lane), self.watched(lane));
         let Some(keeper) = &mut self.lanes[lane].keeper else { return false };
@@ -153,7 +154,7 @@ impl<W: Watch> Engine<W> {
         changed && before == evicted
     }
 
-    /// Asks the policy from the lane, and leaves the lane if the policy says so.
+    /// Asks the policy while the keeper is on the lane, and leaves the lane if the policy says so.
     fn look(&mut self, lane: usize) {
         let held = self.lanes[lane].keeper.as_ref().is_some_and(Keeper::naps);
         let restored = self.ask(lane);
@@ -171,7 +172,7 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// The time until batch runs again on a lane that the keeper leaves now.
+    /// Returns the time until batch runs again on a lane that the keeper leaves now.
     fn away_ns(&mut self, held: bool, restored: bool) -> Nanos {
         let migration_ns = if restored { self.model.machine.migration_ns } else { 0 };
         let on_ns = match held {
@@ -181,7 +182,7 @@ impl<W: Watch> Engine<W> {
         on_ns + migration_ns
     }
 
-    /// The observation of the keeper of `lane`.
+    /// Returns the observation of the keeper of `lane`.
     fn see(&self, lane: usize) -> LaneObservation {
         let batch = &self.lanes[lane];
         let mut limits = self.limits.present();
@@ -198,7 +199,7 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// Batch is back on its lane.
+    /// Gives the lane back to batch.
     pub(super) fn gate_opens(&mut self, lane: usize) {
         let core = self.lanes[lane].core;
         self.settle(core);
@@ -208,7 +209,7 @@ impl<W: Watch> Engine<W> {
         self.resume(core);
     }
 
-    /// The agent dies, and its guardian ends batch; both are restarted later.
+    /// Simulates a crash of the agent: its guardian ends batch, and both restart after `gone_ns`.
     pub(super) fn crash(&mut self, lane: usize, gone_ns: Nanos) {
         if self.lanes[lane].keeper.is_none() {
             return;

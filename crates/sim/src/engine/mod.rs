@@ -1,11 +1,11 @@
-//! The simulation engine: handles one event after the other.
+//! Simulation engine: handles one event after the other.
 //!
-//! Sources of events are fixed: the client, each worker, and of each batch lane its keeper, its gate
-//! and its job. Each has one slot in [`Slots`]. To handle an event is to settle the core it belongs to,
-//! change what runs there, and resume it (see `core.rs`). Nothing in the loop allocates but queues
-//! that grow, and they have a limit.
+//! The sources of events are fixed: the client, each worker, and for each batch lane its keeper, its gate and its
+//! job. Each has one slot in [`Slots`]. To handle an event, the engine settles the core it belongs to, changes what
+//! runs there, and resumes the core (see `core.rs`). The loop allocates only for queues that grow, and they have a
+//! limit.
 //!
-//! What the parts are is in [`state`]; `service.rs`, `batch.rs` and `keeper.rs` say what happens to them.
+//! [`state`] holds the parts of a machine; `service.rs`, `batch.rs` and `keeper.rs` change them.
 
 mod batch;
 pub mod books;
@@ -33,10 +33,10 @@ use state::lane::BatchLane;
 use state::lending_limits::LendingLimitsKeeper;
 use watch::Watch;
 
-/// Slots of each batch lane: its keeper, its gate, its job.
+/// Number of slots of each batch lane: its keeper, its gate, its job.
 const SLOTS_OF_LANE: usize = 3;
 
-/// Slots that exist once; they follow the workers' slots.
+/// Sources of events that exist once; their slots follow the workers' slots.
 #[derive(Clone, Copy)]
 enum Once {
     Arrival,
@@ -48,7 +48,7 @@ enum Once {
 
 const SLOTS_ONCE: usize = 5;
 
-/// A running simulation.
+/// A running simulation of one service with batch.
 #[derive(Clone, Debug)]
 pub struct Engine<W> {
     model: Model,
@@ -71,7 +71,7 @@ pub struct Engine<W> {
 }
 
 impl<W: Watch> Engine<W> {
-    /// A machine at time 0, idle, with batch on its lanes.
+    /// Returns a machine at time 0, idle, with batch on its lanes.
     pub fn new(model: Model, watch: W) -> Self {
         let (seed, own_seed) = (model.seed, seed_of(model.seed, model.node));
         let (cores, lanes) = cores_and_lanes(&model);
@@ -99,7 +99,7 @@ impl<W: Watch> Engine<W> {
         engine
     }
 
-    /// Keeps no latencies; the watch keeps them.
+    /// Removes the histogram of latencies, for a watch that keeps them.
     pub fn without_latencies(mut self) -> Self {
         self.books.latency = None;
         self
@@ -121,12 +121,12 @@ impl<W: Watch> Engine<W> {
         (0..self.cores.len()).for_each(|core| self.resume(core));
     }
 
-    /// Runs to the end.
+    /// Runs the simulation to its end.
     pub fn run(&mut self) {
         self.run_to(NEVER);
     }
 
-    /// Runs until `time`, or to the end. Returns whether it has reached the end.
+    /// Runs the simulation until `time`, or to its end. Returns whether it has reached the end.
     pub fn run_to(&mut self, time: Nanos) -> bool {
         while !self.over
             && let Some(slot) = self.slots.next(&mut self.now, time)
@@ -209,17 +209,17 @@ impl<W: Watch> Engine<W> {
         self.lane_slot(lane) + 2
     }
 
-    /// The model.
+    /// Returns the model that is simulated.
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// The simulated time.
+    /// Returns the simulated time, in nanoseconds.
     pub fn now(&self) -> Nanos {
         self.now
     }
 
-    /// The accounting.
+    /// Returns the accounting of the run so far.
     pub fn accounting(&self) -> &Accounting {
         &self.books
     }
@@ -229,17 +229,17 @@ impl<W: Watch> Engine<W> {
         self.limits.present()
     }
 
-    /// The watch.
+    /// Returns the watch that receives events.
     pub fn watch(&mut self) -> &mut W {
         &mut self.watch
     }
 
-    /// Requests that wait or run.
+    /// Returns the number of requests that wait or run.
     pub fn under_way(&self) -> usize {
         self.queues.len + self.cores.iter().filter(|core| core.busy()).count()
     }
 
-    /// Work done so far on the running requests, in units of work.
+    /// Returns the work done so far on the running requests, in units of work.
     pub fn work_under_way(&self) -> u128 {
         let done = |request: &Request| u128::from(request.work.units() - request.left.units());
         self.cores.iter().filter_map(|core| core.request.as_ref()).map(done).sum()

@@ -1,12 +1,11 @@
-//! The oracle: a decider that knows the work of each request that has arrived. It is an upper bound
-//! for policies, which do not know it.
+//! The oracle: a decider that knows the work of each request that has arrived. It is an upper bound for policies,
+//! which do not know that work.
 //!
-//! Batch may run as long as every request in the system can still keep the objective if batch
-//! leaves then. The oracle gives up two kinds of requests and does not protect them: those that
-//! could not keep the objective even if batch left now, and those with the most work, which are the
-//! most expensive to protect. An objective for 99 % of requests allows that for one in a hundred.
-//! The oracle's budget determines how much work is too much: the objective's limit less the budget.
-//! It knows nothing of requests that have not arrived.
+//! Batch may run as long as every request in the system still meets the objective if batch leaves at that time. The
+//! oracle gives up two kinds of requests and does not protect them: those that could not meet the objective even if
+//! batch left now, and those with the most work, which are the most expensive to protect. An objective for 99 % of
+//! requests allows that for one in a hundred. The oracle's budget determines how much work is too much: the
+//! objective's limit less the budget. It knows nothing of requests that have not arrived.
 
 use super::Engine;
 use super::watch::Watch;
@@ -16,7 +15,8 @@ use crate::time::{NEVER, Nanos};
 const MARGIN_NS: Nanos = 50_000;
 
 impl<W: Watch> Engine<W> {
-    /// For how long batch may go on beside the running and the waiting requests of a settled core.
+    /// Returns for how long batch may run beside the running and the waiting requests of a core, whose work is booked
+    /// up to now; `NEVER` without a limit.
     pub(super) fn foreseen_ns(&self, core: usize, budget_ns: Nanos) -> Nanos {
         let (core, machine) = (&self.cores[core], &self.model.machine);
         let (Some(request), Some(objective)) = (&core.request, self.model.objective) else { return NEVER };
@@ -33,7 +33,7 @@ impl<W: Watch> Engine<W> {
         self.until_lost_ns(slack_ns)
     }
 
-    /// After how much time batch's cost reaches `slack_ns`, less the margin.
+    /// Returns the time after which batch's cost reaches `slack_ns`, less the margin; `NEVER` if it never does.
     fn until_lost_ns(&self, slack_ns: Nanos) -> Nanos {
         let classes = self.model.batch.iter().filter_map(|job| job.class());
         let extra = classes.map(|class| self.model.smt.extra(self.model.service.class, class)).fold(0.0, f64::max);

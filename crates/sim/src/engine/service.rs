@@ -1,4 +1,4 @@
-//! The service: requests arrive, wait, start and finish.
+//! Requests of the service: they arrive, wait, start and finish.
 
 use super::Engine;
 use super::state::core::{Queued, Request};
@@ -7,7 +7,7 @@ use crate::model::RunEnd;
 use crate::time::{NEVER, Nanos, Work};
 
 impl<W: Watch> Engine<W> {
-    /// A request arrives.
+    /// Handles the arrival of a request.
     pub(super) fn arrive(&mut self) {
         let gap_ns = self.client.gap_ns(&mut self.arrivals);
         self.slots.set(self.arrival_slot(), self.now + gap_ns);
@@ -29,7 +29,7 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// An idle worker starts a request.
+    /// Starts a request on an idle worker.
     fn take_up(&mut self, worker: usize, request: Queued) {
         self.settle(worker);
         self.queues.idle &= !(1 << worker);
@@ -40,7 +40,7 @@ impl<W: Watch> Engine<W> {
         self.resume(worker);
     }
 
-    /// The cost of a sleeping core for a request.
+    /// Returns the time that a request loses because its core sleeps.
     fn wake_ns(&self, core: usize) -> Nanos {
         let unused_ns = self.now - self.cores[core].used;
         let sleep = self.model.machine.sleep.filter(|sleep| unused_ns > 0 && unused_ns >= sleep.after_ns);
@@ -62,7 +62,7 @@ impl<W: Watch> Engine<W> {
         self.service_changed(worker);
     }
 
-    /// The request on `worker` finishes.
+    /// Handles the end of the request on `worker`.
     pub(super) fn finish(&mut self, worker: usize) {
         self.settle(worker);
         let Some(request) = self.cores[worker].request.take() else { return };
@@ -108,7 +108,8 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// If several workers share one queue, a request is also delayed by batch beside other workers.
+    /// Books the delay bound of a request from batch on its own core. If several workers share one queue, batch
+    /// beside other workers delays the request, too.
     fn book_delay(&mut self, worker: usize, request: &Request) {
         let contention_cost = self.limits.present().contention_cost;
         let bound_ns = self.cores[worker].delay.finished(request.waited, request.co_run_ns, contention_cost);

@@ -2,36 +2,36 @@
 
 use crate::time::Nanos;
 
-/// The result of one request.
+/// Result of one request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fate {
-    /// Its number, from 1 on, in the order of arrival.
+    /// Number of the request, from 1 on, in the order of arrival.
     pub number: u64,
-    /// Time of arrival.
+    /// Time of the request's arrival.
     pub arrived: Nanos,
-    /// When a worker started it.
+    /// Time at which a worker started the request.
     pub started: Nanos,
-    /// When it finished.
+    /// Time at which the request finished.
     pub finished: Nanos,
-    /// Its work in units of [`crate::time::Work`], with the cost of its start.
+    /// Work of the request in units of [`crate::time::Work`], with the cost of its start.
     pub work: u64,
-    /// Whether it had to wait for another one.
+    /// Whether the request had to wait for another one.
     pub waited: bool,
-    /// Time that batch ran beside it.
+    /// Time in which batch ran beside the request.
     pub co_run_ns: Nanos,
-    /// The part of that without leave.
+    /// Time in which batch ran beside the request without permission.
     pub leak_ns: Nanos,
 }
 
-/// Receives events of a simulation.
+/// Receiver of events of a simulation.
 pub trait Watch {
-    /// A request has finished.
+    /// Receives the result of a finished request.
     #[inline]
     fn finished(&mut self, _fate: &Fate) {}
-    /// A request lane became busy after this idle time.
+    /// Receives the idle time of a request lane that became busy.
     #[inline]
     fn idled(&mut self, _ns: Nanos) {}
-    /// A request was refused.
+    /// Receives the number of a request that was refused.
     #[inline]
     fn refused(&mut self, _number: u64) {}
 }

@@ -1,4 +1,4 @@
-//! Containers: they come, take turns on their CPUs, and go when their work is done.
+//! Containers: they start, take turns on their CPUs, and end when their work is done.
 
 use sidelane_policy::cpus::CpuMask;
 
@@ -9,11 +9,12 @@ use super::sources::{Source, when};
 use super::state::container::Container;
 use crate::time::{MS, NEVER, Nanos, Speed, Work};
 
-/// How long a container runs before another one on the same CPU does: the order of the kernel's base slice.
+/// Time for which a container runs before another one on the same CPU does. It is of the order of the kernel's base
+/// slice.
 const TURN_NS: Nanos = 3 * MS;
 
 impl MachineEngine {
-    /// The next container of a kind.
+    /// Schedules the next container of a kind.
     pub(super) fn expect_container(&mut self, kind: usize) {
         let queue = &mut self.queues[kind];
         let next = match &mut queue.client {
@@ -23,7 +24,7 @@ impl MachineEngine {
         self.set(Source::Coming(kind), when(next));
     }
 
-    /// A container of this kind is submitted, or follows another.
+    /// Submits a container of this kind. It starts, or waits if enough containers of its kind run.
     pub(super) fn coming(&mut self, kind: usize) {
         let queue = &mut self.queues[kind];
         queue.due.pop_front();
@@ -52,8 +53,8 @@ impl MachineEngine {
         self.confine(place, mask, false);
     }
 
-    /// Where a container starts: under a policy, on the CPUs of the group in which all containers are, which are
-    /// those of the present ones together.
+    /// Returns the CPUs on which a container starts. Under a policy, these are the CPUs of the group with all
+    /// containers: those of the present containers together.
     fn first_mask(&self, kind: usize) -> CpuMask {
         let allowed = self.model.kinds[kind].allowed;
         let present = self.places.running().fold(CpuMask::EMPTY, |all, (_, container)| all.or(&container.mask));
@@ -63,7 +64,7 @@ impl MachineEngine {
         }
     }
 
-    /// The container at a place has done its work.
+    /// Ends the container in a slot, which has done its work.
     pub(super) fn leave(&mut self, place: usize) {
         let left = self.places.all[place].as_ref().map_or(CpuMask::EMPTY, |container| container.on);
         self.confine(place, CpuMask::EMPTY, false);
@@ -87,7 +88,7 @@ impl MachineEngine {
         }
     }
 
-    /// The turn of the first container on a CPU is over.
+    /// Ends the turn of the first container on a CPU.
     pub(super) fn turn(&mut self, cpu: usize) {
         self.settle_around(cpu);
         self.cpus[cpu].batch.rotate_left(1);
@@ -96,7 +97,7 @@ impl MachineEngine {
         self.resume_around(cpu);
     }
 
-    /// A thread of a container comes to a CPU.
+    /// Adds a thread of a container to a CPU.
     pub(super) fn join(&mut self, place: usize, cpu: usize) {
         self.settle_around(cpu);
         self.cpus[cpu].batch.push(place);
@@ -109,7 +110,7 @@ impl MachineEngine {
         self.resume_around(cpu);
     }
 
-    /// A thread of a container leaves a CPU.
+    /// Removes a thread of a container from a CPU.
     pub(super) fn part(&mut self, place: usize, cpu: usize) {
         self.settle_around(cpu);
         let batch = &mut self.cpus[cpu].batch;
@@ -123,7 +124,7 @@ impl MachineEngine {
         self.resume_around(cpu);
     }
 
-    /// What a CPU gives to the container that runs there, from now on.
+    /// Sets the container that a CPU runs from now on, and the container's speed there.
     pub(super) fn give(&mut self, cpu: usize, gives: Option<(usize, Speed)>) {
         let before = std::mem::replace(&mut self.cpus[cpu].gives, gives);
         if before == gives {
@@ -142,18 +143,18 @@ impl MachineEngine {
         }
     }
 
-    /// Threads of a container came to other CPUs, and have lost the contents of their caches.
+    /// Charges a container for threads that moved to other CPUs and lost the contents of their caches.
     pub(super) fn pay_for_migrations(&mut self, place: usize, threads: u64) {
         self.books.migrations += threads;
         self.charge(place, self.model.machine.migration_ns * threads);
     }
 
-    /// A container loses the time of a context switch.
+    /// Charges a container for a context switch.
     pub(super) fn pay_for_switch(&mut self, place: usize) {
         self.charge(place, self.model.machine.context_switch_ns);
     }
 
-    /// A container has so much more to do.
+    /// Adds `ns` of work to a container, as lost work.
     fn charge(&mut self, place: usize, ns: Nanos) {
         let Some(container) = self.places.all[place].as_mut().filter(|_| ns > 0) else { return };
         let cost = Work::of_ns(ns);

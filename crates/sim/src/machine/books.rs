@@ -1,4 +1,4 @@
-//! The accounting of a run so far. Its size does not depend on the run's length.
+//! Accounting of a run so far. Its size does not depend on the run's length.
 
 use hdrhistogram::Histogram;
 
@@ -7,12 +7,12 @@ use crate::engine::books::latencies;
 use crate::model::LANES_MAX;
 use crate::time::Nanos;
 
-/// Latencies, with their exact sum.
+/// Histogram of latencies, with their exact sum.
 #[derive(Clone, Debug)]
 pub struct Latencies {
-    /// Their distribution.
+    /// Histogram of all latencies.
     pub all: Histogram<u64>,
-    /// Their sum.
+    /// Sum of all latencies, in nanoseconds.
     pub sum_ns: u128,
 }
 
@@ -31,7 +31,7 @@ impl Latencies {
         self.sum_ns = 0;
     }
 
-    /// The mean.
+    /// Returns the mean latency, in nanoseconds; 0 without latencies.
     pub fn mean_ns(&self) -> f64 {
         self.sum_ns as f64 / self.all.len().max(1) as f64
     }
@@ -40,21 +40,21 @@ impl Latencies {
 /// Sums and counts of one service.
 #[derive(Clone, Debug)]
 pub struct ServiceAccounting {
-    /// Requests that arrived.
+    /// Number of requests that arrived.
     pub arrived: u64,
-    /// Requests that were refused because the queue was full.
+    /// Number of requests that were refused because the queue was full.
     pub refused: u64,
-    /// Requests that ended without an answer: they were refused, or one that they called.
+    /// Number of requests that ended without an answer: they were refused, or a request that they called was.
     pub failed: u64,
-    /// From the arrival to the end of the service's own work.
+    /// Latencies from the arrival to the end of the service's own work.
     pub own: Latencies,
-    /// From the arrival until all calls are answered, too.
+    /// Latencies from the arrival until all calls are answered, too.
     pub whole: Latencies,
-    /// Time that its threads ran.
+    /// Time in which threads of the service ran.
     pub busy_ns: u128,
-    /// The part of it beside containers on the same core.
+    /// Time in which threads of the service ran beside containers on the same core.
     pub beside_batch_ns: u128,
-    /// The memory counters of its threads.
+    /// Memory counters of the service's threads.
     pub(super) counted: Counted,
 }
 
@@ -80,42 +80,42 @@ impl ServiceAccounting {
     }
 }
 
-/// Sums and counts.
+/// Sums and counts of a simulation run.
 #[derive(Clone, Debug)]
 pub struct MachineAccounting {
-    /// The start of the counted time.
+    /// Start of the counted time.
     pub since: Nanos,
-    /// By service.
+    /// Sums and counts of each service.
     pub services: Vec<ServiceAccounting>,
-    /// Containers that ended, by kind.
+    /// Number of containers that ended, by kind.
     pub ended: Vec<u64>,
-    /// Time that CPUs ran containers.
+    /// Time in which CPUs ran containers.
     pub batch_busy_ns: u128,
-    /// Work of containers, in units of work, with that which is lost.
+    /// Work of containers, in units of work, lost work included.
     pub batch_work: u128,
-    /// The part of it that migrations and context switches cost.
+    /// Work of containers that migrations and context switches cost, in units of work.
     pub lost_work: u128,
-    /// Threads of containers that came to another CPU.
+    /// Number of times that a container's thread moved to another CPU.
     pub migrations: u64,
-    /// Time that cores had this number of busy lanes.
+    /// Time in which cores had this number of busy lanes, by number.
     pub active_ns: [u128; LANES_MAX + 1],
-    /// Time that each core had any busy lane.
+    /// Time in which each core had a busy lane.
     pub core_busy_ns: Vec<u128>,
-    /// Threads of services that were sent to another core.
+    /// Number of times that a service's thread was sent to another core.
     pub thread_moves: u64,
-    /// Looks of the controller.
+    /// Number of the controller's observations.
     pub looks: u64,
-    /// Looks because the kernel program told of interference.
+    /// Number of observations that the kernel program asked for because of interference.
     pub rings: u64,
-    /// Actions.
+    /// Number of actions that were carried out.
     pub actions: u64,
-    /// Summonses of keepers.
+    /// Number of summonses of keepers.
     pub summons: u64,
-    /// From the first interference at the threshold until containers had left the sibling.
+    /// Times from the first interference at the threshold until containers had left the sibling.
     pub onset: Latencies,
-    /// Clients' requests that were answered.
+    /// Number of clients' requests that were answered.
     pub answered: u64,
-    /// All events.
+    /// Number of all events.
     pub events: u64,
 }
 

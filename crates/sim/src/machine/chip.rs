@@ -1,22 +1,22 @@
 //! Memory that all cores of a chip share.
 //!
 //! Each class makes an *intensity* of traffic while it runs; the pressure of a chip is the sum over all of its CPUs.
-//! A piecewise linear function says how many times as long memory takes under that pressure. Only the part of a
-//! class's time in which it stalls on memory ([`MemoryUse::stall_share`]) becomes longer.
+//! A piecewise linear function gives the slowdown of memory under that pressure. Only the part of a class's time in
+//! which it stalls on memory ([`MemoryUse::stall_share`]) becomes longer.
 //!
-//! Without points pressure costs nothing. That is what Holmes §2.2 found: sixteen threads on sixteen cores have the
-//! latency of one, and all that counts is the sibling.
+//! Without points, pressure costs nothing. Holmes §2.2 found the same: sixteen threads on sixteen cores have the
+//! latency of one, and only the sibling counts.
 //!
 //! [`MemoryUse::stall_share`]: crate::smt::MemoryUse::stall_share
 
 use crate::smt::Class;
 
-/// How a chip's memory gets slower.
+/// Slowdown of a chip's memory under the traffic of its cores.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChipMemory {
-    /// Pressure, and how many times as long memory takes then; by rising pressure.
+    /// Pairs of a pressure and the slowdown of memory under it (1 means none), by rising pressure.
     pub points: Vec<(f64, f64)>,
-    /// By class.
+    /// Memory traffic that each class of tasks makes while it runs.
     pub intensity: Vec<f64>,
 }
 
@@ -26,12 +26,12 @@ impl ChipMemory {
         !self.points.is_empty()
     }
 
-    /// The traffic of a class while it runs.
+    /// Returns the traffic of a class while it runs.
     pub fn intensity(&self, class: Class) -> f64 {
         self.intensity.get(class).copied().unwrap_or(0.0)
     }
 
-    /// How many times as long memory takes, less one. Beyond the last point it stays as there.
+    /// Returns the slowdown of memory under this pressure, less 1. Beyond the last point it is constant.
     pub fn extra(&self, pressure: f64) -> f64 {
         let above = self.points.iter().position(|(at, _)| *at > pressure);
         let slowdown = match (above, self.points.as_slice()) {

@@ -1,4 +1,4 @@
-//! The controller: it looks, asks the policy, and carries out its actions, one after another.
+//! Controller of the machine: it observes, asks the policy, and carries out the policy's actions, one after another.
 
 use sidelane_policy::cpus::{ContainerObservation, CpuAction, CpuMask, CpuObservation, ServiceObservation};
 
@@ -9,7 +9,7 @@ use super::state::cpu::Window;
 use crate::time::Nanos;
 
 impl MachineEngine {
-    /// It is time for a look, or an action takes effect.
+    /// Lets the controller observe the machine, or carry out its next action.
     pub(super) fn control(&mut self) {
         match self.controller.as_mut().and_then(|controller| controller.to_do.pop_front()) {
             Some(action) => self.carry_out(action),
@@ -43,7 +43,7 @@ impl MachineEngine {
         }
     }
 
-    /// A container that has gone since the look is left alone.
+    /// Gives a container the CPUs that the policy wants. A container that has ended since the observation is ignored.
     fn confine_by_policy(&mut self, place: usize, cpus: CpuMask) {
         let Some(container) = &self.places.all[place] else { return };
         let left = container.on.without(&cpus);
@@ -51,7 +51,7 @@ impl MachineEngine {
         left.iter().for_each(|cpu| self.onset_is_over(cpu));
     }
 
-    /// What the policy is told: what was counted since the last look, and what is there now.
+    /// Fills in the policy's observation: counts since the last observation, and the present state.
     fn see(&mut self, controller: &mut Controller) {
         let passed_ns = self.now - controller.looked_at;
         let (counters, clock_ghz) = (self.model.machine.counters, self.model.machine.clock_ghz);
@@ -61,7 +61,7 @@ impl MachineEngine {
             *seen = cpu_seen(&window, passed_ns);
             let vpi = if rings { cpu.guard.take_peak() } else { window.vpi(clock_ghz) };
             seen.interference = vpi.filter(|_| counters);
-            // What was gone before anybody saw it is not counted.
+            // Interference that ended before any observation is not counted.
             let calm = !cpu.disturbed && seen.interference.is_some_and(|vpi| threshold.is_none_or(|e| vpi < e));
             cpu.onset = cpu.onset.filter(|_| !calm);
         }

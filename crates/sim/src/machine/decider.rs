@@ -1,4 +1,4 @@
-//! The agent's policies, told of this machine.
+//! Policies of the agent, with the layout of the simulated machine.
 
 use sidelane_policy::cpus::CoreTopology;
 use sidelane_policy::holmes::Holmes;
@@ -9,7 +9,7 @@ use super::model::MachineModel;
 use super::setting::CpuDecider;
 use super::state::control::CpuPolicy;
 
-/// The policy of a setting.
+/// Returns the policy that a setting names.
 pub(super) fn policy(by: CpuDecider, model: &MachineModel) -> Box<CpuPolicy> {
     let layout = Layout::new(&model.machine);
     let cores = CoreTopology::of((0..layout.cores()).map(|core| layout.cpus_of(core).collect()));

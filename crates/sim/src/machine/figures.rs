@@ -1,105 +1,106 @@
-//! The results of a run of a whole machine, in numbers.
+//! Results of a run of a whole machine, in numbers.
 
 use super::MachineEngine;
 use super::books::Latencies;
 use crate::result::energy_j;
 use crate::time::{Nanos, work_ns};
 
-/// The figures of a run.
+/// Results of a run of a whole machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MachineFigures {
-    /// Counted simulated time.
+    /// Counted simulated time, in nanoseconds.
     pub elapsed_ns: Nanos,
-    /// The services, in the order of the scenario.
+    /// Results of the services, in the order of the scenario.
     pub services: Vec<ServiceFigures>,
-    /// The containers, by kind.
+    /// Results of the containers, by kind.
     pub kinds: Vec<KindFigures>,
-    /// The share of the CPUs' time in which anybody ran.
+    /// Share of the CPUs' time in which a service or a container ran.
     pub utilisation: f64,
-    /// The share of the CPUs' time in which services ran.
+    /// Share of the CPUs' time in which services ran.
     pub service_utilisation: f64,
-    /// The work of all containers, without what migrations and context switches cost, as time on a CPU of speed 1.
+    /// Work of all containers, without the cost of migrations and context switches, as time on a CPU of speed 1.
     pub batch_work_ns: f64,
-    /// Threads of containers that came to another CPU.
+    /// Number of times that a container's thread moved to another CPU.
     pub migrations: u64,
-    /// From interference at the threshold until containers had left the sibling; `None` without a threshold.
+    /// Times from interference at the threshold until containers had left the sibling; `None` without a threshold.
     pub onset: Option<LatencyFigures>,
-    /// Looks of the controller.
+    /// Number of the controller's observations.
     pub looks: u64,
-    /// Those that the kernel program asked for.
+    /// Number of observations that the kernel program asked for.
     pub rings: u64,
-    /// Actions.
+    /// Number of actions that were carried out.
     pub actions: u64,
-    /// Summonses of keepers, where a lane gate is set.
+    /// Number of summonses of keepers; 0 without a lane gate.
     pub summons: u64,
-    /// Threads of services that were sent to another core, where they are bound.
+    /// Number of times that a service's thread was sent to another core; `None` if threads are not bound.
     pub thread_moves: Option<u64>,
-    /// The time on a little core after which a request is long, at the end, where long ones move.
+    /// Time on a little core after which a request counts as long, at the end of the run; `None` if long requests do
+    /// not move.
     pub threshold_ns: Option<Nanos>,
-    /// The share of the services' time on cores that are big, where threads are bound.
+    /// Share of the services' time that they ran on big cores; `None` if threads are not bound.
     pub on_big: Option<f64>,
-    /// Energy consumption.
+    /// Energy consumption, in joules.
     pub energy_j: f64,
-    /// All events, warm-up included.
+    /// Number of all events, warm-up included.
     pub events: u64,
 }
 
-/// The figures of one service.
+/// Results of one service.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServiceFigures {
-    /// Its name.
+    /// Name of the service.
     pub name: String,
-    /// Whether clients call it.
+    /// Whether clients call the service.
     pub has_clients: bool,
-    /// Requests that were refused because the queue was full.
+    /// Number of requests that were refused because the queue was full.
     pub refused: u64,
-    /// Requests that ended without an answer, because they were refused or one was that they called.
+    /// Number of requests that ended without an answer: they were refused, or a request that they called was.
     pub failed: u64,
-    /// From a request's arrival to the end of the service's own work.
+    /// Latencies from a request's arrival to the end of the service's own work.
     pub own: LatencyFigures,
-    /// From a request's arrival until all that it called is answered, too.
+    /// Latencies from a request's arrival until all its calls are answered, too.
     pub whole: LatencyFigures,
-    /// What a whole request may take.
+    /// Longest time that a whole request may take; `None` without a limit.
     pub limit_ns: Option<Nanos>,
-    /// The share of answered requests that took longer.
+    /// Share of answered requests that took longer than the limit; `None` without a limit.
     pub violations: Option<f64>,
-    /// Time that its threads ran, in CPUs.
+    /// Number of CPUs that the service's threads used on average.
     pub busy_cpus: f64,
-    /// The share of that beside containers on the same core.
+    /// Share of the service's time that it ran beside containers on the same core.
     pub beside_batch: f64,
-    /// Cycles stalled on memory for each load and store.
+    /// Cycles stalled on memory for each load and store; `None` if none were counted.
     pub vpi: Option<f64>,
 }
 
-/// Latencies.
+/// Statistics of latencies.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LatencyFigures {
-    /// How many.
+    /// Number of requests whose latencies were counted.
     pub count: u64,
-    /// The mean.
+    /// Mean latency, in nanoseconds.
     pub mean_ns: f64,
-    /// The median.
+    /// Median latency.
     pub p50_ns: Nanos,
-    /// The 90th percentile.
+    /// 90th percentile of the latencies.
     pub p90_ns: Nanos,
-    /// The 99th percentile.
+    /// 99th percentile of the latencies.
     pub p99_ns: Nanos,
-    /// The longest.
+    /// Longest latency.
     pub max_ns: Nanos,
 }
 
-/// The figures of one kind of containers.
+/// Results of one kind of containers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KindFigures {
-    /// Its name.
+    /// Name of the kind of containers.
     pub name: String,
-    /// How many have done their work.
+    /// Number of containers that have done their work.
     pub finished: u64,
 }
 
 impl MachineFigures {
-    /// The figures of an engine that has reached its end. `limits_ns` has what whole requests of each service may
-    /// take.
+    /// Returns the results of an engine that has reached its end. `limits_ns` has the longest time that whole
+    /// requests of each service may take.
     pub fn of(engine: &MachineEngine, limits_ns: &[Option<Nanos>]) -> Self {
         let (books, model) = (engine.accounting(), engine.model());
         let elapsed_ns = engine.now() - books.since;
@@ -127,18 +128,18 @@ impl MachineFigures {
         }
     }
 
-    /// Containers of all kinds that have done their work.
+    /// Returns the number of containers of all kinds that have done their work.
     pub fn finished(&self) -> u64 {
         self.kinds.iter().map(|kind| kind.finished).sum()
     }
 
-    /// The service of this name.
+    /// Returns the results of the service with this name.
     pub fn service(&self, name: &str) -> Option<&ServiceFigures> {
         self.services.iter().find(|service| service.name == name)
     }
 }
 
-/// What cores consume that need another power than the first while they are busy.
+/// Returns the energy in joules that cores use in addition, because their busy power differs from the first core's.
 fn more_j(engine: &MachineEngine) -> f64 {
     let power = &engine.model().machine.power;
     let more_w = |core: usize| power.busy_w(core) - power.busy_w(0);
@@ -173,7 +174,7 @@ impl ServiceFigures {
     }
 }
 
-/// The share of latencies above a limit.
+/// Returns the share of latencies above a limit.
 fn above(latencies: &Latencies, limit_ns: Nanos) -> f64 {
     let within = latencies.all.count_between(0, limit_ns);
     (latencies.all.len() - within) as f64 / latencies.all.len().max(1) as f64

@@ -1,6 +1,6 @@
 //! Lane gates: keepers hold the siblings of services' CPUs, so that containers run there only while the service does
-//! not. As in the other engine a keeper sleeps while containers may run, is summoned when the service starts beside
-//! them, and naps on the CPU until the policy of lanes lets containers back.
+//! not. As in [`crate::engine`], a keeper sleeps while containers may run, and is summoned when the service starts
+//! beside them. It naps on the CPU until the policy of lanes lets containers back.
 //!
 //! The policy of lanes is borrow idle. When it evicts, containers stay off as under a hold, without a holder.
 
@@ -15,7 +15,7 @@ use crate::model::{Budget, Lending};
 use crate::time::{NEVER, Work};
 
 impl MachineEngine {
-    /// A keeper for each sibling of a service's CPU that is not a service's CPU itself.
+    /// Places a keeper on each sibling of a service's CPU that is not a service's CPU itself.
     pub(super) fn place_keepers(&mut self) {
         let Some(gate) = self.gate().cloned() else { return };
         let lending = Lending::by(PolicyKind::BorrowIdle, BorrowConfig::default(), Budget::None);
@@ -32,7 +32,7 @@ impl MachineEngine {
         }
     }
 
-    /// A service started, or stopped, on a CPU: the keepers of its siblings take note.
+    /// Tells the keepers of a CPU's siblings that a service started or stopped on the CPU.
     pub(super) fn service_changed(&mut self, cpu: usize) {
         let siblings = self.layout.siblings(cpu);
         for lane in siblings {
@@ -55,7 +55,7 @@ impl MachineEngine {
         }
     }
 
-    /// A container runs on a CPU on which none did. If a service runs beside it, the keeper is summoned.
+    /// Summons the keeper of a CPU if a container begins to run there beside a service.
     pub(super) fn container_came(&mut self, lane: usize) {
         let asleep = self.cpus[lane].keeper.as_ref().is_some_and(|keeper| keeper.presence == Presence::Asleep);
         if asleep && self.beside_service(lane) {
@@ -88,7 +88,7 @@ impl MachineEngine {
         self.set(Source::Keeper(lane), self.now + off_ns);
     }
 
-    /// The service's start sends the wake-up and pays for it.
+    /// Adds the cost of the wakeup to the request whose start sends it.
     fn pay_for_summons(&mut self, cpu: usize) {
         let cost = self.gate().map_or(0, |gate| gate.lc_cost_ns);
         let Some(thread) = self.cpus[cpu].thread.filter(|_| cost > 0) else { return };
@@ -98,7 +98,7 @@ impl MachineEngine {
         self.resume_around(cpu);
     }
 
-    /// The keeper's time has come.
+    /// Handles the keeper's time: it wakes, takes the lane, or checks it.
     pub(super) fn keeper_due(&mut self, lane: usize) {
         match self.cpus[lane].keeper.as_ref().map(|keeper| keeper.presence) {
             Some(Presence::Asleep) => self.wake_keeper(lane),
@@ -118,7 +118,7 @@ impl MachineEngine {
         self.resume_around(lane);
     }
 
-    /// Asks the policy of lanes from the lane, and leaves the lane if it says so.
+    /// Asks the policy of lanes while the keeper is on the lane, and leaves the lane if the policy says so.
     fn look_at_lane(&mut self, lane: usize) {
         let busy = self.beside_service(lane);
         let seen = LaneObservation {
@@ -142,13 +142,13 @@ impl MachineEngine {
         }
     }
 
-    /// The keeper has left: containers run again, and find the service as it is by now.
+    /// Lets containers run again after the keeper has left; the service may be busy again by then.
     pub(super) fn gate_opens(&mut self, lane: usize) {
         self.hold(lane, false);
     }
 }
 
-/// Under borrow idle a keeper watches whether the service runs.
+/// Returns what a keeper watches under borrow idle: whether the service runs.
 fn watched(busy: bool) -> WakeState {
     WakeState::of(busy, None, true)
 }

@@ -1,11 +1,11 @@
-//! Where CPUs are. CPU `n` is lane `n ÷ cores` of core `n mod cores`, as Linux numbers them on most x86 servers: the
-//! first lanes of all cores come first.
+//! Layout of CPUs on cores and chips. CPU `n` is lane `n ÷ cores` of core `n mod cores`, as Linux numbers them on
+//! most x86 servers: the first lanes of all cores come first.
 
 use std::ops::Range;
 
 use crate::model::Machine;
 
-/// The numbers of CPUs, cores and chips.
+/// Numbering of a machine's CPUs, cores and chips.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     cores: usize,
@@ -14,37 +14,37 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// That of a machine.
+    /// Returns the layout of a machine.
     pub fn new(machine: &Machine) -> Self {
         Self { cores: machine.cores(), cores_per_chip: machine.cores_per_package, lanes: machine.lanes_per_core }
     }
 
-    /// Number of CPUs.
+    /// Returns the number of CPUs.
     pub fn cpus(self) -> usize {
         self.cores * self.lanes
     }
 
-    /// The core of a CPU.
+    /// Returns the core of a CPU.
     pub fn core_of(self, cpu: usize) -> usize {
         cpu % self.cores
     }
 
-    /// Number of cores.
+    /// Returns the number of cores.
     pub fn cores(self) -> usize {
         self.cores
     }
 
-    /// The CPUs of a core.
+    /// Returns the CPUs of a core.
     pub fn cpus_of(self, core: usize) -> impl Iterator<Item = usize> + use<> {
         (0..self.lanes).map(move |lane| lane * self.cores + core)
     }
 
-    /// The other CPUs of a CPU's core.
+    /// Returns the other CPUs of a CPU's core.
     pub fn siblings(self, cpu: usize) -> impl Iterator<Item = usize> + use<> {
         self.cpus_of(self.core_of(cpu)).filter(move |sibling| *sibling != cpu)
     }
 
-    /// The cores of a core's chip.
+    /// Returns the cores of the chip that a core belongs to.
     pub fn chip_of(self, core: usize) -> Range<usize> {
         let first = core / self.cores_per_chip * self.cores_per_chip;
         first..first + self.cores_per_chip

@@ -1,8 +1,8 @@
-//! Threads that are bound to cores, and go where Hurry-up sends them.
+//! Threads that are bound to cores, and move where Hurry-up sends them.
 //!
-//! What happens is told at the same moment, after it has happened: the agent of a real machine is some microseconds
-//! later, which is little beside requests of milliseconds. A thread in the middle of a request pays for each move
-//! (`migration_us`). Threads on one core run one after the other.
+//! Hurry-up learns of each event at the same moment, after it has happened. The agent of a real machine is some
+//! microseconds later, which is little compared with requests of milliseconds. A thread in the middle of a request
+//! pays for each move (`migration_us`). Threads on one core run one after the other.
 
 use sidelane_policy::hurryup::{HurryEvent, Request};
 
@@ -12,19 +12,19 @@ use super::state::cpu::Thread;
 use crate::time::{Nanos, Work};
 
 impl MachineEngine {
-    /// The time on a little core after which a request is long, where long ones move.
+    /// Returns the time on a little core after which a request counts as long; `None` if long requests do not move.
     pub fn move_threshold_ns(&self) -> Option<Nanos> {
         self.bound.as_ref()?.threshold_ns()
     }
 
-    /// Each thread gets its first core.
+    /// Binds each thread to its first core.
     pub(super) fn bind_all(&mut self) {
         if let Some(bound) = &mut self.bound {
             bound.look(self.now);
         }
     }
 
-    /// A thread takes a request.
+    /// Tells Hurry-up that a thread takes a request.
     pub(super) fn tell_begin(&mut self, thread: Thread) {
         if let Some(bound) = &mut self.bound {
             bound.begin(thread, self.now);
@@ -32,7 +32,7 @@ impl MachineEngine {
         }
     }
 
-    /// A thread has done the work of its request.
+    /// Tells Hurry-up that a thread has done the work of its request.
     pub(super) fn tell_end(&mut self, thread: Thread) {
         if let Some(bound) = &mut self.bound {
             bound.tell(HurryEvent::Ended { request: thread.visit as Request });
@@ -40,7 +40,7 @@ impl MachineEngine {
         }
     }
 
-    /// It is told, or looks, and threads go where they are sent.
+    /// Passes events and time to Hurry-up, and moves threads where it sends them.
     pub(super) fn mapper_due(&mut self) {
         let Some(bound) = &mut self.bound else { return };
         let moved = bound.look(self.now);
@@ -53,7 +53,7 @@ impl MachineEngine {
         self.set(Source::Mapper, next);
     }
 
-    /// Threads with requests leave CPUs that they are no longer bound to.
+    /// Removes threads with requests from CPUs that they are no longer bound to.
     fn leave_wrong_cores(&mut self) {
         for cpu in 0..self.cpus.len() {
             let stays = |thread: &Thread| self.may_run(thread, cpu);
@@ -67,7 +67,7 @@ impl MachineEngine {
         }
     }
 
-    /// Each CPU without a thread takes the first that waits for it.
+    /// Gives each CPU without a thread the first thread that waits for it.
     fn house_all(&mut self) {
         for cpu in 0..self.cpus.len() {
             if self.cpus[cpu].thread.is_none() {

@@ -1,31 +1,31 @@
-//! The simulation of a whole machine: several services with their CPUs, requests that call others, containers that
-//! come and go, and a policy that moves CPUs between them.
+//! Simulation of a whole machine: several services with their CPUs, requests that call others, containers that start
+//! and end, and a policy that moves CPUs between them.
 //!
-//! The engine of [`crate::engine`] has cores each of which one service and one job share; here threads move between
-//! CPUs. Both have their events in [`Slots`], and the same arrivals, demands, streams and slowdowns.
+//! In the engine of [`crate::engine`], one service and one job share each core; here threads move between CPUs. Both
+//! have their events in [`Slots`], and the same arrivals, demands, streams and slowdowns.
 //!
-//! *CPUs.* Between two changes each CPU has a constant speed, which depends on what its siblings run and, if a
-//! scenario says so, on the traffic of its chip ([`chip`]). To handle an event is to settle what the change can
-//! affect, to make the change, and to resume (`pace.rs`).
+//! *CPUs.* Between two changes each CPU has a constant speed. It depends on what its siblings run and, if a scenario
+//! says so, on the traffic of its chip ([`chip`]). To handle an event, the engine settles what the change can affect,
+//! makes the change, and resumes (`pace.rs`).
 //!
-//! *Services.* A worker takes a request, works, and lets its calls go out all at once; it does not wait for them. A
-//! request is done when its own work and all of its calls are (`service.rs`). A thread that wakes up gets the CPU on
-//! which it last ran if that is idle, else one on an idle core, else an idle one, else one from which it displaces a
-//! container. Threads of services do not displace each other: who finds no CPU waits for the first that becomes free
-//! (`placing.rs`).
+//! *Services.* A worker takes a request, works, and sends its calls all at once; it does not wait for them. A request
+//! is done when its own work and all of its calls are (`service.rs`). A thread that wakes up gets the CPU on which it
+//! last ran if that is idle, else one on an idle core, else an idle one, else one from which it displaces a
+//! container. Threads of services do not displace each other: a thread that finds no CPU waits for the first that
+//! becomes free (`placing.rs`).
 //!
 //! *Containers.* A container has a thread on each of its CPUs, on as many as it wants; the least loaded come first.
-//! Containers on one CPU take turns. The kernel moves a thread only to even out how many there are on each CPU, and
+//! Containers on one CPU take turns. The kernel moves a thread only to balance the number of threads on each CPU, and
 //! never out of its container's CPUs (`batch.rs`, `spread.rs`).
 //!
-//! *Lanes.* Where a lane gate is set, keepers hold the siblings of services' CPUs as in the other engine, under borrow
+//! *Lanes.* If a lane gate is set, keepers hold the siblings of services' CPUs as in [`crate::engine`], under borrow
 //! idle: containers run there while the service does not (`lanes.rs`).
 //!
-//! *Bound threads.* Where a setting maps threads to big and little cores, each has one core; `mapper.rs` drives Hurry-up
-//! (`crates/policy`), which is told of each request and moves threads.
+//! *Bound threads.* If a setting maps threads to big and little cores, each thread has one core. `mapper.rs` drives
+//! Hurry-up (`crates/policy`), which is told of each request and moves threads.
 //!
-//! *The controller* looks at regular times, and when the kernel program rings (`ring.rs`); each of its actions takes
-//! effect after a time of its own (`control.rs`).
+//! *The controller* observes at regular times, and when the kernel program rings (`ring.rs`). Each of its actions
+//! takes effect after a time of its own (`control.rs`).
 
 mod batch;
 pub mod books;
@@ -69,7 +69,7 @@ use state::cpu::{Core, Cpu, Thread};
 use state::serving::Serving;
 use state::visits::Visits;
 
-/// A running simulation.
+/// A running simulation of a whole machine.
 pub struct MachineEngine {
     model: MachineModel,
     layout: Layout,
@@ -86,15 +86,15 @@ pub struct MachineEngine {
     places: ContainerSlots,
     queues: Vec<ContainerArrivals>,
     controller: Option<Controller>,
-    /// Where threads are bound to cores.
+    /// Hurry-up with the threads that it binds to cores; `None` if threads are not bound.
     bound: Option<Box<ThreadBinder>>,
-    /// Of lane gates.
+    /// Random numbers for the latencies of lane gates.
     gate_latency: Rng,
     books: MachineAccounting,
 }
 
 impl MachineEngine {
-    /// A machine at time 0, idle.
+    /// Returns a machine at time 0, idle.
     pub fn new(model: MachineModel) -> Self {
         let policy = match &model.setting.beside {
             ContainerMode::Managed(control) => Some(decider::policy(control.by, &model)),
@@ -103,7 +103,7 @@ impl MachineEngine {
         Self::with_policy(model, policy)
     }
 
-    /// The same, with a policy of the caller's where the setting is managed.
+    /// Returns a machine at time 0, idle, with a policy of the caller's if the setting is managed.
     pub fn with_policy(model: MachineModel, policy: Option<Box<CpuPolicy>>) -> Self {
         let layout = Layout::new(&model.machine);
         let batch = model.setting.beside != ContainerMode::Nothing && !model.kinds.is_empty();
@@ -157,12 +157,12 @@ impl MachineEngine {
         self.set(Source::Control, if self.controller.is_some() { 0 } else { NEVER });
     }
 
-    /// Runs to the end.
+    /// Runs the simulation to its end.
     pub fn run(&mut self) {
         self.run_to(NEVER);
     }
 
-    /// Runs until `time`, or to the end. Returns whether it has reached the end.
+    /// Runs the simulation until `time`, or to its end. Returns whether it has reached the end.
     pub fn run_to(&mut self, time: Nanos) -> bool {
         while !self.over
             && let Some(slot) = self.slots.next(&mut self.now, time)
@@ -199,47 +199,47 @@ impl MachineEngine {
         self.slots.set(self.sources.slot(source), at);
     }
 
-    /// The model.
+    /// Returns the model that is simulated.
     pub fn model(&self) -> &MachineModel {
         &self.model
     }
 
-    /// The simulated time.
+    /// Returns the simulated time, in nanoseconds.
     pub fn now(&self) -> Nanos {
         self.now
     }
 
-    /// The accounting.
+    /// Returns the accounting of the run so far.
     pub fn accounting(&self) -> &MachineAccounting {
         &self.books
     }
 
-    /// The interference from which on a service counts as disturbed.
+    /// Returns the interference at which a service counts as disturbed; `None` if the policy has no such threshold.
     pub fn threshold(&self) -> Option<f64> {
         self.controller.as_ref()?.control.by.threshold()
     }
 
-    /// Requests under way, those included that wait for others.
+    /// Returns the number of requests under way, including those that wait for others.
     pub fn under_way(&self) -> usize {
         self.visits.len()
     }
 
-    /// The service whose thread runs on a CPU, and the containers with a thread there, by place.
+    /// Returns the service whose thread runs on a CPU, and the slots of the containers with a thread there.
     pub fn on(&self, cpu: usize) -> (Option<usize>, &[usize]) {
         (self.cpus[cpu].thread.map(|thread| thread.service), &self.cpus[cpu].batch)
     }
 
-    /// The services of the threads that have a request and wait for a CPU, those first that wait longest.
+    /// Returns the services of threads that have a request and wait for a CPU, the longest waiting first.
     pub fn waiting(&self) -> impl Iterator<Item = usize> {
         self.homeless.iter().map(|thread| thread.service)
     }
 
-    /// The CPUs that a service may use now.
+    /// Returns the CPUs that a service may use now.
     pub fn allowed(&self, service: usize) -> CpuMask {
         self.services[service].allowed
     }
 
-    /// The containers that run or are paused: place, kind and the CPUs that they may use.
+    /// Returns slot, kind and allowed CPUs of each container that runs or is paused.
     pub fn containers(&self) -> impl Iterator<Item = (usize, usize, CpuMask)> {
         self.places.running().map(|(at, container)| (at, container.kind, container.mask))
     }

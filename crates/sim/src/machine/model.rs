@@ -1,4 +1,4 @@
-//! The description of one run of a whole machine: its CPUs, its services with their calls, its containers. Data only.
+//! Description of one run of a whole machine: its CPUs, its services with their calls, its containers. Data only.
 
 use std::ops::RangeInclusive;
 
@@ -12,105 +12,106 @@ use crate::model::{Machine, Queue, RunEnd};
 use crate::smt::{Class, Interference};
 use crate::time::Nanos;
 
-/// The most workers of a service.
+/// Most workers of a service.
 pub const WORKERS_MAX: usize = 64;
-/// How many requests one request may call at one service.
+/// Number of requests that one request may send to one service.
 pub const FAN_OUT: RangeInclusive<u64> = 1..=1000;
 
-/// One run.
+/// Description of one run of a whole machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MachineModel {
-    /// The hardware.
+    /// Hardware of the machine.
     pub machine: Machine,
-    /// The memory that all cores of a chip share.
+    /// Memory that all cores of a chip share.
     pub chip: ChipMemory,
-    /// The services, at least one.
+    /// Services on the machine, at least one.
     pub services: Vec<MachineService>,
-    /// The kinds of containers.
+    /// Kinds of containers on the machine.
     pub kinds: Vec<Kind>,
-    /// How the lanes of a core slow each other.
+    /// Slowdowns that the lanes of a core cause to each other.
     pub smt: Interference,
-    /// How the CPUs are shared.
+    /// Way in which services and containers share the CPUs.
     pub setting: MachineSetting,
-    /// Time before this does not count.
+    /// Length of the warm-up, which does not count, in nanoseconds.
     pub warm_up_ns: Nanos,
-    /// When the run ends. Requests count at the services that clients call.
+    /// End of the run. A number of requests means those of clients.
     pub until: RunEnd,
-    /// The seed of all random numbers.
+    /// Seed of all random numbers.
     pub seed: u64,
 }
 
 /// A latency-critical service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MachineService {
-    /// Its name.
+    /// Name of the service.
     pub name: String,
-    /// Its class in the slowdown matrix.
+    /// Class of the service in the slowdown matrix.
     pub class: Class,
-    /// The CPUs that its threads may run on.
+    /// CPUs on which the service's threads may run.
     pub cpus: CpuMask,
-    /// Its threads; each works on one request at a time.
+    /// Number of the service's threads; each works on one request at a time.
     pub workers: usize,
-    /// Where requests wait.
+    /// Kind of queue in which requests wait.
     pub queue: Queue,
-    /// The most waiting requests; further ones are refused.
+    /// Most waiting requests; further ones are refused.
     pub queue_limit: usize,
-    /// The work of a request, before it calls others.
+    /// Work of a request, before it calls others.
     pub demand: Demand,
-    /// When clients send requests; `None` if only other services do.
+    /// Arrivals of clients' requests; `None` if only other services call this one.
     pub arrivals: Option<Arrivals>,
-    /// What each request calls, all at once, when its own work is done.
+    /// Calls that each request sends, all at once, when its own work is done.
     pub calls: Vec<Call>,
-    /// What a request may take, with its calls; `None`: the 90th percentile of the same service alone.
+    /// Longest time that a request may take, with its calls. `None` means the 90th percentile of the same service
+    /// alone.
     pub limit_ns: Option<Nanos>,
-    /// A policy may choose its CPUs.
+    /// Whether a policy may choose the service's CPUs.
     pub may_be_placed: bool,
 }
 
 /// Requests that a request of another service waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// The place of the called service.
+    /// Index of the called service.
     pub service: usize,
-    /// How many requests go there at once.
+    /// Number of requests that are sent at once.
     pub fan_out: u32,
 }
 
-/// Containers of one kind.
+/// Description of one kind of containers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kind {
-    /// Its name.
+    /// Name of the kind of containers.
     pub name: String,
-    /// Its class in the slowdown matrix.
+    /// Class of the containers in the slowdown matrix.
     pub class: Class,
-    /// How many CPUs each wants.
+    /// Number of CPUs that each container wants.
     pub wanted: u32,
-    /// The CPUs that it may be given at all.
+    /// CPUs that a container of this kind may have at all.
     pub allowed: CpuMask,
-    /// See `sidelane_policy::cpus::ContainerSeen`.
+    /// Priority of the containers; see `sidelane_policy::cpus::ContainerSeen`.
     pub priority: i32,
-    /// The most that run at a time.
+    /// Most containers of this kind that run at a time.
     pub count: usize,
-    /// The work of each, all of its CPUs together.
+    /// Work of each container, on all of its CPUs together.
     pub work: Demand,
-    /// When they come.
+    /// Way in which containers of this kind start.
     pub coming: Coming,
 }
 
-/// When containers come.
+/// Way in which containers of a kind start.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Coming {
-    /// Each is followed by another, so much later.
+    /// Another container follows each one that ends.
     Again {
-        /// From the end of one to the start of the next.
+        /// Time from the end of a container to the start of the next, in nanoseconds.
         gap_ns: Nanos,
     },
-    /// As they are submitted; those for which there is no room wait outside the machine.
+    /// Containers are submitted. Those for which there is no room wait outside the machine.
     Submitted(Arrivals),
 }
 
 impl MachineModel {
-    /// The same machine and requests, without containers.
+    /// Returns the same machine and requests, without containers.
     pub fn alone(&self) -> Self {
         Self { setting: MachineSetting::alone(), ..self.clone() }
     }

@@ -1,4 +1,4 @@
-//! The speed of the task on a CPU, and its progress.
+//! Speed of the task on a CPU, and its progress.
 
 use super::MachineEngine;
 use super::sources::Source;
@@ -7,14 +7,14 @@ use crate::smt::{Class, Interference, NAP};
 use crate::time::{NEVER, Nanos};
 
 impl MachineEngine {
-    /// Settles all CPUs whose speed a change on `cpu` can change.
+    /// Books the work of all CPUs whose speed a change on `cpu` can affect.
     pub(super) fn settle_around(&mut self, cpu: usize) {
         for core in self.cores_around(cpu) {
             self.settle_core(core);
         }
     }
 
-    /// Computes the speeds of the same CPUs after the change, and from them the ends of what runs there.
+    /// Computes the speeds of all CPUs that a change on `cpu` can affect, and the end times of the tasks there.
     pub(super) fn resume_around(&mut self, cpu: usize) {
         let memory_extra = self.memory_extra(cpu);
         for core in self.cores_around(cpu) {
@@ -24,7 +24,7 @@ impl MachineEngine {
         }
     }
 
-    /// Settles the machine.
+    /// Books the work of the whole machine up to now.
     pub(super) fn settle_all(&mut self) {
         (0..self.layout.cores()).for_each(|core| self.settle_core(core));
         let places = self.places.all.iter_mut().flatten();
@@ -36,7 +36,7 @@ impl MachineEngine {
         if self.model.chip.counts() { self.layout.chip_of(core) } else { core..core + 1 }
     }
 
-    /// How much longer memory takes now on the chip of `cpu`.
+    /// Returns the slowdown of memory on the chip of `cpu` now, less 1.
     fn memory_extra(&self, cpu: usize) -> f64 {
         if !self.model.chip.counts() {
             return 0.0;
@@ -63,7 +63,7 @@ impl MachineEngine {
         }
     }
 
-    /// Books the time since the core was last settled. Returns whether anybody ran.
+    /// Books the work of a CPU in the `passed_ns` since its work was last booked. Returns whether a task ran.
     fn settle(&mut self, at: usize, passed_ns: Nanos) -> bool {
         let cpu = &mut self.cpus[at];
         if !cpu.busy() {
@@ -102,7 +102,7 @@ impl MachineEngine {
         self.notice(at);
     }
 
-    /// Who runs on a CPU.
+    /// Returns the class of the task on a CPU; `None` if the CPU is idle.
     fn class_on(&self, cpu: usize) -> Option<Class> {
         let cpu = &self.cpus[cpu];
         let of_container = || {
@@ -113,7 +113,8 @@ impl MachineEngine {
         of_service.or_else(of_container).or(cpu.naps().then_some(NAP))
     }
 
-    /// Siblings cost as in [`Interference`], a slower chip costs the share of the time that `class` stalls on memory.
+    /// Computes the pace of a class on a CPU. Siblings cost as in [`Interference`]. A slower chip costs the share of
+    /// the time in which `class` stalls on memory.
     fn pace(&self, cpu: usize, class: Class, memory_extra: f64) -> Pace {
         let smt = &self.model.smt;
         let own = smt.memory(class);
@@ -128,7 +129,7 @@ impl MachineEngine {
         }
         let of_core = self.model.machine.speed_of(self.layout.core_of(cpu));
         let work = of_core / (1.0 + extra);
-        // Of a class without accesses nothing is known.
+        // Memory stalls are unknown for a class without accesses.
         let known = own.accesses_per_us > 0.0;
         Pace {
             speed: Interference::speed(of_core, extra),

@@ -1,4 +1,4 @@
-//! Where the threads of services run: about as Linux places a thread that wakes up.
+//! Choice of CPUs for the threads of services: about as Linux places a thread that wakes up.
 
 use std::collections::VecDeque;
 
@@ -8,23 +8,23 @@ use super::MachineEngine;
 use super::state::cpu::Thread;
 use crate::time::Work;
 
-/// How well a CPU suits a thread that wakes up; the first is best.
+/// Rank of a CPU for a thread that wakes up; the first is best.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Suits {
-    /// It ran here last, and the CPU is idle now.
+    /// The thread ran on this CPU last, and the CPU is idle now.
     LastAndIdle,
-    /// The whole core is idle.
+    /// The whole core of the CPU is idle.
     IdleCore,
-    /// The CPU is idle.
+    /// The CPU is idle, but not its core.
     Idle,
-    /// It ran here last; a container does now.
+    /// The thread ran on this CPU last; a container does now.
     Last,
-    /// A container runs here.
+    /// A container runs on this CPU, and would be displaced.
     Displaces,
 }
 
 impl MachineEngine {
-    /// A thread has a request: it gets a CPU, or waits for one.
+    /// Gives a CPU to a thread that has a request, or lets the thread wait for one.
     pub(super) fn wake(&mut self, thread: Thread) {
         match self.choose(thread) {
             Some(cpu) => {
@@ -45,13 +45,13 @@ impl MachineEngine {
         serving.allowed.iter().filter(|cpu| self.may_run(&thread, *cpu)).filter_map(suits).min().map(|(_, cpu)| cpu)
     }
 
-    /// Whether a thread may run on a CPU: its service may, and it is not bound to another one.
+    /// Whether a thread may run on a CPU: its service may, and the thread is not bound to another CPU.
     pub(super) fn may_run(&self, thread: &Thread, cpu: usize) -> bool {
         let may_use = self.bound.as_ref().is_none_or(|bound| bound.may_use(thread, cpu));
         self.services[thread.service].allowed.contains(cpu) && may_use
     }
 
-    /// `None`: a thread of a service runs there.
+    /// Returns how well a CPU suits a thread; `None` if a thread of a service runs there.
     fn suits(&self, at: usize, last: bool) -> Option<Suits> {
         let cpu = &self.cpus[at];
         let core_idle = || self.layout.siblings(at).all(|sibling| !self.cpus[sibling].busy());
@@ -65,7 +65,7 @@ impl MachineEngine {
         }
     }
 
-    /// A thread gets a settled CPU.
+    /// Puts a thread on a CPU whose work is booked up to now.
     fn put(&mut self, thread: Thread, cpu: usize) {
         let wake_ns = self.wake_ns(cpu);
         if let Some((displaced, _)) = self.cpus[cpu].gives {
@@ -79,14 +79,15 @@ impl MachineEngine {
         self.cpus[cpu].thread = Some(thread);
     }
 
-    /// What a sleeping core costs.
+    /// Returns the time that a thread loses because its core sleeps, in nanoseconds.
     fn wake_ns(&self, cpu: usize) -> u64 {
         let unused_ns = self.now - self.cores[self.layout.core_of(cpu)].used;
         let sleep = self.model.machine.sleep.filter(|sleep| unused_ns > 0 && unused_ns >= sleep.after_ns);
         sleep.map_or(0, |sleep| sleep.wake_ns)
     }
 
-    /// A settled CPU has no thread of a service: the first that waits and may run there does.
+    /// Gives a CPU without a thread to the first waiting thread that may run there. The work of the CPU must be booked
+    /// up to now.
     pub(super) fn house(&mut self, cpu: usize) {
         let first = self.homeless.iter().position(|thread| self.may_run(thread, cpu));
         if let Some(thread) = first.and_then(|first| self.homeless.remove(first)) {
@@ -94,7 +95,7 @@ impl MachineEngine {
         }
     }
 
-    /// A service may use other CPUs from now on. Its threads leave those that it may no longer use.
+    /// Changes the CPUs that a service may use. Its threads leave those that it may no longer use.
     pub(super) fn place(&mut self, service: usize, cpus: CpuMask) {
         self.services[service].allowed = cpus;
         for cpu in 0..self.cpus.len() {

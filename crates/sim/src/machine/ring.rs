@@ -1,4 +1,4 @@
-//! Interference on a CPU of a service: when it begins, when the kernel program rings, and when it is over.
+//! Interference on a CPU of a service: its start, the ring of the kernel program, and its end.
 
 use super::MachineEngine;
 use super::sources::Source;
@@ -6,7 +6,7 @@ use super::state::guard::TICK_NS;
 use crate::time::NEVER;
 
 impl MachineEngine {
-    /// The speed of the task on a CPU has changed: a service may be disturbed there now.
+    /// Records whether a service is disturbed on a CPU, after the speed of the task there has changed.
     pub(super) fn notice(&mut self, at: usize) {
         let Some(threshold) = self.threshold() else { return };
         let cpu = &mut self.cpus[at];
@@ -17,14 +17,15 @@ impl MachineEngine {
         }
     }
 
-    /// The kernel program looks at the counters of a settled CPU, at a switch of a service.
+    /// Lets the kernel program check the counters of a CPU, at a context switch of a service. The work of the CPU must
+    /// be booked up to now.
     pub(super) fn switch(&mut self, cpu: usize) {
         if self.rings() {
             self.look_at_counters(cpu);
         }
     }
 
-    /// Ticks of a CPU, for as long as a service runs there.
+    /// Schedules the next tick of a CPU, if a service runs there.
     pub(super) fn expect_tick(&mut self, cpu: usize) {
         if self.rings() {
             let runs = self.cpus[cpu].thread.is_some();
@@ -32,7 +33,7 @@ impl MachineEngine {
         }
     }
 
-    /// A service has run for a tick.
+    /// Handles a tick of a CPU on which a service runs.
     pub(super) fn tick(&mut self, cpu: usize) {
         self.settle_around(cpu);
         self.look_at_counters(cpu);
@@ -52,7 +53,7 @@ impl MachineEngine {
         }
     }
 
-    /// The controller is to look.
+    /// Asks the controller for an observation.
     fn ring(&mut self) {
         let Some(controller) = self.controller.as_mut().filter(|controller| controller.ring_at.is_none()) else {
             return;
@@ -65,8 +66,8 @@ impl MachineEngine {
         }
     }
 
-    /// Containers have left a CPU because the policy or a keeper wanted it so. On siblings without containers beside
-    /// them, that is the end of what began there.
+    /// Ends the interference on siblings of a CPU that containers have left because the policy or a keeper wanted it.
+    /// Only siblings without containers beside them count.
     pub(super) fn onset_is_over(&mut self, left: usize) {
         for sibling in self.layout.siblings(left) {
             let onset = self.cpus[sibling].onset.filter(|_| self.without_batch_beside(sibling));
@@ -77,7 +78,7 @@ impl MachineEngine {
         }
     }
 
-    /// A container has left a CPU of its own accord.
+    /// Discards the interference on siblings of a CPU that a container has left of its own accord.
     pub(super) fn onset_is_void(&mut self, left: usize) {
         for sibling in self.layout.siblings(left) {
             if self.without_batch_beside(sibling) {

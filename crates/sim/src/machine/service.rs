@@ -1,4 +1,4 @@
-//! Services: requests arrive, wait, work, call others, and are done.
+//! Requests of services: they arrive, wait, work, call others, and are done.
 
 use super::MachineEngine;
 use super::sources::{Source, when};
@@ -8,20 +8,20 @@ use crate::model::RunEnd;
 use crate::time::Work;
 
 impl MachineEngine {
-    /// The next request of a service's clients.
+    /// Schedules the next request of a service's clients.
     pub(super) fn expect_client(&mut self, service: usize) {
         let serving = &mut self.services[service];
         let gap_ns = serving.client.as_mut().map(|client| client.gap_ns(&mut serving.arrivals));
         self.set(Source::Arrival(service), when(gap_ns.map(|ns| self.now.saturating_add(ns))));
     }
 
-    /// A client's request arrives.
+    /// Handles the arrival of a client's request.
     pub(super) fn arrive(&mut self, service: usize) {
         self.expect_client(service);
         self.call(service, None);
     }
 
-    /// A request comes to a service, from a client or from another request.
+    /// Sends a request to a service, from a client or from another request.
     fn call(&mut self, service: usize, caller: Option<usize>) {
         self.books.services[service].arrived += 1;
         let (described, serving) = (&self.model.services[service], &mut self.services[service]);
@@ -44,8 +44,8 @@ impl MachineEngine {
         }
     }
 
-    /// The request on `cpu` has done its own work. Its worker takes the next one, on the same CPU unless another
-    /// thread waits for that.
+    /// Handles the end of a request's own work on `cpu`. Its worker takes the next request, on the same CPU unless
+    /// another thread waits for that CPU.
     pub(super) fn finish(&mut self, cpu: usize) {
         self.settle_around(cpu);
         self.switch(cpu);
@@ -58,7 +58,7 @@ impl MachineEngine {
         self.resume_around(cpu);
         self.expect_tick(cpu);
         self.service_changed(cpu);
-        // The task that waited for this CPU has it; another CPU may be idle.
+        // The thread that waited for this CPU has it; another CPU may be idle.
         if next.is_some() && self.homeless.back() == next.as_ref() {
             self.homeless.pop_back();
             next.into_iter().for_each(|next| self.wake(next));
@@ -66,7 +66,7 @@ impl MachineEngine {
         self.own_work_done(thread);
     }
 
-    /// The worker of a thread takes its next request, if there is one.
+    /// Returns the thread of the same worker with its next request, if there is one.
     fn next_of(&mut self, thread: Thread) -> Option<Thread> {
         let queues = &mut self.services[thread.service].queues;
         let next = queues.of(thread.worker).pop_front();
@@ -92,7 +92,7 @@ impl MachineEngine {
         }
     }
 
-    /// A request and all that it called are done.
+    /// Ends a request that is done, with all that it called.
     fn done(&mut self, visit: usize) {
         let visit = self.visits.remove(visit);
         if !visit.failed {
@@ -101,7 +101,7 @@ impl MachineEngine {
         self.end(visit.service, visit.caller, visit.failed);
     }
 
-    /// Tells the caller.
+    /// Tells the caller of a request that the request has ended.
     fn end(&mut self, service: usize, caller: Option<usize>, failed: bool) {
         self.books.services[service].failed += u64::from(failed);
         let Some(caller) = caller else {

@@ -1,4 +1,4 @@
-//! One way of sharing the CPUs of a whole machine. Data only, as in [`super::model`].
+//! Setting of a whole machine: one way of sharing its CPUs. Data only, as in [`super::model`].
 
 use sidelane_policy::holmes::HolmesConfig;
 use sidelane_policy::hurryup;
@@ -7,51 +7,51 @@ use sidelane_policy::perfiso::PerfIsoConfig;
 use crate::gate::{Gate, Latency};
 use crate::time::Nanos;
 
-/// A setting of an experiment.
+/// Setting of an experiment: one way of sharing the CPUs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MachineSetting {
-    /// Its name in results.
+    /// Name of the setting in results.
     pub name: String,
-    /// What runs beside the services, and how.
+    /// Containers that run beside the services, and their management.
     pub beside: ContainerMode,
-    /// How the threads of services are bound to cores; `None`: they are not, and the kernel places them.
+    /// Mapping of the services' threads to cores; `None` if threads are not bound, and the kernel places them.
     pub mapping: Option<hurryup::Config>,
 }
 
 impl MachineSetting {
-    /// The services alone.
+    /// Returns the setting with the services alone.
     pub fn alone() -> Self {
         Self { name: "alone".to_owned(), beside: ContainerMode::Nothing, mapping: None }
     }
 
-    /// Whether there is nothing but the services, which run where the kernel places them.
+    /// Whether the setting has only the services, which run where the kernel places them.
     pub fn is_alone(&self) -> bool {
         self.beside == ContainerMode::Nothing && self.mapping.is_none()
     }
 }
 
-/// What runs beside the services, and how.
+/// Containers that run beside the services, and their management.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ContainerMode {
     /// No containers.
     Nothing,
-    /// Containers on all CPUs that they may be given.
+    /// Containers without management, on all CPUs that the scenario allows them.
     Unmanaged,
     /// Containers on the CPUs that a policy gives them.
     Managed(Control),
 }
 
-/// Who decides: the code that the agent runs.
+/// Policy that decides on CPUs: the code that the agent runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CpuDecider {
-    /// Holmes.
+    /// The policy Holmes, with its parameters.
     Holmes(HolmesConfig),
-    /// PerfIso.
+    /// The policy PerfIso, with its parameters.
     PerfIso(PerfIsoConfig),
 }
 
 impl CpuDecider {
-    /// The interference of a service's CPU from which on it counts as disturbed, in the unit of VPI.
+    /// Returns the interference at which a service's CPU counts as disturbed, in the unit of VPI; `None` for PerfIso.
     pub fn threshold(&self) -> Option<f64> {
         match self {
             Self::Holmes(config) => Some(config.threshold),
@@ -60,17 +60,18 @@ impl CpuDecider {
     }
 }
 
-/// Who looks at the machine when, and how fast what was decided is done.
+/// Controller: its policy, the times of its observations, and the delay of its actions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Control {
-    /// Who decides.
+    /// Policy that decides on CPUs.
     pub by: CpuDecider,
-    /// From one regular look to the next.
+    /// Time from one regular observation to the next, in nanoseconds.
     pub look_ns: Nanos,
-    /// Besides, the kernel program rings when a service is disturbed: the time from then to the look.
+    /// Time from a disturbance of a service to the observation that the kernel program rings for; `None` if it does
+    /// not ring.
     pub ring: Option<Latency>,
-    /// The gate that keeps containers off the siblings of services' CPUs while a service runs there (borrow idle).
+    /// Gate that keeps containers off the siblings of services' CPUs while a service runs there (borrow idle).
     pub gate: Option<Gate>,
-    /// From the decision, or the action before, to the effect of an action.
+    /// Time from the decision, or from the previous action, to the effect of an action.
     pub act: Latency,
 }

@@ -1,35 +1,35 @@
-//! The sources of events, each with a slot.
+//! Sources of events, each with a slot.
 
 use crate::time::{NEVER, Nanos};
 
-/// What an event is about.
+/// Source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// A request on this CPU ends, or the turn of a container there.
+    /// End of the request on this CPU, or of a container's turn there.
     Cpu(usize),
-    /// The kernel looks at the counters of this CPU.
+    /// Check of this CPU's counters by the kernel.
     Tick(usize),
-    /// The keeper of this CPU looks or reaches it.
+    /// Check by this CPU's keeper, or its arrival on the CPU.
     Keeper(usize),
-    /// The keeper of this CPU has left it to containers.
+    /// Return of this CPU from its keeper to containers.
     Gate(usize),
-    /// The container at this place has done its work.
+    /// End of the container in this slot, which has done its work.
     Container(usize),
-    /// A client's request arrives at this service.
+    /// Arrival of a client's request at this service.
     Arrival(usize),
-    /// A container of this kind is to come.
+    /// Start of a container of this kind.
     Coming(usize),
-    /// The controller looks, or an action takes effect.
+    /// Observation of the controller, or effect of an action.
     Control,
-    /// Hurry-up is told what has happened, or looks.
+    /// Call of Hurry-up, because of events or of time.
     Mapper,
-    /// The counted time begins.
+    /// Start of the counted time.
     WarmUp,
-    /// The run ends.
+    /// End of the run.
     End,
 }
 
-/// How many there are of each.
+/// Number of sources of each kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Sources {
     pub cpus: usize,
@@ -39,12 +39,12 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Slots in all.
+    /// Returns the number of all slots.
     pub fn count(self) -> usize {
         self.slot(Source::End) + 1
     }
 
-    /// The slot of a source.
+    /// Returns the slot of a source.
     #[inline]
     pub fn slot(self, source: Source) -> usize {
         let arrivals = 4 * self.cpus + self.places;
@@ -64,7 +64,7 @@ impl Sources {
         }
     }
 
-    /// The source of a slot.
+    /// Returns the source of a slot.
     #[inline]
     pub fn of(self, slot: usize) -> Source {
         let sizes = [self.cpus, self.cpus, self.cpus, self.cpus, self.places, self.services, self.kinds];
@@ -89,7 +89,7 @@ impl Sources {
     }
 }
 
-/// The time of something that may never be.
+/// Returns the time of an event, or `NEVER` for an event that does not come.
 pub fn when(time: Option<Nanos>) -> Nanos {
     time.unwrap_or(NEVER)
 }

@@ -1,8 +1,8 @@
-//! On which of its CPUs a container has threads: about as Linux balances load.
+//! Choice of the CPUs on which a container has threads: about as Linux balances load.
 //!
-//! A CPU with fewer containers is better than one with more, and of equals the one whose siblings have fewer. A
-//! container that may use other CPUs stays where it is as far as it may, and adds the best. A CPU that a container
-//! leaves takes a thread from the worst CPU, if that is better for both.
+//! A CPU with fewer containers is better than one with more. Among equals, the CPU whose siblings have fewer
+//! containers is better. A container that may use other CPUs stays where it is as far as it may, and adds the best
+//! ones. A CPU that a container leaves takes a thread from the worst CPU, if that is better for both.
 
 use std::cmp::Reverse;
 
@@ -10,12 +10,12 @@ use sidelane_policy::cpus::CpuMask;
 
 use super::MachineEngine;
 
-/// Containers on a CPU, and on its siblings.
+/// Number of containers on a CPU, and on its siblings.
 type Load = (usize, usize);
 
 impl MachineEngine {
-    /// The container at a place may use these CPUs from now on, none if it is paused. `moved`: its threads were
-    /// somewhere else before.
+    /// Changes the CPUs that the container in a slot may use; none if it is paused. `moved` says that its threads
+    /// ran on other CPUs before.
     pub(super) fn confine(&mut self, place: usize, mask: CpuMask, moved: bool) {
         let Some(container) = &mut self.places.all[place] else { return };
         container.mask = mask;
@@ -29,7 +29,7 @@ impl MachineEngine {
         mask.iter().filter(|_| added == 0).for_each(|cpu| self.pull(cpu));
     }
 
-    /// Threads on more CPUs, up to as many as the container wants. Returns how many.
+    /// Adds threads on more CPUs, up to the number that the container wants. Returns the number of threads added.
     fn fill(&mut self, place: usize) -> u64 {
         let mut added = 0;
         loop {
@@ -45,7 +45,7 @@ impl MachineEngine {
         }
     }
 
-    /// A CPU has room: it takes threads from others as long as that evens out the load.
+    /// Moves threads from other CPUs to a CPU with room, as long as that evens out the load.
     fn pull(&mut self, to: usize) {
         while let Some((place, from)) = self.worth_moving(to) {
             self.part(place, from);
@@ -54,7 +54,7 @@ impl MachineEngine {
         }
     }
 
-    /// The container that may come to a CPU, and from where: the worst of all that would be better off.
+    /// Returns the container that may move to a CPU, and its present CPU: the worst of all that would be better off.
     fn worth_moving(&self, to: usize) -> Option<(usize, usize)> {
         let (here, beside) = self.load(to);
         let mut worst: Option<(Load, usize, usize)> = None;
@@ -71,7 +71,7 @@ impl MachineEngine {
         worst.map(|(_, place, from)| (place, from))
     }
 
-    /// What the siblings of `to` have once a thread has left `from`.
+    /// Returns the number of containers on the siblings of `to` after a thread has left `from`.
     fn beside_after(&self, to: usize, from: usize, beside: usize) -> usize {
         beside - usize::from(self.layout.siblings(to).any(|sibling| sibling == from))
     }

@@ -8,7 +8,8 @@ use crate::scenario::{Experiment, Point};
 use crate::sweep::{Outcome, Progress, Tell};
 use crate::time::Nanos;
 
-/// What whole requests of each service may take at a point, and the services alone, if that had to be known.
+/// Latency limits of each service's whole requests at a point. `alone` has the results of the services alone, if they
+/// set a limit.
 struct Limits {
     limits_ns: Vec<Option<Nanos>>,
     alone: Option<MachineFigures>,
@@ -37,14 +38,15 @@ fn figures(model: &MachineModel, limits: &Limits) -> MachineFigures {
     }
 }
 
-/// Runs one machine to its end. `limits_ns` has what whole requests of each service may take.
+/// Runs one machine to its end. `limits_ns` has the longest time that whole requests of each service may take.
 pub fn run_machine(model: &MachineModel, limits_ns: &[Option<Nanos>]) -> MachineFigures {
     let mut engine = MachineEngine::new(model.clone());
     engine.run();
     MachineFigures::of(&engine, limits_ns)
 }
 
-/// The services alone set the limits that the scenario does not give: the 90th percentile (Holmes §6.2).
+/// Returns the latency limits of a point. A limit that the scenario does not give is the 90th percentile of the
+/// service alone (Holmes §6.2).
 fn limits(point: &Point<MachineModel>) -> Limits {
     let Some(model) = point.runs.first() else { return Limits { limits_ns: Vec::new(), alone: None } };
     let given: Vec<_> = model.services.iter().map(|service| service.limit_ns).collect();

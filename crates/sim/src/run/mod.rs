@@ -17,16 +17,16 @@ use sidelane_report::progress_lines::ProgressLines;
 
 pub use words::SIMULATED;
 
-/// The options of `sidelane sim`.
+/// Options of `sidelane sim`.
 #[derive(Clone, Debug)]
 pub struct SimOptions {
-    /// The scenario.
+    /// Path of the scenario file.
     pub scenario: PathBuf,
-    /// Replacements of the scenario's seed, and whether to use its short runs.
+    /// Replacement of the scenario's seed, and whether to use its short runs.
     pub choices: Choices,
 }
 
-/// The columns of the table on a terminal, besides swept parameters; the page shows all.
+/// Columns of the table on a terminal, besides swept parameters; the page shows all columns.
 pub const COLUMNS: [&str; 11] = [
     "p50_us",
     "p99_us",
@@ -41,11 +41,11 @@ pub const COLUMNS: [&str; 11] = [
     "servers_saved_count",
 ];
 
-/// The results of an experiment.
+/// Results of an experiment.
 pub struct Simulated {
-    /// The swept keys, by path.
+    /// Swept keys, by path.
     swept: Vec<String>,
-    /// A row for each point and setting, and pictures.
+    /// Results file: a row for each point and setting, and pictures.
     pub result: ResultFile,
 }
 
@@ -75,7 +75,7 @@ pub fn outcomes(experiment: &Experiment) -> Vec<Outcome> {
     with_bar(experiment.machines(), |tell| sweep::run(experiment, parallel::threads(), tell))
 }
 
-/// Shows the progress over this number of machines.
+/// Runs a simulation with a progress bar over this number of machines.
 fn with_bar<T>(machines: usize, run: impl FnOnce(sweep::Tell) -> T) -> T {
     let (bar, lines) = (progress_bar(machines as u64), ProgressLines::new("simulating", "machines"));
     let done = run(&|progress| match progress {
@@ -89,7 +89,7 @@ fn with_bar<T>(machines: usize, run: impl FnOnce(sweep::Tell) -> T) -> T {
     done
 }
 
-/// The results file of the simulation.
+/// Builds the results file of a simulation.
 pub fn to_result(experiment: &Experiment, outcomes: &[Outcome], scenario: &Path, choices: Choices) -> ResultFile {
     let settings = words::settings(experiment, scenario, choices);
     let mut result = ResultFile::new(words::machine(experiment), settings);

@@ -1,4 +1,4 @@
-//! p99 and utilisation as functions of the swept number, a line for each setting.
+//! Charts of p99 and utilisation over the swept number, with a line for each setting.
 
 use crate::{Experiment, Outcome};
 
@@ -7,7 +7,7 @@ use sidelane_report::Unit;
 use sidelane_report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
 use sidelane_report::unit::title_of_key;
 
-/// Two panels for each combination of the other swept parameters; `None` without a number for the
+/// Returns two panels for each combination of the other swept parameters; `None` if no swept number can be the
 /// horizontal axis.
 pub fn of(experiment: &Experiment, outcomes: &[Outcome]) -> Option<Multiples> {
     let across = experiment.swept.iter().find(|path| outcomes.iter().any(|outcome| outcome.number(path).is_some()))?;
@@ -26,8 +26,8 @@ pub fn of(experiment: &Experiment, outcomes: &[Outcome]) -> Option<Multiples> {
     })
 }
 
-/// The outcomes in groups that differ only in the setting and the number on the horizontal axis,
-/// with the values they share.
+/// Groups outcomes that differ only in the setting and in the number on the horizontal axis. The name of a group is
+/// the values that its outcomes share.
 fn panels<'o>(across: &str, outcomes: &'o [Outcome]) -> Vec<(String, Vec<&'o Outcome>)> {
     let mut panels: Vec<(String, Vec<&Outcome>)> = Vec::new();
     for outcome in outcomes {

@@ -1,23 +1,23 @@
-//! The rows of a simulation, one for each point and setting.
+//! Rows of a simulation's result, one for each point and setting.
 
 use crate::scenario::PointValue;
 use crate::{Experiment, Outcome};
 
 use sidelane_report::{Row, Unit};
 
-/// The rows in the order of the sweep.
+/// Returns the rows in the order of the sweep.
 pub fn of(experiment: &Experiment, outcomes: &[Outcome]) -> Vec<Row> {
     let settings = experiment.settings().count().max(1);
     outcomes.chunks(settings).flat_map(|point| point.iter().map(|outcome| row(experiment, point, outcome))).collect()
 }
 
-/// The key of a swept number: its own name, with a unit.
+/// Returns the key of a swept number in a row: its own name, with a unit.
 pub(super) fn key_of(path: &str) -> String {
     let key = path.rsplit('.').next().unwrap_or(path);
     if Unit::of_key(key).is_some() { key.to_owned() } else { format!("{key}_count") }
 }
 
-/// For example `lucene+loop/borrow-idle`: the service, the swept names, the setting.
+/// Returns the name of a row, such as `lucene+loop/borrow-idle`: the service, the swept names, the setting.
 pub(super) fn name(experiment: &Experiment, outcome: &Outcome) -> String {
     let service = experiment.points.first().and_then(|point| point.runs.first()).map(|run| run.service.name.as_str());
     let names: String = outcome.at.iter().filter_map(|(_, value)| text(value)).map(|name| format!("+{name}")).collect();

@@ -14,7 +14,7 @@ use super::{with_bar, words};
 
 type MachineOutcome = Outcome<MachineFigures>;
 
-/// The columns of whole machines on a terminal, besides swept parameters and those of cores with the same names.
+/// Columns of whole machines on a terminal, besides swept parameters and columns that results of cores have, too.
 pub(super) const COLUMNS: [&str; 13] = [
     "mean_us",
     "p90_us",
@@ -36,7 +36,7 @@ pub fn outcomes(experiment: &Experiment<MachineModel>) -> Vec<MachineOutcome> {
     with_bar(experiment.machines(), |tell| sweep::run(experiment, parallel::threads(), tell))
 }
 
-/// The results file of the simulation.
+/// Builds the results file of a simulation of whole machines.
 pub(super) fn to_result(
     experiment: &Experiment<MachineModel>,
     outcomes: &[MachineOutcome],
@@ -51,14 +51,14 @@ pub(super) fn to_result(
     result
 }
 
-/// The rows of all services, then those of the machines.
+/// Returns the rows of all services, then those of the machines.
 pub fn rows(experiment: &Experiment<MachineModel>, outcomes: &[MachineOutcome]) -> Vec<Row> {
     let per_point = experiment.settings().count().max(1);
     let services = outcomes.chunks(per_point).flat_map(services_of);
     services.chain(outcomes.iter().map(machine)).collect()
 }
 
-/// Of one point, the rows of the first service with each setting, then those of the next.
+/// Returns the rows of one point: those of the first service with each setting, then those of the next service.
 fn services_of(point: &[MachineOutcome]) -> Vec<Row> {
     let services = point.first().map_or(0, |outcome| outcome.figures.services.len());
     let alone = point.iter().find(|outcome| outcome.setting == "alone");
@@ -94,8 +94,8 @@ fn service(outcome: &MachineOutcome, figures: &ServiceFigures, alone: Option<&Se
     row
 }
 
-/// Swept values are in the name, so that these rows have no key in common with those of services, and a table of
-/// their own.
+/// Returns the row of one machine. Swept values are in its name, so that these rows have no key in common with those
+/// of services, and get a table of their own.
 fn machine(outcome: &MachineOutcome) -> Row {
     let figures = &outcome.figures;
     let word = |(path, value): &(String, PointValue)| match text(value) {
@@ -115,7 +115,7 @@ fn machine(outcome: &MachineOutcome) -> Row {
     row.put("onset_to_action_p99_us", onset.map(|onset| onset.p99_ns as f64 / 1e3));
     row.put("looks_count", figures.looks as f64).put("rings_count", figures.rings as f64);
     row.put("actions_count", figures.actions as f64);
-    // Where no thread is bound there is no column for it.
+    // A result without bound threads has no columns for their moves.
     if let Some(moves) = figures.thread_moves {
         row.put("thread_moves_count", moves as f64);
         row.put("threshold_us", figures.threshold_ns.map(|ns| ns as f64 / 1e3));

@@ -1,4 +1,4 @@
-//! The explanation in a simulated result.
+//! Explanations in a simulated result.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use sidelane_report::{Machine, Pair};
 
-/// Note of every result of a simulation.
+/// Note in every result of a simulation.
 pub const SIMULATED: &str = "simulated: every number here is from a model of a machine that ran the real code of the policies; nothing was \
      measured";
 
@@ -33,7 +33,7 @@ pub(super) fn settings<R: Run>(experiment: &Experiment<R>, scenario: &Path, choi
     settings.as_object().cloned().unwrap_or_default()
 }
 
-/// The machine of the first point.
+/// Describes the machine of the experiment's first point.
 pub(super) fn machine<R: Run>(experiment: &Experiment<R>) -> Machine {
     let described = experiment.first().map(Run::machine);
     let cores = described.map_or(0, |machine| machine.cores());

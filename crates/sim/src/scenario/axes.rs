@@ -1,25 +1,25 @@
-//! The swept keys, the cases, and the changes of a short run.
+//! Swept keys of a scenario, its cases, and the changes of a short run.
 
 use sidelane_toml::{Document, Value, shown};
 
 use super::given::Result;
 
-/// The most points of a sweep.
+/// Most points of a sweep.
 const POINTS_MAX: usize = 100_000;
 
-/// A swept key.
+/// A swept key, with its values.
 pub(super) struct Axis<'t> {
     pub(super) path: String,
     values: Vec<&'t Value<'t>>,
 }
 
-/// Values that change together, under one name.
+/// A case: values that change together, under one name.
 pub(super) struct Case<'t> {
     pub(super) name: &'t str,
     pub(super) values: Vec<(String, &'t Value<'t>)>,
 }
 
-/// `[[case]]`, in order; their names differ.
+/// Reads the tables `[[case]]`, in order; their names must differ.
 pub(super) fn cases<'t>(document: &Document<'t>) -> Result<Vec<Case<'t>>> {
     let mut cases: Vec<Case> = Vec::new();
     for reader in document.top().numbered_tables("case") {
@@ -34,14 +34,14 @@ pub(super) fn cases<'t>(document: &Document<'t>) -> Result<Vec<Case<'t>>> {
     Ok(cases)
 }
 
-/// `[quick]` without its sweep: paths and values.
+/// Returns paths and values of `[quick]`, without its sweep.
 pub(super) fn overrides<'t>(document: &Document<'t>) -> Vec<(String, &'t Value<'t>)> {
     let entries = document.top().table("quick").entries();
     let single = entries.into_iter().filter(|(path, ..)| *path != "sweep");
     single.map(|(path, _, value)| (path.to_owned(), value)).collect()
 }
 
-/// `[sweep]`; in a quick run its lists may be shorter.
+/// Reads `[sweep]`; in a quick run `[quick.sweep]` may have shorter lists.
 pub(super) fn axes<'t>(document: &Document<'t>, quick: bool) -> Result<Vec<Axis<'t>>> {
     let top = document.top();
     let shorter = if quick { top.table("quick").table("sweep").entries() } else { Vec::new() };
@@ -71,7 +71,7 @@ pub(super) fn axes<'t>(document: &Document<'t>, quick: bool) -> Result<Vec<Axis<
     }
 }
 
-/// All combinations; the first axis changes slowest.
+/// Returns all combinations of swept values; the first axis changes slowest.
 pub(super) fn combinations<'t>(axes: &[Axis<'t>]) -> Vec<Vec<(String, &'t Value<'t>)>> {
     axes.iter().fold(vec![Vec::new()], |before, axis| {
         let with = |start: &Vec<(String, &'t Value<'t>)>| {

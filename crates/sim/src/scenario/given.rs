@@ -1,4 +1,4 @@
-//! What each scenario has beside its parts: files and choices that it is given, the seed and the length of its runs.
+//! Parts of every scenario: the files and choices that it is given, its seed, and the length of its runs.
 
 use sidelane_toml::{Reader, Refused};
 
@@ -6,28 +6,28 @@ use super::parts;
 use crate::model::RunEnd;
 use crate::time::Nanos;
 
-/// What is wrong is recorded in the document.
+/// Result of reading a part; the document records each error.
 pub(super) type Result<T> = std::result::Result<T, Refused>;
 
-/// Reads a file that a scenario names, or returns the error.
+/// Function that reads a file named in a scenario, or returns the error.
 pub type Files<'f> = &'f dyn Fn(&str) -> std::result::Result<String, String>;
 
-/// Choices that are not in the file.
+/// Choices of the user that are not in the scenario file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Choices {
-    /// Replaces the file's seed.
+    /// Seed that replaces the file's seed.
     pub seed: Option<u64>,
-    /// Whether to apply `[quick]`.
+    /// Whether to apply the changes in `[quick]`, for a short run.
     pub quick: bool,
 }
 
-/// The seed of a file's runs.
+/// Returns the seed of a scenario's runs.
 pub(super) fn seed(top: &Reader, choices: Choices) -> u64 {
     let seed = top.whole("seed", 0..=u64::MAX >> 1).unwrap_or(1);
     choices.seed.unwrap_or(seed)
 }
 
-/// How long a run warms up, and how long it is.
+/// Reads the length of the warm-up, and the end of the run.
 pub(super) fn length(top: &Reader) -> Result<(Nanos, RunEnd)> {
     let warm_up_ns = top.number("warm_up_s", 0.0..=1e6).map_or(0, |seconds| parts::ms(seconds * 1e3));
     let time = top.number("run_s", 1e-6..=1e7).map(|seconds| RunEnd::Time(parts::ms(seconds * 1e3)));

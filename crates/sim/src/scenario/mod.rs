@@ -1,13 +1,13 @@
-//! A scenario file is one experiment: a machine, what runs on it, the settings that are compared,
-//! and the swept keys.
+//! Scenario files: each is one experiment, with a machine, the programs on it, the settings that are compared, and
+//! the swept keys.
 //!
-//! `[sweep]` has a list for each key that varies, by its whole path. The experiment has a point for
-//! each combination, in which those values replace the file's. `[[case]]` has values that change together. `[quick]` has the changes of a short
-//! run in the same form, and `[quick.sweep]` shorter lists. All points are parsed before any of
-//! them runs, and all errors of a point are reported at once, each with its line.
+//! `[sweep]` has a list for each key that varies, by its whole path. The experiment has a point for each combination,
+//! in which those values replace the file's. `[[case]]` has values that change together. `[quick]` has the changes of
+//! a short run in the same form, and `[quick.sweep]` shorter lists. All points are parsed before any of them runs,
+//! and all errors of a point are reported at once, each with its line.
 //!
-//! `[service]` describes cores that one service shares with batch ([`crate::engine`]), a list of `[[service]]` a whole
-//! machine ([`crate::machine`]). All else that both have is read by the same code.
+//! `[service]` describes cores that one service shares with batch ([`crate::engine`]). A list of `[[service]]`
+//! describes a whole machine ([`crate::machine`]). The same code reads all else that both have.
 
 mod axes;
 mod given;
@@ -32,12 +32,12 @@ use crate::gate::Gate;
 use crate::machine;
 use crate::model::{BatchMode, Budget, Lending, LendingDecider, Machine, Model, Setting};
 
-/// A swept value.
+/// Value of a swept key.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PointValue {
-    /// A number.
+    /// A number, such as a rate.
     Number(f64),
-    /// A name, or several names.
+    /// A name, or several names joined by `+`.
     Text(String),
 }
 
@@ -50,13 +50,13 @@ impl fmt::Display for PointValue {
     }
 }
 
-/// What runs of both kinds have.
+/// Properties that runs of cores and of whole machines have in common.
 pub trait Run {
-    /// The name of its setting.
+    /// Returns the name of the run's setting.
     fn setting(&self) -> &str;
-    /// Its hardware.
+    /// Returns the hardware of the run.
     fn machine(&self) -> &Machine;
-    /// Its seed.
+    /// Returns the seed of the run.
     fn seed(&self) -> u64;
 }
 
@@ -88,43 +88,43 @@ impl Run for machine::model::MachineModel {
     }
 }
 
-/// One combination of swept values, and a run for each setting.
+/// One combination of swept values, with a run for each setting.
 #[derive(Clone, Debug)]
 pub struct Point<R = Model> {
-    /// The swept values by path, in the order of the file.
+    /// Swept values by path, in the order of the file.
     pub at: Vec<(String, PointValue)>,
-    /// A run for each setting, in the order of the file.
+    /// Runs with each setting, in the order of the file.
     pub runs: Vec<R>,
-    /// The fleet, if the scenario has one.
+    /// Fleet of the scenario, if it has one.
     pub fleet: Option<Fleet>,
 }
 
 impl<R> Point<R> {
-    /// The value of `path` at this point.
+    /// Returns the value of `path` at this point.
     pub fn value(&self, path: &str) -> Option<&PointValue> {
         self.at.iter().find(|(swept, _)| swept == path).map(|(_, value)| value)
     }
 }
 
-/// An experiment.
+/// An experiment: all points and runs of a scenario.
 #[derive(Clone, Debug)]
 pub struct Experiment<R = Model> {
-    /// Its title.
+    /// Title of the experiment.
     pub title: String,
-    /// Its explanation, in words.
+    /// Explanation of the experiment, in paragraphs.
     pub explanation: Vec<String>,
-    /// The swept keys, by path.
+    /// Swept keys, by path.
     pub swept: Vec<String>,
-    /// All points.
+    /// Points of the sweep.
     pub points: Vec<Point<R>>,
 }
 
-/// A scenario of either kind.
+/// A scenario of cores, or of whole machines.
 #[derive(Clone, Debug)]
 pub enum Scenario {
     /// Cores that one service shares with batch.
     Cores(Experiment),
-    /// Whole machines.
+    /// Whole machines with services and containers.
     Machine(Experiment<machine::model::MachineModel>),
 }
 
@@ -135,7 +135,7 @@ impl Scenario {
         Self::parse(&name, &text_of(path)?, choices, &|file| read_beside(path, file))
     }
 
-    /// Parses a scenario. `file` is its name in messages.
+    /// Parses a scenario. `file` is the scenario's name in messages.
     pub fn parse(file: &str, text: &str, choices: Choices, files: Files) -> std::result::Result<Self, Problems> {
         let root = root(file, text)?;
         if root.get_ref().get("service").is_some_and(|service| service.get_ref().is_array()) {
@@ -152,29 +152,29 @@ impl Experiment {
         Self::parse(&name, &text_of(path)?, choices, &|file| read_beside(path, file))
     }
 
-    /// Parses a scenario. `file` is its name in messages.
+    /// Parses a scenario. `file` is the scenario's name in messages.
     pub fn parse(file: &str, text: &str, choices: Choices, files: Files) -> std::result::Result<Self, Problems> {
         experiment(file, text, choices, &|top| models(top, choices, files))
     }
 }
 
 impl<R: Run> Experiment<R> {
-    /// Number of runs.
+    /// Returns the number of runs.
     pub fn runs(&self) -> usize {
         self.points.iter().map(|point| point.runs.len()).sum()
     }
 
-    /// Number of machines; a run of a fleet counts all of its machines.
+    /// Returns the number of machines; a run of a fleet counts all of its machines.
     pub fn machines(&self) -> usize {
         self.points.iter().map(|point| point.runs.len() * point.fleet.map_or(1, |fleet| fleet.nodes)).sum()
     }
 
-    /// The first run of the first point.
+    /// Returns the first run of the first point.
     pub fn first(&self) -> Option<&R> {
         self.points.first()?.runs.first()
     }
 
-    /// The names of the settings, in order.
+    /// Returns the names of the settings, in order.
     pub fn settings(&self) -> impl Iterator<Item = &str> {
         self.points.first().into_iter().flat_map(|point| point.runs.iter().map(Run::setting))
     }
@@ -201,7 +201,7 @@ fn root<'t>(file: &str, text: &'t str) -> std::result::Result<Spanned<DeTable<'t
     sidelane_toml::parse(file, text, "write TOML as in the files of lab/scenarios/")
 }
 
-/// Reads the runs of one point.
+/// Function that reads the runs of one point.
 type Read<'r, R> = &'r dyn Fn(&Reader) -> Result<(Vec<R>, Option<Fleet>)>;
 
 fn experiment<R>(
@@ -230,16 +230,16 @@ fn experiment<R>(
     Ok(Experiment { title, explanation, swept: swept.collect(), points })
 }
 
-/// What was read, if nothing in the document was wrong.
+/// Returns the value that was read, or all problems of the document if it has any.
 fn complete<T>(file: &str, document: &Document, read: Result<T>) -> std::result::Result<T, Problems> {
     let problems = document.problems.take();
     read.ok().filter(|_| problems.is_empty()).ok_or_else(|| Problems::new(file, problems))
 }
 
-/// The path under which a point has the name of its case.
+/// Path under which a point has the name of its case.
 const CASE: &str = "case";
 
-/// Each case; without any, the file as it is.
+/// Returns each case; a single `None` if the scenario has no cases.
 fn either_case<'c, 't>(cases: &'c [Case<'t>]) -> Vec<Option<&'c Case<'t>>> {
     if cases.is_empty() { vec![None] } else { cases.iter().map(Some).collect() }
 }
@@ -279,7 +279,7 @@ fn point_value(value: &DeValue) -> PointValue {
     }
 }
 
-/// A run for each setting.
+/// Reads a scenario of cores: a run for each setting.
 fn models(top: &Reader, choices: Choices, files: Files) -> Result<(Vec<Model>, Option<Fleet>)> {
     let machine = parts::machine(top.table("machine"))?;
     let smt = parts::interference(top, parts::classes(top));
@@ -329,7 +329,7 @@ fn fleet(reader: Reader) -> Result<Option<Fleet>> {
     Ok(Some(Fleet { nodes, fan_out }))
 }
 
-/// Checks that need several parts of the scenario.
+/// Checks what needs several parts of the scenario.
 fn fits(top: &Reader, run: &Model) -> Result<()> {
     let budget = match run.setting.beside {
         BatchMode::Lent(lending) => lending.budget,

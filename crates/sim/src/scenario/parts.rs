@@ -1,4 +1,4 @@
-//! The parts of a scenario: machine, batch jobs, slowdowns, objective, faults.
+//! Parts of a scenario: machine, batch jobs, slowdowns, objective, faults.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -8,7 +8,7 @@ use crate::smt::{Class, Interference, MemoryUse};
 use crate::time::Nanos;
 use sidelane_toml::Reader;
 
-/// Allowed times, in the unit that a key names.
+/// Allowed times, in the unit that the name of a key has.
 const TIME: RangeInclusive<f64> = 0.0..=1e9;
 pub(super) const LONGER: RangeInclusive<f64> = 1e-3..=1e9;
 pub(super) const SHARE: RangeInclusive<f64> = 0.0..=1.0;
@@ -66,7 +66,7 @@ fn power(reader: Reader) -> Power {
     power
 }
 
-/// The jobs that run: all of them, or those in `run_batch`.
+/// Reads the batch jobs: all of them, or those in `run_batch`.
 pub(super) fn batch(top: &Reader, smt: &Interference) -> Result<Vec<Job>> {
     let jobs = top.numbered_tables("batch").into_iter().map(|reader| job(reader, smt)).collect::<Result<Vec<Job>>>()?;
     let names = jobs.iter().map(|job| job.name.clone()).collect::<Vec<_>>().join(", ");
@@ -117,7 +117,7 @@ fn phase_of(reader: Reader, job: &str, smt: &Interference) -> Result<Phase> {
     Ok(phase)
 }
 
-/// All classes: the service, the jobs and their phases.
+/// Reads the names of all classes: the service, the jobs and their phases.
 pub(super) fn classes(top: &Reader) -> Interference {
     let mut names = vec![top.table("service").text("name", "write a name").unwrap_or("service").to_owned()];
     for job in top.numbered_tables("batch") {
@@ -131,8 +131,8 @@ pub(super) fn classes(top: &Reader) -> Interference {
     Interference::new(&names)
 }
 
-/// `[slowdown.VICTIM]` has a number for each aggressor; `[memory.CLASS]` has the memory use of a
-/// class.
+/// Reads slowdowns and memory use. `[slowdown.VICTIM]` has a number for each aggressor; `[memory.CLASS]` has the
+/// memory use of a class.
 pub(super) fn interference(top: &Reader, mut smt: Interference) -> Interference {
     let slowdown = top.table("slowdown");
     for (victim, at, _) in slowdown.entries() {

@@ -1,4 +1,4 @@
-//! The service of a scenario: the work of its requests, and when they arrive.
+//! Service of a scenario: the work and the arrivals of its requests.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::smt::Interference;
 use crate::time::Nanos;
 use sidelane_toml::Reader;
 
-/// The class of the service has the service's name.
+/// Reads the service of a scenario. Its class has the service's name.
 pub(super) fn service(reader: Reader, cores: usize, smt: &Interference, files: Files) -> Result<Service> {
     let name = reader.text("name", "write a name").unwrap_or("service").to_owned();
     let workers = reader.whole("workers", 1..=cores.min(CORES_MAX)).unwrap_or(1);
@@ -79,7 +79,7 @@ enum ArrivalKind {
     Trace,
 }
 
-/// `work_ns` is the work that arrives at one worker with each request.
+/// Reads the arrivals of requests. `work_ns` is the work that arrives at one worker with each request.
 pub(super) fn arrivals(reader: Reader, work_ns: f64, files: Files) -> Result<Arrivals> {
     use ArrivalKind::*;
     let kinds = [("poisson", Poisson), ("bursty", Bursty), ("on-off", OnOff), ("trace", Trace)];
@@ -135,8 +135,8 @@ fn shortest_and_longest(reader: &Reader, key: &str) -> Result<(f64, f64)> {
     }
 }
 
-/// Numbers from the file that the key `file` names: microseconds, one on each line; or the result
-/// of `of_log` for a log of requests.
+/// Reads numbers from the file that the key `file` names: microseconds, one on each line. For a log of requests,
+/// `of_log` computes the numbers.
 fn recorded(reader: &Reader, files: Files, of_log: fn(&[Logged]) -> Vec<Nanos>) -> Result<Arc<[Nanos]>> {
     let allowed = "name a file with one number of microseconds a line, or one that `sidelane requests --log` wrote";
     let name = reader.wanted_text("file", allowed)?;
@@ -154,7 +154,7 @@ fn microseconds(text: &str) -> Option<Vec<Nanos>> {
     lines.map(number).collect()
 }
 
-/// A request of a real run.
+/// A request of a real run, from a log.
 struct Logged {
     arrived_ns: Nanos,
     started_ns: Nanos,

@@ -1,4 +1,4 @@
-//! The settings of a scenario: the ways of sharing the machine that are compared.
+//! Settings of a scenario: the ways of sharing the machine that are compared.
 
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
 
@@ -38,7 +38,7 @@ const WAYS: [(&str, Policy); 14] = [
     ("oracle", Policy::Oracle),
 ];
 
-/// All settings; their names must differ.
+/// Reads all settings; their names must differ.
 pub(super) fn settings(top: &Reader, gate: &Gate, files: Files) -> Result<Vec<Setting>> {
     let readers = top.numbered_tables("setting");
     if readers.is_empty() {
@@ -143,7 +143,7 @@ enum GateKind {
     Doctor,
 }
 
-/// `[gate]`, if the file has it.
+/// Reads the table `[gate]`, if the file has it.
 pub(super) fn gate(reader: Reader, files: Files) -> Result<Option<Gate>> {
     if !reader.is_there() {
         return Ok(None);
@@ -176,7 +176,7 @@ fn given_gate(reader: &Reader) -> Result<Gate> {
     Ok(Gate { off, on, lc_cost_ns: 0, batch_looks: false })
 }
 
-/// The latencies that `sidelane doctor --json` measured.
+/// Reads the latencies of a gate that `sidelane doctor --json` measured.
 fn doctors_gate(reader: &Reader, files: Files) -> Result<Gate> {
     let allowed = "name a file that `sidelane doctor --json` wrote";
     let name = reader.wanted_text("file", allowed)?;

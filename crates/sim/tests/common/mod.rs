@@ -1,15 +1,15 @@
-//! Models for tests, from scenarios.
+//! Helpers that make models from scenarios, for tests.
 
 use sidelane_sim::{Choices, Experiment, Scenario};
 
-/// The experiment of the scenario `text`, which names no files.
+/// Parses the scenario `text`, which names no files.
 #[allow(dead_code, reason = "not every test has both")]
 pub fn experiment(text: &str) -> Experiment {
     let files = |_: &str| Err("no files here".to_owned());
     Experiment::parse("test.toml", text, Choices::default(), &files).unwrap()
 }
 
-/// The experiment of the scenario `text`, which is about whole machines and names no files.
+/// Parses the scenario `text`, which is about whole machines and names no files.
 #[allow(dead_code, reason = "not every test has both")]
 pub fn machine(text: &str) -> Experiment<sidelane_sim::machine::model::MachineModel> {
     let files = |_: &str| Err("no files here".to_owned());

@@ -1,12 +1,12 @@
-//! The memory that this thread has, and the most that it had: an allocator that counts.
+//! Allocator that counts the memory that this thread has, and the most that it had.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 thread_local! {
-    /// Bytes that this thread has now. What another thread gives back is not subtracted.
+    /// Bytes that this thread has now. Bytes that another thread frees are not subtracted.
     static NOW: Cell<usize> = const { Cell::new(0) };
-    /// The most since the start.
+    /// Most bytes that this thread had since counting started.
     static MOST: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -43,20 +43,20 @@ unsafe impl GlobalAlloc for Counted {
 }
 
 fn count(more: usize, less: usize) {
-    // A thread that ends has no numbers any more.
+    // A thread that ends has no thread-local numbers any more.
     let _ = NOW.try_with(|now| {
         now.set(now.get().saturating_add(more).saturating_sub(less));
         let _ = MOST.try_with(|most| most.set(most.get().max(now.get())));
     });
 }
 
-/// Begins to look for the most. Returns what this thread has now.
+/// Starts to count the most bytes. Returns the bytes that this thread has now.
 pub fn start() -> usize {
     MOST.set(NOW.get());
     NOW.get()
 }
 
-/// The most since the start.
+/// Returns the most bytes that this thread had since [`start`].
 pub fn most() -> usize {
     MOST.get()
 }

@@ -1,9 +1,9 @@
-//! Mutated inputs for the parsers of foreign bytes.
+//! Fuzz tests: mutated inputs for the parsers of foreign bytes.
 //!
-//! A test calls [`fuzz`] with the name of a parser. The parser gets each file of its corpus (`tests/fuzz/PARSER` at the
-//! root of the sources) as it is, and then mutations of them. An input fails if it makes the parser panic, take more
-//! memory than [`MEMORY_MAX_BYTES`], or not come to an end. Such an input is printed and put into the corpus, so that it
-//! comes first from then on.
+//! A test calls [`fuzz`] with the name of a parser. The parser gets each file of its corpus (`tests/fuzz/PARSER` at
+//! the root of the sources) as it is, and then mutations of them. An input fails if it makes the parser panic, take
+//! more memory than [`MEMORY_MAX_BYTES`], or run without end. Such an input is printed and put into the corpus, so
+//! that it comes first in later runs.
 //!
 //! An ordinary test run tries some thousand inputs; `make fuzz` tries ten million.
 
@@ -19,24 +19,24 @@ mod watchdog;
 use mutation::Mutator;
 use watchdog::Watchdog;
 
-/// The environment variable with the number of inputs for each parser.
+/// Name of the environment variable with the number of inputs for each parser.
 pub const INPUTS: &str = "SIDELANE_FUZZ_INPUTS";
-/// The environment variable with the seconds after which a parser gets no more inputs.
+/// Name of the environment variable with the seconds after which a parser gets no more inputs.
 pub const SECONDS: &str = "SIDELANE_FUZZ_SECONDS";
-/// The environment variable with the number that random choices begin with.
+/// Name of the environment variable with the seed of random choices.
 pub const SEED: &str = "SIDELANE_FUZZ_SEED";
 
-/// What a parser may allocate for one input.
+/// Most bytes that a parser may allocate for one input.
 pub const MEMORY_MAX_BYTES: usize = 64 << 20;
 
-/// The environment variable with the only parser that gets inputs.
+/// Environment variable with the name of a parser: only that parser is fuzzed.
 pub const PARSER: &str = "SIDELANE_FUZZ_PARSER";
 
-/// Inputs in an ordinary run. Many parsers are compiled without optimisation there.
+/// Number of inputs in an ordinary run, in which many parsers are compiled without optimisation.
 const INPUTS_QUICK: u64 = 10_000;
-/// An ordinary run is about functions, so it ends early on a slow machine.
+/// Time limit of an ordinary run, which tests functions and ends early on a slow machine.
 const QUICK: Duration = Duration::from_secs(4);
-/// Inputs between two looks at the clock.
+/// Number of inputs between two readings of the clock.
 const LOOK_EVERY: u64 = 64;
 
 /// Gives `read` the corpus of `parser` and mutations of it.
@@ -61,7 +61,7 @@ pub fn fuzz(parser: &str, mut read: impl FnMut(&[u8])) {
     println!("fuzz {parser}: {count} inputs in {:.0} s", began.elapsed().as_secs_f64());
 }
 
-/// The most inputs, and the time for them.
+/// Returns the most inputs, and the time limit for them.
 fn limits() -> (u64, Option<Duration>) {
     let inputs = number(INPUTS);
     let seconds = number(SECONDS).map(Duration::from_secs);
@@ -76,7 +76,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text} is not a number")))
 }
 
-/// The kept inputs of one parser.
+/// Kept inputs of one parser.
 struct Corpus {
     dir: PathBuf,
     inputs: Vec<Vec<u8>>,
@@ -94,7 +94,7 @@ impl Corpus {
     }
 }
 
-/// The parser under test.
+/// The parser under test, with its corpus and its watchdog.
 struct Tried<'a> {
     corpus: &'a Corpus,
     watchdog: Watchdog,
@@ -112,7 +112,7 @@ impl Tried<'_> {
     }
 }
 
-/// Tells of the input at a panic.
+/// Guard of an input: keeps and prints the input if the parser panics.
 struct Finding<'a> {
     dir: &'a Path,
     input: &'a [u8],

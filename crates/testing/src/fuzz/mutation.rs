@@ -1,15 +1,15 @@
-//! From kept inputs to new ones.
+//! Mutation of kept inputs to new ones.
 
 use fastrand::Rng;
 
-/// No input is longer, unless a kept one is.
+/// Longest input, unless kept inputs are longer.
 const LENGTH_MAX: usize = 1 << 14;
-/// Changes of one input.
+/// Most changes of one input.
 const CHANGES_MAX: usize = 8;
-/// Bytes that one change takes away, repeats or takes from elsewhere.
+/// Most bytes that one change removes, repeats or copies from elsewhere.
 const PIECE_MAX: usize = 64;
 
-/// What parsers stumble over: ends, brackets, signs, and numbers at the edges of types.
+/// Words that parsers often handle wrongly: ends, brackets, signs, and numbers at the edges of types.
 const WORDS: [&[u8]; 40] = [
     b"\0",
     b"\n",
@@ -52,13 +52,13 @@ const WORDS: [&[u8]; 40] = [
     b"0x7fffffffffffffff",
     b"nan",
 ];
-/// Numbers in binary, at the edges of types.
+/// Binary numbers at the edges of types.
 const NUMBERS: [u64; 10] =
     [0, 1, 0x7f, 0xff, 0x7fff, 0xffff, 0x7fff_ffff, 0xffff_ffff, 0x7fff_ffff_ffff_ffff, 0xffff_ffff_ffff_ffff];
 
-/// Makes inputs, always in the same memory.
+/// Generator of inputs, which always uses the same memory.
 pub struct Mutator<'a> {
-    /// The same for the same seed.
+    /// Random generator: the same seed gives the same numbers.
     random: Rng,
     corpus: &'a [Vec<u8>],
     length_max: usize,
@@ -71,7 +71,7 @@ impl<'a> Mutator<'a> {
         Self { random: Rng::with_seed(seed), corpus, length_max: LENGTH_MAX.max(2 * longest), input: Vec::new() }
     }
 
-    /// The next input: a kept one with some changes.
+    /// Returns the next input: a kept one with some changes.
     pub fn next(&mut self) -> &[u8] {
         let base = self.any(self.corpus);
         self.input.clear();
@@ -120,7 +120,7 @@ impl<'a> Mutator<'a> {
         self.insert(at, word);
     }
 
-    /// Of 1, 2, 4 or 8 bytes, near the edge of a type.
+    /// Overwrites 1, 2, 4 or 8 bytes with a number near the edge of a type.
     fn overwrite_number(&mut self, at: usize) {
         let number = self.any(&NUMBERS).wrapping_add(self.random.usize(..5) as u64).wrapping_sub(2);
         let bytes = number.to_le_bytes();
@@ -142,7 +142,7 @@ impl<'a> Mutator<'a> {
         self.input.extend_from_slice(&other[start..]);
     }
 
-    /// Another digit in the place of one, so that a text stays what it is.
+    /// Replaces a digit by another one, so that a text keeps its form.
     fn count_otherwise(&mut self, at: usize) {
         let digit = self.input[at..].iter().position(u8::is_ascii_digit);
         if let Some(place) = digit {

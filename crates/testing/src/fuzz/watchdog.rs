@@ -1,4 +1,4 @@
-//! Ends the test program if a parser does not come to the end of an input.
+//! Watchdog that ends the test program if a parser does not come to the end of an input.
 
 use std::path::{Path, PathBuf};
 use std::process;
@@ -8,21 +8,21 @@ use std::time::Duration;
 
 use super::keep;
 
-/// Between two looks. No parser needs a thousandth of that for some kilobytes, however busy the machine is.
+/// Time between two checks. No parser needs a thousandth of it for some kilobytes, however busy the machine is.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
-/// What is being read.
+/// Input that is being read, and the number of inputs so far.
 #[derive(Default)]
 struct Now {
     input: Vec<u8>,
     count: u64,
 }
 
-/// Watches over a parser, until it is dropped.
+/// Watchdog of a parser, until it is dropped.
 pub struct Watchdog(Arc<Mutex<Now>>);
 
 impl Watchdog {
-    /// What does not end is put into the corpus in this directory.
+    /// Starts the watchdog. It puts an input that does not end into the corpus in this directory.
     pub fn start(corpus: PathBuf) -> Self {
         let now = Arc::default();
         let watched = Arc::downgrade(&now);
@@ -30,7 +30,7 @@ impl Watchdog {
         Self(now)
     }
 
-    /// The parser begins to read `input`.
+    /// Records that the parser begins to read `input`.
     pub fn begin(&self, input: &[u8]) {
         let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         now.count += 1;

@@ -1,5 +1,4 @@
-//! How each machine in `tests/fixtures/topology` is read and described. Its lanes are tested in
-//! `pairs`.
+//! Tests of how each machine in `tests/fixtures/topology` is read and described. `pairs` tests its lanes.
 
 use std::path::Path;
 
@@ -9,12 +8,12 @@ use crate::topology::*;
 
 mod pairs;
 
-/// Reads the machine described by the fixture of that name.
+/// Reads the machine that the fixture of this name describes.
 fn machine(name: &str) -> Topology {
     Topology::read(fixture::machine(name).path()).expect(name)
 }
 
-/// Reads the machine described by `text`, in the form of the fixtures.
+/// Reads the machine that `text` describes, in the form of the fixtures.
 fn read_text(text: &str) -> Result<Topology, ReadError> {
     Topology::read(tree(text).path())
 }

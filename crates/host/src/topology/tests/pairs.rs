@@ -1,4 +1,4 @@
-//! The lanes that each shape of machine lends, or why it lends none.
+//! Tests of the lanes that each shape of machine lends, and of the errors if it lends none.
 
 use proptest::prelude::*;
 
@@ -21,7 +21,7 @@ const MACHINES: [&str; 14] = [
     "vm_no_smt",
 ];
 
-/// Lanes in short: `REQUESTS>BATCH` for each batch lane.
+/// Writes lanes in short: `REQUESTS>BATCH` for each batch lane.
 fn brief(lanes: &Lanes) -> String {
     let pair = |lane: &BatchLane| format!("{}>{}", lane.request_lanes, lane.cpu);
     lanes.batch.iter().map(pair).collect::<Vec<_>>().join(" ")
@@ -155,7 +155,7 @@ fn declared_pairs_that_cannot_be_are_refused() {
     }
 }
 
-/// Properties of all lanes, for any machine and any CPUs of the service.
+/// Checks properties of all lanes, for any machine and any CPUs of the service.
 fn check_lanes(machine: &Topology, service: &CpuSet, lanes: &Lanes) {
     let lent: CpuSet = lanes.batch.iter().map(|lane| lane.cpu).collect();
     let allowed = service.intersection(&machine.online());

@@ -1,11 +1,11 @@
-//! A core: the request that runs there, how fast, and since when.
+//! State of a core: the request that runs there, its speed, and its start.
 
 use sidelane_policy::borrow::delay::DelayBound;
 use sidelane_policy::borrow::{Requests, RunningRequest};
 
 use crate::time::{Nanos, Speed, Work};
 
-/// A request that waits.
+/// A request that waits in a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Queued {
     pub number: u64,
@@ -13,13 +13,13 @@ pub struct Queued {
     pub work_ns: Nanos,
 }
 
-/// A request that runs.
+/// A request that runs on a worker.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     pub number: u64,
     pub arrived: Nanos,
     pub started: Nanos,
-    /// All of its work, and what its start cost.
+    /// Whole work of the request, with the cost of its start.
     pub work: Work,
     pub left: Work,
     pub waited: bool,
@@ -30,21 +30,21 @@ pub struct Request {
 /// A core of the service.
 #[derive(Clone, Debug)]
 pub struct ServiceCore {
-    /// Settled up to here.
+    /// Time up to which the core's work is booked.
     pub since: Nanos,
-    /// Of 1.
+    /// Speed of the core, as a factor of 1.
     pub factor: f64,
     pub request: Option<Request>,
     pub request_speed: Speed,
-    /// When the request lane became busy or idle.
+    /// Time at which the request lane became busy or idle.
     pub flipped: Nanos,
-    /// When a lane was last busy.
+    /// Time at which a lane of the core was last busy.
     pub used: Nanos,
-    /// What the request loses to others' use of memory, of 1.
+    /// Share of the request's time that is lost because others use memory.
     pub memory_loss: f64,
     pub first_lane: usize,
     pub lanes: usize,
-    /// What its requests have paid for batch, at most.
+    /// Upper bound of the delay of the core's requests by batch.
     pub delay: DelayBound,
 }
 
@@ -72,7 +72,7 @@ impl ServiceCore {
         self.request.is_some_and(|request| request.waited)
     }
 
-    /// The requests that a keeper of its lanes sees, for this queue length.
+    /// Returns the requests that a keeper of the core's lanes sees, with this queue length.
     pub fn requests(&self, waiting: usize) -> Requests {
         let running = self.request.as_ref().map(|request| RunningRequest {
             number: request.number,

@@ -11,14 +11,14 @@ pub enum Incident {
     Crash { gone_ns: Nanos },
 }
 
-/// All faults of a run.
+/// Generator of all faults of a run.
 #[derive(Clone, Debug)]
 pub struct Faults {
     rng: Rng,
     late: Vec<(f64, Nanos)>,
     lost: f64,
     glitch: f64,
-    /// The next time, the period and the kind of each periodic fault.
+    /// Next time, period and kind of each periodic fault.
     timed: Vec<(Nanos, Nanos, Incident)>,
 }
 
@@ -41,7 +41,7 @@ impl Faults {
         all
     }
 
-    /// The delay of a keeper's wake-up.
+    /// Draws the delay of a keeper's wakeup; 0 without a fault.
     #[inline]
     pub fn wakes_late(&mut self) -> Nanos {
         if self.late.is_empty() {
@@ -60,12 +60,12 @@ impl Faults {
         self.glitch > 0.0 && self.rng.happens(self.glitch)
     }
 
-    /// When the clock brings the next.
+    /// Returns the time of the next periodic fault.
     pub fn next_at(&self) -> Nanos {
         self.timed.iter().map(|(at, ..)| *at).min().unwrap_or(NEVER)
     }
 
-    /// What is due at `now`; to be asked until there is nothing.
+    /// Returns a periodic fault that is due at `now`. The caller repeats the call until it returns `None`.
     pub fn due(&mut self, now: Nanos) -> Option<Incident> {
         let (at, every_ns, incident) = self.timed.iter_mut().find(|(at, ..)| *at <= now)?;
         *at += *every_ns;

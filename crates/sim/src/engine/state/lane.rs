@@ -1,4 +1,4 @@
-//! A batch lane: where its job is, and whether it may run.
+//! State of a batch lane: the progress of its job, and whether the job may run.
 
 use crate::keeper::Keeper;
 use crate::smt::{Class, NAP};
@@ -11,16 +11,16 @@ pub struct BatchLane {
     pub job: usize,
     pub phase: usize,
     pub class: Class,
-    /// Of the phase's work.
+    /// Remaining work of the current phase.
     pub left: Work,
     pub speed: Speed,
-    /// The job waits for something else than the lane.
+    /// Whether the job waits for something other than the lane.
     pub waits: bool,
-    /// The lane has no keeper.
+    /// Whether the lane is free of its keeper.
     pub free: bool,
-    /// The job uses the lane.
+    /// Whether the job runs on the lane.
     pub runs: bool,
-    /// Its keeper; none if batch runs unmanaged.
+    /// Keeper of the lane; `None` if batch runs unmanaged.
     pub keeper: Option<Keeper>,
 }
 
@@ -40,12 +40,12 @@ impl BatchLane {
         }
     }
 
-    /// Batch may go on beside a request that waited, or did not.
+    /// Whether batch may run beside a request. `waited` says whether the request waited in the queue.
     pub fn is_lent(&self, waited: bool) -> bool {
         self.keeper.as_ref().is_some_and(|keeper| keeper.lends_to(waited))
     }
 
-    /// What it is to its neighbours now.
+    /// Returns the class by which the lane slows its neighbours now: that of the job, or a nap; `None` if it is idle.
     pub fn occupant(&self) -> Option<Class> {
         match self.runs {
             true => Some(self.class),

@@ -1,4 +1,4 @@
-//! Threads that are bound to cores: Hurry-up, and what it is still to be told.
+//! Threads that are bound to cores: Hurry-up, and the events that it does not know yet.
 
 use sidelane_policy::Policy;
 use sidelane_policy::cpus::CpuMask;
@@ -10,17 +10,17 @@ use super::cpu::Thread;
 use crate::machine::model::{MachineModel, WORKERS_MAX};
 use crate::time::Nanos;
 
-/// Who binds threads.
+/// Hurry-up, with the threads that it binds to cores.
 pub struct ThreadBinder {
     config: Config,
     policy: HurryUp,
     actions: Box<HurryActions>,
-    /// What has happened since it looked.
+    /// Events since the last call of Hurry-up.
     told: Vec<HurryEvent>,
 }
 
 impl ThreadBinder {
-    /// Where the setting binds threads.
+    /// Returns Hurry-up with all threads; `None` if the setting does not bind threads.
     pub fn new(model: &MachineModel) -> Option<Box<Self>> {
         let config = model.setting.mapping?;
         let policy = HurryUp::new(config);
@@ -35,17 +35,18 @@ impl ThreadBinder {
         Some(bound)
     }
 
-    /// Something happened.
+    /// Records an event for Hurry-up.
     pub fn tell(&mut self, seen: HurryEvent) {
         self.told.push(seen);
     }
 
-    /// A thread takes a request.
+    /// Records for Hurry-up that a thread takes a request.
     pub fn begin(&mut self, thread: Thread, now: Nanos) {
         self.tell(HurryEvent::Began { thread: number(&thread), request: thread.visit as Request, since: now });
     }
 
-    /// Tells the policy what has happened, or that time has passed. Returns how many threads it sends elsewhere.
+    /// Passes the recorded events to the policy, or that time has passed. Returns the number of threads that it sends
+    /// elsewhere.
     pub fn look(&mut self, now: Nanos) -> usize {
         if self.told.is_empty() {
             self.told.push(HurryEvent::Nothing);
@@ -60,17 +61,17 @@ impl ThreadBinder {
         count
     }
 
-    /// When it wants to look again.
+    /// Returns the time at which Hurry-up wants to be called again.
     pub fn next_look(&self) -> Option<Nanos> {
         self.policy.next_wakeup()
     }
 
-    /// Whether a thread may run on a CPU.
+    /// Whether Hurry-up allows a thread to run on a CPU.
     pub fn may_use(&self, thread: &Thread, cpu: usize) -> bool {
         self.policy.may_use(number(thread), cpu)
     }
 
-    /// The time on a little core after which a request is long, where long ones move.
+    /// Returns the time on a little core after which a request counts as long; `None` if long requests do not move.
     pub fn threshold_ns(&self) -> Option<Nanos> {
         (self.config.mapping == Mapping::HurryUp).then(|| self.policy.threshold_ns())
     }
@@ -80,7 +81,7 @@ fn number(thread: &Thread) -> Number {
     (thread.service * WORKERS_MAX + thread.worker) as Number
 }
 
-/// Each core has one CPU, with its number.
+/// Returns the big and little cores. Each core has one CPU, with the core's number.
 fn cores(model: &MachineModel) -> BigLittleCores {
     let big: CpuMask = model.machine.big_cores().collect();
     let all: CpuMask = (0..model.machine.cores()).collect();

@@ -1,4 +1,4 @@
-//! Containers that run, and those that are to come.
+//! Containers that run, and queues of containers that are to start.
 
 use std::collections::VecDeque;
 
@@ -9,23 +9,23 @@ use crate::machine::model::{Coming, Kind};
 use crate::rng::{Rng, Stream, seed_of};
 use crate::time::{Nanos, Speed, Work};
 
-/// A container. Its work is one pool for all of its threads.
+/// A container. All of its threads share one pool of work.
 #[derive(Clone, Debug)]
 pub struct Container {
     pub kind: usize,
     pub left: Work,
-    /// Of all its threads together.
+    /// Speed of all threads of the container together.
     pub speed: Speed,
-    /// Settled up to here.
+    /// Time up to which the container's work is booked.
     pub since: Nanos,
-    /// The CPUs that it may use now; none while it is paused.
+    /// CPUs that the container may use now; none while it is paused.
     pub mask: CpuMask,
-    /// Those on which it has a thread.
+    /// CPUs on which the container has a thread.
     pub on: CpuMask,
 }
 
 impl Container {
-    /// The work done since it was last settled.
+    /// Books and returns the work done since the last call, in units of work.
     pub fn settle(&mut self, now: Nanos) -> u128 {
         let done = self.left.take(now - self.since, self.speed);
         self.since = now;
@@ -41,25 +41,25 @@ pub struct ContainerSlots {
 }
 
 impl ContainerSlots {
-    /// None, if there is never to be a container.
+    /// Creates an empty table; without slots if there is never to be a container.
     pub fn new(any: bool) -> Self {
         let count = if any { MAX_CONTAINERS } else { 0 };
         Self { all: vec![None; count], unseen: vec![false; count] }
     }
 
-    /// A free place.
+    /// Returns a free slot: one that was free at the last observation, if possible.
     pub fn free(&self) -> Option<usize> {
         let free = |at: &usize| self.all[*at].is_none();
         (0..self.all.len()).find(|at| free(at) && !self.unseen[*at]).or_else(|| (0..self.all.len()).find(free))
     }
 
-    /// The container at a place ends.
+    /// Removes the container that ends at a slot.
     pub fn leave(&mut self, at: usize) -> Option<Container> {
         self.unseen[at] = true;
         self.all[at].take()
     }
 
-    /// The controller has looked.
+    /// Makes freed slots reusable, after an observation of the controller.
     pub fn seen(&mut self) {
         self.unseen.fill(false);
     }
@@ -69,13 +69,13 @@ impl ContainerSlots {
     }
 }
 
-/// Containers of one kind that are to come.
+/// Queue of containers of one kind that are to start.
 #[derive(Clone, Debug)]
 pub struct ContainerArrivals {
     pub running: usize,
-    /// Submitted, and waiting for room.
+    /// Number of submitted containers that wait for room.
     pub backlog: u64,
-    /// Those that follow others come then.
+    /// Times at which containers start that follow others.
     pub due: VecDeque<Nanos>,
     pub client: Option<Client>,
     pub arrivals: Rng,
@@ -83,7 +83,8 @@ pub struct ContainerArrivals {
 }
 
 impl ContainerArrivals {
-    /// For the kind at place `number` of a machine with this seed. Those that follow others are all due at once.
+    /// Returns the queue of the kind with index `number` on a machine with this seed. Containers that follow others
+    /// are all due at once.
     pub fn new(kind: &Kind, seed: u64, number: usize) -> Self {
         let seed = seed_of(seed, (usize::MAX - number) as u64);
         let (due, client) = match &kind.coming {

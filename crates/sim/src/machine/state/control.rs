@@ -1,4 +1,4 @@
-//! The controller: the policy, its last observation, and the actions still to carry out.
+//! State of the controller: the policy, its last observation, and the actions still to carry out.
 
 use std::collections::VecDeque;
 
@@ -13,18 +13,18 @@ use crate::time::{NEVER, Nanos};
 /// A policy of CPUs: the code that the agent runs.
 pub type CpuPolicy = dyn Policy<Observation = MachineObservation, Actions = CpuActions, Reason = CpuReason> + Send;
 
-/// The controller.
+/// Controller that observes the machine, and carries out its policy's actions.
 pub struct Controller {
     pub control: Control,
     pub policy: Box<CpuPolicy>,
     pub seen: Box<MachineObservation>,
     pub actions: Box<CpuActions>,
-    /// Decided, and not yet done.
+    /// Actions that are decided, and not carried out yet.
     pub to_do: VecDeque<CpuAction>,
     pub looked_at: Nanos,
-    /// The next regular look.
+    /// Time of the next regular observation.
     pub look_at: Nanos,
-    /// The look that the kernel program asked for.
+    /// Time of the observation that the kernel program asked for.
     pub ring_at: Option<Nanos>,
     pub latency: Rng,
 }
@@ -45,7 +45,7 @@ impl Controller {
         })
     }
 
-    /// Asks the policy, which was told what was `seen`.
+    /// Asks the policy for actions, with the observation in `seen`.
     pub fn ask(&mut self, now: Nanos) {
         self.actions.clear();
         self.policy.observe(now, &self.seen, &mut self.actions);
@@ -55,7 +55,7 @@ impl Controller {
         self.look_at = wanted.min(now + self.control.look_ns);
     }
 
-    /// When it does something next: an action that is under way takes effect before the next look.
+    /// Returns the time of the next observation. Actions that are under way take effect before.
     pub fn next_look(&self, now: Nanos) -> Nanos {
         self.look_at.min(self.ring_at.unwrap_or(self.look_at)).max(now)
     }

@@ -1,4 +1,4 @@
-//! A CPU: who runs there and who waits, how fast, and what its counters say.
+//! State of a CPU: its running and waiting tasks, its speed, and its counters.
 
 use super::guard::Guard;
 use crate::keeper::Keeper;
@@ -12,7 +12,7 @@ pub struct Thread {
     pub visit: usize,
 }
 
-/// What a counter counts in a nanosecond, in millionths (2⁻²⁰). A sum does not depend on how time is cut into pieces.
+/// Rate of a counter: counts per nanosecond, in units of 2⁻²⁰. A sum does not depend on how time is cut into pieces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate(u64);
 
@@ -26,7 +26,7 @@ impl Rate {
     }
 }
 
-/// What memory counters have counted.
+/// Sums of the memory counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted {
     stalls: u128,
@@ -39,29 +39,29 @@ impl Counted {
         self.accesses += pace.accesses.over(passed_ns);
     }
 
-    /// Holmes' VPI, in cycles; `None` if nothing was loaded or stored.
+    /// Returns Holmes' VPI, in cycles; `None` if nothing was loaded or stored.
     pub fn vpi(&self, clock_ghz: f64) -> Option<f64> {
         (self.accesses > 0).then(|| self.stalls as f64 / self.accesses as f64 * clock_ghz)
     }
 }
 
-/// The progress of the running task.
+/// Pace of the running task: its speed and its use of memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     pub speed: Speed,
-    /// Time in which it stalls on memory.
+    /// Time in which the task stalls on memory, per nanosecond.
     pub stalls: Rate,
-    /// Loads and stores.
+    /// Loads and stores of the task, per nanosecond.
     pub accesses: Rate,
-    /// A container runs on a sibling.
+    /// Whether a container runs on a sibling.
     pub beside_batch: bool,
 }
 
 impl Pace {
-    /// The CPU is idle.
+    /// Pace of an idle CPU.
     pub const IDLE: Self = Self { speed: Speed::ZERO, stalls: Rate(0), accesses: Rate(0), beside_batch: false };
 
-    /// VPI at this moment.
+    /// Returns Holmes' VPI at this moment; `None` without accesses.
     pub fn vpi(&self, clock_ghz: f64) -> Option<f64> {
         let mut counted = Counted::default();
         counted.add(1, self);
@@ -69,7 +69,7 @@ impl Pace {
     }
 }
 
-/// Counts since the last look.
+/// Counts of a CPU since the last observation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Window {
     pub busy_ns: Nanos,
@@ -84,36 +84,36 @@ impl Window {
         self.counted.add(passed_ns, pace);
     }
 
-    /// VPI of the task that ran.
+    /// Returns Holmes' VPI of the tasks that ran; `None` without accesses.
     pub fn vpi(&self, clock_ghz: f64) -> Option<f64> {
         self.counted.vpi(clock_ghz)
     }
 }
 
-/// A CPU.
+/// State of a CPU.
 #[derive(Clone, Debug)]
 pub struct Cpu {
-    /// The thread of a service that runs. It goes before containers.
+    /// Running thread of a service. It has precedence over containers.
     pub thread: Option<Thread>,
-    /// The places of the containers with a thread here; the first runs if no service does.
+    /// Places of the containers with a thread on this CPU; the first one runs if no service does.
     pub batch: Vec<usize>,
-    /// When the first container's turn is over.
+    /// Time at which the first container's turn is over.
     pub turn_ends: Nanos,
     pub pace: Pace,
-    /// The container that runs, and its speed as that container counts it.
+    /// Place of the running container, and the speed that it has from this CPU.
     pub gives: Option<(usize, Speed)>,
     pub window: Window,
-    /// What the kernel program counts here.
+    /// Counts of the kernel program on this CPU.
     pub guard: Guard,
-    /// Interference is at the threshold or above at this moment.
+    /// Whether interference is at the threshold or above at this moment.
     pub disturbed: bool,
-    /// Who keeps containers off while the service runs on a sibling, where a lane gate does that.
+    /// Keeper that keeps containers off while a service runs on a sibling; `None` without a lane gate.
     pub keeper: Option<Keeper>,
-    /// Containers are kept off.
+    /// Whether containers are kept off this CPU.
     pub held: bool,
-    /// When the siblings became busy with a service, or idle.
+    /// Time at which the siblings became busy with a service, or idle.
     pub flipped: Nanos,
-    /// Since when a service has met interference beside containers that are still there.
+    /// Time since which a service has met interference beside containers that are still there.
     pub onset: Option<Nanos>,
 }
 
@@ -135,27 +135,27 @@ impl Cpu {
         }
     }
 
-    /// Whether a service or a container runs.
+    /// Whether a service or a container runs on this CPU.
     pub fn busy(&self) -> bool {
         self.thread.is_some() || self.container().is_some()
     }
 
-    /// The container that runs.
+    /// Returns the slot of the container that runs on this CPU; `None` if no container runs there.
     pub fn container(&self) -> Option<usize> {
         if self.thread.is_some() || self.held { None } else { self.batch.first().copied() }
     }
 
-    /// A keeper naps here.
+    /// Whether a keeper naps on this CPU.
     pub fn naps(&self) -> bool {
         self.thread.is_none() && self.keeper.as_ref().is_some_and(Keeper::naps)
     }
 }
 
-/// A core.
+/// State of a core.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Core {
-    /// Its CPUs are settled up to here.
+    /// Time up to which the work of the core's CPUs is booked.
     pub since: Nanos,
-    /// When one of them was last busy.
+    /// Time at which a CPU of the core was last busy.
     pub used: Nanos,
 }

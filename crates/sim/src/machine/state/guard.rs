@@ -1,19 +1,19 @@
-//! What the kernel program counts for services on a CPU, and when it rings: as `bpf/guard` does.
+//! Counters of the kernel program for services on a CPU, and its rings: as in `bpf/guard`.
 //!
-//! It looks at the counters at switches and ticks. A window ends when a service has run for long enough in it, or
-//! after a time in any case; its value is compared with the threshold.
+//! The kernel program checks the counters at context switches and ticks. A window ends when services have run for 50
+//! µs in it, or after 10 ms. Its value is compared with the threshold.
 
 use super::cpu::{Counted, Pace};
 use crate::time::{MS, Nanos, US};
 
-/// So much of the services' own time is in a window.
+/// Time of services in a window, after which the window ends.
 const WINDOW_NS: Nanos = 50 * US;
-/// A window lasts so long at most.
+/// Longest duration of a window.
 const WINDOW_MAX_NS: Nanos = 10 * MS;
-/// From one tick to the next.
+/// Time from one tick to the next.
 pub const TICK_NS: Nanos = MS;
 
-/// The counters of one CPU.
+/// Counters of one CPU in the present window.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Guard {
     counted: Counted,
@@ -24,13 +24,13 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// A service ran.
+    /// Adds the time and the memory accesses of a service that ran.
     pub fn add(&mut self, passed_ns: Nanos, pace: &Pace) {
         self.service_ns += passed_ns;
         self.counted.add(passed_ns, pace);
     }
 
-    /// At a switch or a tick: ends the window if it is long enough. Returns whether interference crosses the
+    /// Ends the window if it is long enough, at a context switch or a tick. Returns whether interference crosses the
     /// threshold from below.
     pub fn check(&mut self, now: Nanos, clock_ghz: f64, threshold: f64) -> bool {
         if self.service_ns < WINDOW_NS && now - self.opened < WINDOW_MAX_NS {
@@ -44,7 +44,7 @@ impl Guard {
         self.above && !was_above
     }
 
-    /// The highest value since it was last taken.
+    /// Returns the highest value of a window since the last call.
     pub fn take_peak(&mut self) -> Option<f64> {
         self.peak.take()
     }

@@ -1,4 +1,4 @@
-//! What the parts of a whole machine are in at a moment. None of them knows the [`super::Engine`], which moves them.
+//! State of the parts of a whole machine. No part knows the [`super::Engine`], which changes them.
 
 pub mod bound;
 pub mod container;

@@ -1,4 +1,4 @@
-//! A service: its queue, its workers and the CPUs that it may use now.
+//! State of a service: its queue, its workers and the CPUs that it may use now.
 
 use sidelane_policy::cpus::CpuMask;
 
@@ -7,15 +7,15 @@ use crate::machine::model::MachineService;
 use crate::queues::Queues;
 use crate::rng::{Rng, Stream, seed_of};
 
-/// A service at work.
+/// State of a running service.
 #[derive(Clone, Debug)]
 pub struct Serving {
-    /// Requests that wait for a worker.
+    /// Queues of requests that wait for a worker.
     pub queues: Queues<usize>,
-    /// The CPU on which each worker last ran.
+    /// CPU on which each worker last ran.
     pub last_cpu: Vec<Option<usize>>,
     pub allowed: CpuMask,
-    /// CPUs on which it ran since the last look.
+    /// CPUs on which the service ran since the last observation.
     pub ran_on: CpuMask,
     pub client: Option<Client>,
     pub arrivals: Rng,
@@ -24,7 +24,7 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// The service at place `number` of a machine with this seed.
+    /// Returns the service with index `number` on a machine with this seed.
     pub fn new(service: &MachineService, seed: u64, number: usize) -> Self {
         let seed = seed_of(seed, number as u64);
         Self {

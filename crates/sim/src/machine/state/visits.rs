@@ -1,5 +1,5 @@
-//! Requests under way at services. A request that waits for others keeps its place until they are done. Places are
-//! used again, so there are as many as requests were ever under way at once.
+//! Requests under way at services. A request that waits for others keeps its slot until they are done. Slots are
+//! reused, so there are as many as requests were ever under way at once.
 
 use crate::time::{Nanos, Work};
 
@@ -7,17 +7,17 @@ use crate::time::{Nanos, Work};
 #[derive(Clone, Copy, Debug)]
 pub struct Visit {
     pub service: usize,
-    /// The request that called it.
+    /// Slot of the request that called this one.
     pub caller: Option<usize>,
-    /// Calls that are not done.
+    /// Number of calls that are not answered yet.
     pub pending: u32,
     pub arrived: Nanos,
     pub left: Work,
-    /// It was refused, or one that it called.
+    /// Whether the request, or one that it called, was refused.
     pub failed: bool,
 }
 
-/// All of them.
+/// Slot table of all requests under way.
 #[derive(Clone, Debug, Default)]
 pub struct Visits {
     all: Vec<Visit>,
@@ -47,7 +47,7 @@ impl Visits {
         self.all[at]
     }
 
-    /// How many are under way.
+    /// Returns the number of requests under way.
     pub fn len(&self) -> usize {
         self.all.len() - self.free.len()
     }

@@ -1,4 +1,4 @@
-//! The memory of a chip.
+//! Memory of a chip, as a scenario describes it.
 
 use crate::machine::chip::ChipMemory;
 use crate::scenario::given::Result;
@@ -6,7 +6,7 @@ use crate::scenario::parts::known_class;
 use crate::smt::Interference;
 use sidelane_toml::Reader;
 
-/// `[chip]`: `slowdown` has the points, `[chip.intensity]` the traffic of classes.
+/// Reads `[chip]`: `slowdown` has the points, `[chip.intensity]` the traffic of classes.
 pub(super) fn memory(reader: Reader, smt: &Interference) -> Result<ChipMemory> {
     let points = points(&reader)?;
     let mut intensity = vec![0.0; smt.names().len()];

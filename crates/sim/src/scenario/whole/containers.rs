@@ -1,4 +1,4 @@
-//! The containers of a whole machine.
+//! Containers of a whole machine, as a scenario describes them.
 
 use std::ops::RangeInclusive;
 
@@ -15,13 +15,13 @@ use crate::smt::Interference;
 use crate::time::Nanos;
 use sidelane_toml::Reader;
 
-/// The most at once: half of the slots, since a freed slot is reused only after an observation.
+/// Most containers at once: half of the slots, since a freed slot is reused only after an observation.
 const AT_ONCE: usize = MAX_CONTAINERS / 2;
-/// The most work of a container on average. An amount of work is 8796 s at most, and draws are above their mean.
+/// Highest mean work of a container, in seconds. An amount of work is 8796 s at most, and draws exceed their mean.
 const MEAN_S: f64 = 1000.0;
 const GAP_MS: RangeInclusive<f64> = 0.0..=1e9;
 
-/// All kinds.
+/// Reads all kinds of containers.
 pub(super) fn kinds(top: &Reader, layout: Layout, smt: &Interference, files: Files) -> Result<Vec<Kind>> {
     let mut kinds: Vec<Kind> = Vec::new();
     for reader in top.numbered_tables("container") {
@@ -58,7 +58,8 @@ fn kind(reader: &Reader, name: &str, layout: Layout, smt: &Interference, files: 
     })
 }
 
-/// `work_ns` is the time that a container takes if there is one at a time, on all the CPUs that all may have.
+/// Reads how containers of a kind start. `work_ns` is the mean work of a container, divided by the CPUs that all
+/// containers of the kind want.
 fn coming(reader: &Reader, work_ns: f64, files: Files) -> Result<Coming> {
     let gap_ns: Option<Nanos> = reader.number("gap_ms", GAP_MS).map(ms);
     let submitted = reader.table("arrivals");

@@ -1,4 +1,4 @@
-//! Lists of CPUs, as the kernel writes them.
+//! Lists of CPUs in a scenario, in the kernel's form.
 
 use sidelane_policy::cpus::{CpuMask, MAX_CPUS};
 
@@ -6,12 +6,12 @@ use crate::machine::layout::Layout;
 use crate::scenario::given::Result;
 use sidelane_toml::Reader;
 
-/// The CPUs of the machine.
+/// Returns all CPUs of the machine.
 pub(super) fn all(layout: Layout) -> CpuMask {
     (0..layout.cpus()).collect()
 }
 
-/// An error if there are more CPUs than a policy knows.
+/// Checks that the machine has no more CPUs than a policy supports.
 pub(super) fn fit(top: &Reader, layout: Layout) -> Result<()> {
     match layout.cpus() {
         cpus if cpus <= MAX_CPUS => Ok(()),
@@ -19,7 +19,7 @@ pub(super) fn fit(top: &Reader, layout: Layout) -> Result<()> {
     }
 }
 
-/// The list of CPUs under `key`, if there is one.
+/// Reads the list of CPUs under `key`, if there is one.
 pub(super) fn list(reader: &Reader, key: &str, layout: Layout) -> Result<Option<CpuMask>> {
     let allowed = format!("write a list such as \"0-3,8\", of CPUs 0 to {}", layout.cpus() - 1);
     let Some(text) = reader.text(key, &allowed) else { return Ok(None) };

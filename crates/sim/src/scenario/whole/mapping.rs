@@ -1,4 +1,4 @@
-//! How the threads of services are bound to big and little cores.
+//! Mapping of services' threads to big and little cores, as a scenario describes it.
 
 use sidelane_policy::hurryup::{Config, Learning, Mapping, Options, ScanTimes, Threshold};
 
@@ -9,7 +9,8 @@ use sidelane_toml::Reader;
 
 const MILLISECONDS: std::ops::RangeInclusive<f64> = 0.0..=1e9;
 
-/// Of a setting of this mapping. Without `sampling_ms` it goes by events, without `threshold_ms` it learns.
+/// Reads the parameters of a setting with this mapping. Without `sampling_ms` it reacts to events, without
+/// `threshold_ms` it learns the threshold.
 pub(super) fn config(reader: &Reader, mapping: Mapping, machine: &Machine) -> Result<Config> {
     if machine.lanes_per_core > 1 || machine.big_cores().count() == machine.cores() {
         return Err(reader.wrong(
@@ -29,7 +30,7 @@ pub(super) fn config(reader: &Reader, mapping: Mapping, machine: &Machine) -> Re
     Ok(Config { mapping, scan_times: looks, threshold, options: options(reader)? })
 }
 
-/// All on, unless `as_printed` or one by one.
+/// Reads the options of Hurry-up: the defaults, or those of the paper with `as_printed`; single keys change them.
 fn options(reader: &Reader) -> Result<Options> {
     let usual = if reader.flag("as_printed").unwrap_or(false) { Options::PAPER } else { Options::default() };
     Ok(Options {

@@ -1,4 +1,4 @@
-//! A whole machine: its chips, services, containers and settings.
+//! Whole machine of a scenario: its chips, services, containers and settings.
 
 mod chip;
 mod containers;
@@ -17,7 +17,7 @@ use crate::machine::setting::MachineSetting;
 use crate::smt::Interference;
 use sidelane_toml::Reader;
 
-/// A run for each setting.
+/// Reads a scenario of whole machines: a run for each setting.
 pub(super) fn models(top: &Reader, choices: Choices, files: Files) -> Result<(Vec<MachineModel>, Option<Fleet>)> {
     let machine = parts::machine(top.table("machine"))?;
     let layout = Layout::new(&machine);
@@ -45,7 +45,7 @@ pub(super) fn models(top: &Reader, choices: Choices, files: Files) -> Result<(Ve
     Ok((settings.into_iter().map(run).collect(), None))
 }
 
-/// All classes: those of services and containers.
+/// Reads the names of all classes: those of services and containers.
 fn classes(top: &Reader) -> Interference {
     let mut names = Vec::new();
     for reader in top.numbered_tables("service").into_iter().chain(top.numbered_tables("container")) {

@@ -4,7 +4,7 @@ use crate::scenario::given::Result;
 use crate::smt::{Class, Interference};
 use sidelane_toml::Reader;
 
-/// The name of a service or a kind of containers; names differ.
+/// Reads the name of a service or a kind of containers, which must differ from `others`.
 pub(super) fn name<'t>(reader: &Reader<'_, 't>, others: &[&str]) -> Result<&'t str> {
     let name = reader.wanted_text("name", "write a name")?;
     if others.contains(&name) {
@@ -13,7 +13,7 @@ pub(super) fn name<'t>(reader: &Reader<'_, 't>, others: &[&str]) -> Result<&'t s
     Ok(name)
 }
 
-/// Its class, which is its name if nothing else is said.
+/// Reads the class of a service or a kind of containers; by default it has the name `name`.
 pub(super) fn class(reader: &Reader, name: &str, smt: &Interference) -> Result<Class> {
     let class = reader.text("class", "write a name").unwrap_or(name);
     Ok(smt.class(class).expect("every name was made a class"))

@@ -1,4 +1,4 @@
-//! The services of a whole machine, and what they call.
+//! Services of a whole machine and their calls, as a scenario describes them.
 
 use sidelane_policy::cpus::MAX_SERVICES;
 
@@ -13,7 +13,7 @@ use crate::scenario::service::{arrivals, demand};
 use crate::smt::Interference;
 use sidelane_toml::Reader;
 
-/// All services.
+/// Reads all services of a whole machine.
 pub(super) fn services(top: &Reader, layout: Layout, smt: &Interference, files: Files) -> Result<Vec<MachineService>> {
     let readers = top.numbered_tables("service");
     if readers.is_empty() || readers.len() > MAX_SERVICES {
@@ -77,9 +77,9 @@ fn calls(reader: &Reader, services: &[MachineService]) -> Result<Vec<Call>> {
     reader.numbered_tables("calls").into_iter().map(call).collect()
 }
 
-/// A request must not come back to a service that it has passed.
+/// Checks that no request comes back to a service that it has passed.
 fn calls_end(top: &Reader, services: &[MachineService]) -> Result<()> {
-    // A service that is left after as many rounds as there are services is part of a cycle of calls.
+    // A service that is left after as many rounds as there are services is in a cycle of calls, or calls into one.
     let mut ends = vec![false; services.len()];
     for _ in 0..services.len() {
         ends = services.iter().map(|service| service.calls.iter().all(|call| ends[call.service])).collect();

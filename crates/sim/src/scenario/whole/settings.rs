@@ -1,4 +1,4 @@
-//! The settings of a whole machine: the ways of sharing its CPUs that are compared.
+//! Settings of a whole machine: the ways of sharing its CPUs that are compared.
 
 use std::ops::RangeInclusive;
 
@@ -41,7 +41,7 @@ const WAYS: [(&str, Policy); 8] = [
     ("all-little", Policy::Bound(hurryup::Mapping::AllLittle)),
 ];
 
-/// What settings are read with.
+/// Parts of a scenario that its settings refer to.
 pub(super) struct Machine<'m> {
     pub(super) hardware: &'m crate::model::Machine,
     pub(super) layout: Layout,
@@ -50,7 +50,7 @@ pub(super) struct Machine<'m> {
     pub(super) files: Files<'m>,
 }
 
-/// All settings; their names must differ.
+/// Reads all settings; their names must differ.
 pub(super) fn settings(top: &Reader, machine: &Machine) -> Result<Vec<MachineSetting>> {
     let default = timing(top.table("control"))?;
     let mut settings: Vec<MachineSetting> = Vec::new();
@@ -90,7 +90,7 @@ fn beside(reader: &Reader, way: Policy, default: &Timing, machine: &Machine) -> 
     }
 }
 
-/// A policy that goes by interference needs it.
+/// Checks that a service has memory accesses, for a policy that goes by interference.
 fn counted(reader: &Reader, machine: &Machine) -> Result<()> {
     let counted = |service: &MachineService| machine.smt.memory(service.class).accesses_per_us > 0.0;
     match machine.services.iter().any(counted) {
@@ -126,13 +126,14 @@ fn perfiso(reader: &Reader, machine: &Machine) -> Result<PerfIsoConfig> {
     })
 }
 
-/// The CPUs of all services, unless others are given.
+/// Reads the CPUs that are reserved for services; by default those of all services.
 fn reserved(reader: &Reader, machine: &Machine) -> Result<CpuMask> {
     let of_services = || machine.services.iter().fold(CpuMask::EMPTY, |all, service| all.or(&service.cpus));
     Ok(cpus::list(reader, "reserved", machine.layout)?.unwrap_or_else(of_services))
 }
 
-/// `[setting.control]` goes before `[control]`, which goes before what is usual.
+/// Reads the controller of a setting. `[setting.control]` has precedence over `[control]`, which has precedence over
+/// the defaults.
 fn control(reader: &Reader, default: &Timing, files: Files, by: CpuDecider) -> Result<Control> {
     let own = timing(reader.table("control"))?;
     let look_ns = own.look_us.or(default.look_us).map_or(LOOK_NS, us);
@@ -142,12 +143,12 @@ fn control(reader: &Reader, default: &Timing, files: Files, by: CpuDecider) -> R
     Ok(Control { by, look_ns, ring, gate, act })
 }
 
-/// The paper's loop (§5).
+/// Default time between two observations: the loop of Holmes (§5).
 const LOOK_NS: Nanos = 50 * US;
-/// Assumed: the system call that moves one container.
+/// Default delay of an action: the assumed time of the system call that moves one container.
 const ACT_NS: Nanos = 10 * US;
 
-/// What a table says of how fast a controller is.
+/// Times of a controller, as far as a table gives them.
 struct Timing {
     look_us: Option<f64>,
     ring: Option<Latency>,
@@ -164,7 +165,7 @@ fn timing(reader: Reader) -> Result<Timing> {
     Ok(timing)
 }
 
-/// Always the same, if only the median is given.
+/// Reads a latency by its percentiles; with the median alone it is constant.
 fn latency(reader: &Reader, p50_key: &str, p99_key: &str) -> Result<Option<Latency>> {
     let Some(p50) = reader.number(p50_key, MICROSECONDS) else { return Ok(None) };
     let p99 = reader.number(p99_key, p50..=*MICROSECONDS.end()).unwrap_or(p50);
