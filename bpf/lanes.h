@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
  * Memory that lanes.bpf.c and src/tracker share besides the public lane words: roles set by user space, statistics
- * kept by the kernel. Tests compare each layout.
+ * kept by the kernel. crates/tracker/build.rs makes Rust types of the structs that both use.
  */
 #ifndef SIDELANE_LANES_H
 #define SIDELANE_LANES_H
@@ -103,8 +103,7 @@ enum sidelane_turn_kind {
 
 #define SIDELANE_OTHER_KINDS 4
 
-/* Other work on a batch lane while the service runs beside it. Written only by that lane's own switches.
- * src/kernel_work.rs mirrors it. */
+/* Other work on a batch lane while the service runs beside it. Written only by that lane's own switches. */
 struct sidelane_kernel_work {
 	uint32_t turn;     /*  0: enum sidelane_turn_kind of the present turn */
 	uint32_t reserved;
@@ -117,7 +116,7 @@ struct sidelane_kernel_work {
 };
 
 /* State of batch's own scheduler: a sched_ext program that runs only batch. One entry; only in the object that has
- * the scheduler. src/scheduler.rs mirrors it. */
+ * the scheduler. */
 #define SIDELANE_EXT_REASON_BYTES 64
 #define SIDELANE_EXT_MESSAGE_BYTES 128
 
@@ -139,7 +138,7 @@ struct sidelane_hold_order {
 };
 
 /* Turns of the service's and batch's threads on a lane, in order: turn number n, from 0 on, is in place n %
- * SIDELANE_TURNS. That is half a second at 2000 switches a second. src/turns.rs mirrors it. */
+ * SIDELANE_TURNS. That is half a second at 2000 switches a second. */
 #define SIDELANE_TURNS 1024
 
 struct sidelane_turn {
@@ -156,7 +155,7 @@ struct sidelane_lane_turns {
 };
 
 /* CPU time of each tracked service and job and of the idle task on one CPU. That CPU's own switches write it, up to
- * the last one. src/shares.rs mirrors it. */
+ * the last one. */
 #define SIDELANE_SHARES (2 * SIDELANE_NUMBERS)
 
 struct sidelane_cpu_shares {
@@ -190,7 +189,7 @@ struct sidelane_settings {
 	uint32_t reserved;      /* 76 */
 };
 
-/* A trace's state of one CPU; that CPU writes it, except for `waiting`. src/trace/memory.rs mirrors it. */
+/* A trace's state of one CPU; that CPU writes it, except for `waiting`. */
 struct sidelane_trace_cpu {
 	uint64_t written;  /*  0: records so far; the remainder is the place of the next one in the ring */
 	uint32_t tid;      /*  8: the thread that runs, if it is on the way of requests; else 0 */
@@ -210,8 +209,7 @@ struct sidelane_trace_cpu {
 	uint32_t reserved[8];
 };
 
-/* Threads seen, by the lowest bits of their ids; a newer thread replaces an older one. src/trace/memory.rs mirrors
- * it. */
+/* Threads seen, by the lowest bits of their ids; a newer thread replaces an older one. */
 #define SIDELANE_TRACE_THREADS 4096
 
 struct sidelane_trace_thread {

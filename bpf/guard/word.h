@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
  * The interference with a service on one CPU, as the kernel program counts it: one word a CPU, shared with user
- * space. src/interference mirrors it, and a test compares the layout.
+ * space.
  */
 #ifndef SIDELANE_GUARD_WORD_H
 #define SIDELANE_GUARD_WORD_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * The memory of request tracking. The part that user space shares comes first; src/requests.rs compares its layout.
+ * The memory of request tracking. The part that user space shares comes first.
  */
 #ifndef SIDELANE_REQUEST_STATE_H
 #define SIDELANE_REQUEST_STATE_H
@@ -30,7 +30,7 @@ struct sidelane_request_record {
 	uint64_t cycles;      /* 80: not halted; 0: not counted */
 };
 
-/* Not read. It puts the record into the object's type information, with which the mirror's layout is compared. */
+/* Not read. It puts the record into the object's type information, of which the record in Rust is made. */
 struct sidelane_request_record *record_type;
 
 /* Counters of the requests of one service. Those that change with each request have a cache line of their own: the

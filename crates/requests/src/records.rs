@@ -10,7 +10,8 @@ use sidelane_policy::borrow::contention_cost::RequestCounters;
 
 use sidelane_timeline::ending::{Ending, Side};
 use sidelane_tracker::counters::counted;
-use sidelane_tracker::requests::{RequestRecord, own_number};
+use sidelane_tracker::kernel_types::{Plain, RequestRecord};
+use sidelane_tracker::requests::own_number;
 
 /// Maximum pause between two parts of one response, unless the response is a stream.
 pub const SETTLE_NS: u64 = 100_000_000;

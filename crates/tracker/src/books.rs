@@ -9,7 +9,8 @@ use sidelane_formats::{GateWord, HoldState, HoldWord, LaneWord};
 
 use crate::gate_books::{GateAccounting, settle};
 use crate::histogram::{BUCKETS, Histogram};
-use crate::kernel_work::{KernelWork, KernelWorkTimes};
+use crate::kernel_types::{KernelWork, LaneStats};
+use crate::kernel_work::KernelWorkTimes;
 use crate::stolen::StolenFrom;
 use sidelane_host::clock::now_ns;
 use sidelane_host::topology::{BatchLane, Lanes};
@@ -20,40 +21,6 @@ const LOOKS_MAX: usize = 8;
 
 /// As in `bpf/lane/alarm.h`.
 const UNANSWERED_NS: u64 = 2_000_000;
-
-/// `struct sidelane_lane_stats` of `bpf/lanes.h`.
-#[repr(C)]
-pub struct LaneStats {
-    switches: AtomicU64,
-    lc_switches: AtomicU64,
-    batch_ns: AtomicU64,
-    batch_since_ns: AtomicU64,
-    overlap_ns: AtomicU64,
-    overlap_mark_ns: AtomicU64,
-    leaks: AtomicU64,
-    batch_strays: AtomicU64,
-    lc_strays: AtomicU64,
-    cost_ns: AtomicU64,
-    cost_samples: AtomicU64,
-    lent_overlap_ns: AtomicU64,
-    turn_is_lent: AtomicU64,
-    cut_naps_ns: AtomicU64,
-    stolen_ns: [AtomicU64; 4],
-    stolen_seen_ns: AtomicU64,
-    stolen_gap_max_ns: AtomicU64,
-    stolen_mark_ns: AtomicU64,
-    stolen_beside_ns: AtomicU64,
-    lc_stolen_mark_ns: AtomicU64,
-    run_queue: AtomicU64,
-    untold: AtomicU64,
-    holder_since_ns: AtomicU64,
-    cut_naps_lc_ns: AtomicU64,
-    alarm_ns: AtomicU64,
-    off_hist: [AtomicU32; BUCKETS],
-    on_hist: [AtomicU32; BUCKETS],
-}
-
-const _: () = assert!(size_of::<LaneStats>() == 224 + 2 * 4 * BUCKETS);
 
 /// Counts of the kernel on one lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -451,15 +418,14 @@ impl LaneAccounting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::assert_layout;
+    use crate::kernel_types::zeroed;
     use sidelane_policy::borrow::LaneState;
 
     #[test]
     fn a_reaction_that_lasts_counts_while_batch_has_to_leave() {
         const MS: u64 = 1_000_000;
         let hold = HoldWord::default();
-        // SAFETY: all of it are atomic integers, for which zero is a value.
-        let stats: Box<LaneStats> = unsafe { Box::new(std::mem::zeroed()) };
+        let stats = zeroed::<LaneStats>();
         let lasting = |state: u32, began_ns, partners: &[Option<u64>]| {
             hold.state.store(state, Ordering::Relaxed);
             stats.batch_since_ns.store(began_ns, Ordering::Relaxed);
@@ -474,40 +440,5 @@ mod tests {
         }
         assert!(lasting(LaneState::Released as u32, 10 * MS, &[Some(40 * MS)]).is_empty());
         assert!(lasting(LaneState::Lent as u32, 10 * MS, &[Some(40 * MS)]).is_empty());
-    }
-
-    #[test]
-    fn the_layout_is_the_kernel_programs() {
-        assert_layout!(
-            LaneStats,
-            "sidelane_lane_stats",
-            switches,
-            lc_switches,
-            batch_ns,
-            batch_since_ns,
-            overlap_ns,
-            overlap_mark_ns,
-            leaks,
-            batch_strays,
-            lc_strays,
-            cost_ns,
-            cost_samples,
-            lent_overlap_ns,
-            turn_is_lent,
-            cut_naps_ns,
-            stolen_ns,
-            stolen_seen_ns,
-            stolen_gap_max_ns,
-            stolen_mark_ns,
-            stolen_beside_ns,
-            lc_stolen_mark_ns,
-            run_queue,
-            untold,
-            holder_since_ns,
-            cut_naps_lc_ns,
-            alarm_ns,
-            off_hist,
-            on_hist
-        );
     }
 }

@@ -10,7 +10,8 @@ use std::sync::atomic::Ordering;
 
 use sidelane_formats::GateWord;
 
-use crate::books::{LaneAccounting, LaneStats};
+use crate::books::LaneAccounting;
+use crate::kernel_types::LaneStats;
 
 /// Counts of threads that look for themselves on one lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,33 +6,16 @@
 
 use std::fmt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Var;
 
+use crate::kernel_types::KernelWork;
 use crate::stolen::offset_from_run_queue;
 
-/// Kinds of threads, in the order of `sidelane_kernel_work.beside_ns`.
-const KINDS: usize = 4;
 /// From a CPU's `kernel_cpustat` to `cpustat[CPUTIME_SOFTIRQ]`, which `cpustat[CPUTIME_IRQ]` follows.
 const SOFTIRQ_OFFSET: i64 = 3 * 8;
-
-/// `struct sidelane_kernel_work` of `bpf/lanes.h`.
-#[repr(C)]
-#[derive(Debug, Default)]
-pub struct KernelWork {
-    turn: AtomicU32,
-    reserved: u32,
-    mark_ns: AtomicU64,
-    stolen_mark_ns: AtomicU64,
-    interrupts_mark_ns: AtomicU64,
-    beside_ns: [AtomicU64; KINDS],
-    interrupts_ns: AtomicU64,
-    padding: [u64; 7],
-}
-
-const _: () = assert!(size_of::<KernelWork>() == 128);
 
 impl KernelWork {
     /// Forgets a turn that went on when the lane was last a batch lane.
@@ -139,23 +122,6 @@ impl fmt::Display for InterruptsFrom {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::assert_layout;
-
-    #[test]
-    fn the_layout_is_the_kernel_programs() {
-        assert_layout!(
-            KernelWork,
-            "sidelane_kernel_work",
-            turn,
-            reserved,
-            mark_ns,
-            stolen_mark_ns,
-            interrupts_mark_ns,
-            beside_ns,
-            interrupts_ns,
-            padding
-        );
-    }
 
     #[test]
     fn other_programs_are_no_work_of_the_kernel() {

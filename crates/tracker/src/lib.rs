@@ -6,8 +6,8 @@
 //!
 //! # Invariants
 //!
-//! - Structs of both sides have one layout, compared with the object's BTF; the keys of groups and listeners are not
-//!   compared (`src/books.rs`: `the_layout_is_the_kernel_programs`, and in eleven other files).
+//! - Structs of both sides have one layout: `build.rs` makes those of Rust of the compiled program's type information
+//!   ([`kernel_types`]). Those of `abi/` are in [`sidelane_formats`].
 //! - The kernel program decides nothing: *not guarded*.
 //! - It takes no lock, and at a switch it loops only over a core's lanes: *not guarded*; `sidelane-lab bench hold`
 //!   measures its cost.
@@ -56,9 +56,9 @@ pub mod histogram;
 pub mod history;
 pub mod identities;
 pub mod interference;
+#[allow(dead_code, reason = "some members are for the kernel program alone")]
+pub mod kernel_types;
 pub mod kernel_work;
-#[cfg(test)]
-mod layout;
 pub mod mapped;
 pub mod promises;
 pub mod requests;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
@@ -10,6 +10,7 @@ use sidelane_formats::{RequestWord, ServiceWord};
 use sidelane_host::ports::Listener;
 
 use crate::identities::{NUMBERS, Number};
+use crate::kernel_types::{ListenerKey, Plain, RequestAccount};
 use crate::mapped::MappedArray;
 use crate::tracker::error::{TrackerError, bpf};
 use crate::tracker::{LaneMemory, array, new_ring};
@@ -42,71 +43,6 @@ const NUMBER_BITS: u32 = 48;
 /// Returns the number of a request or connection among those of its service.
 pub fn own_number(number: u64) -> u64 {
     number & ((1 << NUMBER_BITS) - 1)
-}
-
-/// `struct sidelane_request_account` of `bpf/requests/state.h`.
-#[repr(C)]
-pub struct RequestAccount {
-    finished: AtomicU64,
-    dropped: AtomicU64,
-    unasked: AtomicU64,
-    unanswered: AtomicU64,
-    next_number: AtomicU64,
-    queued: AtomicI64,
-    handed: AtomicI64,
-    joined: AtomicU64,
-    service: AtomicU32,
-    epoch: AtomicU32,
-    hands_over: AtomicU64,
-    parked: AtomicU64,
-    began: AtomicU64,
-    reserved: [AtomicU64; 4],
-}
-
-const _: () = assert!(size_of::<RequestAccount>() == 128);
-
-/// `struct sidelane_request_record` of `bpf/requests/state.h`: a request whose response, or a further part of it, was
-/// sent.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct RequestRecord {
-    /// Number in the order of starts, with the service's number in front; see [`own_number`].
-    pub number: u64,
-    /// The number of the first request of its connection.
-    pub connection: u64,
-    /// Time at which the last of its data reached the socket.
-    pub arrived_ns: u64,
-    /// Time at which a thread took it up.
-    pub started_ns: u64,
-    /// Time at which the last of its response, so far, was given to the socket.
-    pub finished_ns: u64,
-    /// Time that batch ran on the partner lanes between start and finish.
-    pub co_run_ns: u64,
-    /// The thread that answered.
-    pub tid: u32,
-    /// The CPU on which it finished.
-    pub lane: u32,
-    /// Requests that had arrived and not started, itself included, at its arrival.
-    pub queue_len: u32,
-    /// 1 in its first record, and one more in each that replaces it.
-    pub sends: u32,
-    /// 1: it arrived before another one on its lane had finished.
-    pub waited: u32,
-    /// The side that ended its connection (`enum sidelane_trace_end`), if that cut it off at `finished_ns`; 0: answered.
-    pub ended_by: u32,
-    /// Instructions retired on its lane between start and finish.
-    pub instructions: u64,
-    /// Cycles in which the lane was not halted; 0: not counted.
-    pub cycles: u64,
-}
-
-impl RequestRecord {
-    /// Reads a record from the bytes in the ring, if they are enough.
-    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let whole = bytes.get(..size_of::<Self>())?;
-        // SAFETY: it has as many bytes as the struct, whose fields are all integers.
-        Some(unsafe { whole.as_ptr().cast::<Self>().read_unaligned() })
-    }
 }
 
 /// Counts of the kernel program.
@@ -198,7 +134,7 @@ impl WatchedSockets {
     /// Assigns connections to `listener` to the service from now on.
     pub fn listen(&self, listener: Listener) -> Result<(), TrackerError> {
         let value = self.number.get().to_ne_bytes();
-        let told = self.listeners.update(&listener_key(listener), &value, MapFlags::ANY);
+        let told = self.listeners.update(listener_key(listener).bytes(), &value, MapFlags::ANY);
         told.map_err(bpf("say where the service listens"))?;
         let mut listens = self.listens.lock().expect("nobody panics with the list");
         listens.at.insert(listener);
@@ -240,7 +176,7 @@ impl Drop for WatchedSockets {
     fn drop(&mut self) {
         for listener in &self.listens.lock().expect("nobody panics with the list").at {
             // An error means that it is gone already.
-            let _ = self.listeners.delete(&listener_key(*listener));
+            let _ = self.listeners.delete(listener_key(*listener).bytes());
         }
     }
 }
@@ -310,53 +246,6 @@ impl Drop for RequestMemory {
     }
 }
 
-/// `struct sidelane_listener` of `bpf/requests/state.h`.
-fn listener_key(listener: Listener) -> Vec<u8> {
-    [listener.network, listener.port.into()].into_iter().flat_map(u32::to_ne_bytes).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::layout::assert_layout;
-
-    #[test]
-    fn the_layout_is_the_kernel_programs() {
-        assert_layout!(
-            RequestAccount,
-            "sidelane_request_account",
-            finished,
-            dropped,
-            unasked,
-            unanswered,
-            next_number,
-            queued,
-            handed,
-            joined,
-            service,
-            epoch,
-            hands_over,
-            parked,
-            began,
-            reserved
-        );
-        assert_layout!(
-            RequestRecord,
-            "sidelane_request_record",
-            number,
-            connection,
-            arrived_ns,
-            started_ns,
-            finished_ns,
-            co_run_ns,
-            tid,
-            lane,
-            queue_len,
-            sends,
-            waited,
-            ended_by,
-            instructions,
-            cycles
-        );
-    }
+fn listener_key(listener: Listener) -> ListenerKey {
+    ListenerKey { network: listener.network, port: listener.port.into() }
 }

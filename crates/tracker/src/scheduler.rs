@@ -4,32 +4,15 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use libbpf_rs::{Link, MapCore, libbpf_sys};
 use sidelane_policy::borrow::LaneState;
 
+use crate::kernel_types::{ExtWord, HoldOrder};
 use crate::mapped::MappedArray;
 use crate::tracker::error::{TrackerError, bpf};
 use crate::tracker::{Tracker, array};
-
-const REASON_BYTES: usize = 64;
-const MESSAGE_BYTES: usize = 128;
-
-/// `struct sidelane_ext_word` of `bpf/lanes.h`.
-#[repr(C)]
-pub struct ExtWord {
-    on: AtomicU32,
-    exit_kind: AtomicU32,
-    cpu_count: AtomicU32,
-    runnable: AtomicU32,
-    outsiders: AtomicU32,
-    reserved: AtomicU32,
-    reason: [AtomicU8; REASON_BYTES],
-    message: [AtomicU8; MESSAGE_BYTES],
-}
-
-const _: () = assert!(size_of::<ExtWord>() == 24 + REASON_BYTES + MESSAGE_BYTES);
 
 /// The reason why the kernel has ended the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,10 +72,10 @@ impl Scheduler {
 impl HoldOrders {
     /// Changes the hold word of the batch lane `cpu`, and makes the lane look at it at once.
     pub fn set(&self, cpu: u32, state: LaneState) -> io::Result<()> {
-        let mut order = [cpu, state as u32];
+        let mut order = HoldOrder { lane: cpu, state: state as u32 };
         let mut options = libbpf_sys::bpf_test_run_opts {
             sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
-            ctx_in: order.as_mut_ptr().cast(),
+            ctx_in: (&raw mut order).cast(),
             ctx_size_in: size_of_val(&order) as _,
             ..Default::default()
         };
@@ -125,27 +108,5 @@ impl Tracker {
         let program = object.progs().find(|program| program.name() == name);
         let program = program.expect("the embedded program has this part");
         program.as_fd().try_clone_to_owned().map_err(|error| bpf("keep a part of the program")(error.into()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::layout::assert_layout;
-
-    #[test]
-    fn the_layout_is_the_kernel_programs() {
-        assert_layout!(
-            ExtWord,
-            "sidelane_ext_word",
-            on,
-            exit_kind,
-            cpu_count,
-            runnable,
-            outsiders,
-            reserved,
-            reason,
-            message
-        );
     }
 }

@@ -1,28 +1,17 @@
 //! CPU time of the idle task, of each service and of each batch job on each CPU, as the kernel program adds it up.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 use sidelane_formats::LaneClass;
 
 use crate::identities::{Identity, NUMBERS};
+use crate::kernel_types::CpuShares;
 
 /// A place for each service and each batch job.
 const PLACES: usize = 2 * NUMBERS;
 /// Most reads of a CPU's shares. A switch writes for some 10 ns, a read takes longer: a second collision in a row is
 /// rare.
 const LOOKS_MAX: usize = 8;
-
-/// `struct sidelane_cpu_shares` of `bpf/lanes.h`.
-#[derive(Debug)]
-#[repr(C)]
-pub struct CpuShares {
-    since_ns: AtomicU64,
-    class: AtomicU32,
-    identity: AtomicU32,
-    idle_ns: AtomicU64,
-    reserved: AtomicU64,
-    ran_ns: [AtomicU64; PLACES],
-}
 
 /// The shares at one moment, with the turn that goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +94,7 @@ fn place(identity: Identity) -> usize {
 mod tests {
     use super::*;
     use crate::identities::Number;
-    use crate::layout::assert_layout;
+    use crate::kernel_types::zeroed;
 
     fn numbers() -> [Number; 2] {
         [1, 2].map(|number| Number::all().nth(number - 1).unwrap())
@@ -114,8 +103,7 @@ mod tests {
     #[test]
     fn running_turn_counts_for_its_identity() {
         let [one, other] = numbers();
-        // SAFETY: atomics alone, for which zero is a value.
-        let shares: CpuShares = unsafe { std::mem::zeroed() };
+        let shares = zeroed::<CpuShares>();
         assert_eq!(shares.read(50), None);
         shares.ran_ns[place(Identity::Service(one))].store(7, Ordering::Relaxed);
         shares.idle_ns.store(100, Ordering::Relaxed);
@@ -130,10 +118,5 @@ mod tests {
         assert_eq!((since.services_ns(), since.batch_ns(), since.idle_ns), (0, 30, 0));
         shares.class.store(LaneClass::Idle as u32, Ordering::Relaxed);
         assert_eq!(shares.read(1_030).unwrap().idle_ns, 130);
-    }
-
-    #[test]
-    fn the_layout_is_the_kernel_programs() {
-        assert_layout!(CpuShares, "sidelane_cpu_shares", since_ns, class, identity, idle_ns, reserved, ran_ns);
     }
 }

@@ -3,23 +3,15 @@
 //! The kernel program writes a word at each begin and end of a request. Reading all words is reading a few pages of
 //! memory. It wakes only a reader that has armed the bell of a service ([`ThreadWords::arm`]), and once.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::identities::{NUMBERS, Number};
+use crate::kernel_types::{RequestWakeup, ThreadWord};
 use crate::mapped::MappedArray;
 use crate::tracker::array;
 use crate::tracker::error::TrackerError;
 use crate::tracker::parts::{THREAD_WORDS, WAKEUPS, WORDS};
 use crate::tracking::ServiceTracking;
-
-/// `struct sidelane_thread_word` of `bpf/requests/state.h`.
-#[repr(C)]
-struct ThreadWord {
-    tid: AtomicU32,
-    service: AtomicU32,
-    since_ns: AtomicU64,
-    number: AtomicU64,
-}
 
 /// A thread that works on requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,14 +29,6 @@ pub struct RequestOfThread {
     pub number: u64,
     /// Its start, by CLOCK_MONOTONIC. For a request in several parts, the time of the last part.
     pub since_ns: u64,
-}
-
-/// `struct sidelane_request_wakeup` of `bpf/requests/state.h`.
-#[repr(C)]
-struct RequestWakeup {
-    armed: AtomicU64,
-    begins: WakeupCpus,
-    ends: WakeupCpus,
 }
 
 /// One bit a CPU.
@@ -107,17 +91,5 @@ impl ThreadWord {
         let number = self.number.load(Ordering::Acquire);
         let is_whole = since_ns > 0 && since_ns == self.since_ns.load(Ordering::Acquire);
         is_whole.then_some(RequestOfThread { number, since_ns })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::layout::assert_layout;
-
-    #[test]
-    fn the_layout_is_the_kernel_programs() {
-        assert_layout!(ThreadWord, "sidelane_thread_word", tid, service, since_ns, number);
-        assert_layout!(RequestWakeup, "sidelane_request_wakeup", armed, begins, ends);
     }
 }

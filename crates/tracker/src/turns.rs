@@ -2,32 +2,13 @@
 //! program does not learn when such a request starts or finishes. So its lane, and what ran beside it, are looked up
 //! afterwards.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 use sidelane_formats::LaneClass;
 
+use crate::kernel_types::LaneTurns;
+
 const TURNS: usize = 1024;
-
-/// `struct sidelane_turn` of `bpf/lanes.h`.
-#[derive(Debug)]
-#[repr(C)]
-struct TurnSlot {
-    began_ns: AtomicU64,
-    ended_ns: AtomicU64,
-    pid: AtomicU32,
-    class: AtomicU32,
-}
-
-/// `struct sidelane_lane_turns` of `bpf/lanes.h`.
-#[derive(Debug)]
-#[repr(C)]
-pub struct LaneTurns {
-    count: AtomicU64,
-    reserved: [AtomicU64; 7],
-    turns: [TurnSlot; TURNS],
-}
-
-const _: () = assert!(size_of::<TurnSlot>() == 24 && size_of::<LaneTurns>() == 64 + 24 * TURNS);
 
 /// One turn of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,12 +61,11 @@ fn oldest_whole(count: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::assert_layout;
+    use crate::kernel_types::zeroed;
 
     #[test]
     fn a_ring_that_has_wrapped_is_copied_without_its_oldest() {
-        // SAFETY: atomics alone, for which zero is a value.
-        let ring: Box<LaneTurns> = unsafe { Box::new(std::mem::zeroed()) };
+        let ring = zeroed::<LaneTurns>();
         let write = |number: u64| {
             let slot = &ring.turns[(number % TURNS as u64) as usize];
             slot.began_ns.store(10 * number, Ordering::Relaxed);
@@ -101,11 +81,5 @@ mod tests {
         let (turns, whole_since_ns) = ring.copy();
         assert_eq!((turns.len(), whole_since_ns), (TURNS - 1, 110));
         assert!(turns.is_sorted_by_key(|turn| turn.began_ns));
-    }
-
-    #[test]
-    fn the_layout_is_the_kernel_programs() {
-        assert_layout!(TurnSlot, "sidelane_turn", began_ns, ended_ns, pid, class);
-        assert_layout!(LaneTurns, "sidelane_lane_turns", count, reserved, turns);
     }
 }

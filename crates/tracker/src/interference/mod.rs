@@ -23,8 +23,9 @@ use sidelane_host::perf;
 
 pub use error::InterferenceError;
 pub use word::Counted;
-use word::{GuardWord, threshold, value};
+use word::{threshold, value};
 
+use crate::kernel_types::GuardWord;
 use crate::mapped::MappedArray;
 use crate::summons::SummonsRing;
 use crate::tracker::error::bpf;

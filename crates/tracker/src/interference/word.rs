@@ -1,57 +1,15 @@
 //! The word of a CPU, shared with the kernel program (`bpf/guard/word.h`).
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sidelane_host::events::EVENTS_MAX;
+
+use crate::kernel_types::GuardWord;
 
 /// As in `bpf/guard/word.h`.
 const SHIFT: u32 = 24;
 /// As in `bpf/guard/word.h`.
 const NO_THRESHOLD: u64 = u64::MAX;
-
-/// `struct sidelane_guard_word` of `bpf/guard/word.h`.
-#[repr(C)]
-pub struct GuardWord {
-    pub(super) threshold: AtomicU64,
-    pub(super) window_ns: AtomicU64,
-    pub(super) window_max_ns: AtomicU64,
-    pub(super) tick_ns: AtomicU64,
-    pub(super) activity_min: AtomicU64,
-    pub(super) event_count: AtomicU32,
-    pub(super) numerator: AtomicU32,
-    pub(super) denominator: AtomicU32,
-    reserved0: u32,
-    reserved1: u64,
-    pub(super) value: AtomicU64,
-    pub(super) value_ns: AtomicU64,
-    pub(super) peak: AtomicU64,
-    pub(super) crossed_ns: AtomicU64,
-    pub(super) crossings: AtomicU64,
-    pub(super) above: AtomicU32,
-    pub(super) rung: AtomicU32,
-    windows: AtomicU64,
-    empty_windows: AtomicU64,
-    pub(super) read_ns: AtomicU64,
-    reads: AtomicU64,
-    failed_reads: AtomicU64,
-    ticks: AtomicU64,
-    service_ns: AtomicU64,
-    away_ns: AtomicU64,
-    away_seen_ns: AtomicU64,
-    opened_ns: AtomicU64,
-    window_service_ns: AtomicU64,
-    turn_since_ns: AtomicU64,
-    pub(super) paid_ticks: AtomicU32,
-    ticking: AtomicU32,
-    vain_ticks: AtomicU64,
-    seen: [AtomicU64; EVENTS_MAX],
-    service: [AtomicU64; EVENTS_MAX],
-    others: [AtomicU64; EVENTS_MAX],
-    window: [AtomicU64; EVENTS_MAX],
-    spared: AtomicU32,
-    was_brief: AtomicU32,
-    reserved3: [u64; 3],
-}
 
 /// Counts of a CPU since its counters were opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,7 +80,6 @@ pub(super) fn value(fixed: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::assert_layout;
 
     #[test]
     fn a_value_that_is_the_threshold_reaches_it() {
@@ -132,52 +89,5 @@ mod tests {
             assert!((value(fixed) - above as f64 / below as f64).abs() < 1e-7);
         }
         assert_eq!(threshold(None), u64::MAX);
-    }
-
-    #[test]
-    fn the_layout_is_the_kernel_programs() {
-        assert_layout!(
-            GuardWord,
-            "sidelane_guard_word",
-            threshold,
-            window_ns,
-            window_max_ns,
-            tick_ns,
-            activity_min,
-            event_count,
-            numerator,
-            denominator,
-            reserved0,
-            reserved1,
-            value,
-            value_ns,
-            peak,
-            crossed_ns,
-            crossings,
-            above,
-            rung,
-            windows,
-            empty_windows,
-            read_ns,
-            reads,
-            failed_reads,
-            ticks,
-            service_ns,
-            away_ns,
-            away_seen_ns,
-            opened_ns,
-            window_service_ns,
-            turn_since_ns,
-            paid_ticks,
-            ticking,
-            vain_ticks,
-            seen,
-            service,
-            others,
-            window,
-            spared,
-            was_brief,
-            reserved3
-        );
     }
 }

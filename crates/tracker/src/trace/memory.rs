@@ -1,9 +1,11 @@
 //! The memory of a trace, as `bpf/lanes.h` and `abi/slot.h` lay it out.
 
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sidelane_host::procfs::printable_name;
 use sidelane_timeline::record::RECORD_SIZE;
+
+use crate::kernel_types::{TraceCpu, TraceThread};
 
 /// Words of a record.
 const WORDS: usize = RECORD_SIZE / 8;
@@ -15,6 +17,8 @@ const NUMBER_WORD: usize = 1;
 pub struct RingSlot {
     words: [AtomicU64; WORDS],
 }
+
+const _: () = assert!(size_of::<Place>() == RECORD_SIZE);
 
 impl RingSlot {
     /// Returns the number of the record that was last completed here; 0 before the first.
@@ -47,41 +51,6 @@ impl RingSlot {
     }
 }
 
-/// `struct sidelane_trace_cpu` of `bpf/lanes.h`.
-#[repr(C)]
-pub struct TraceCpu {
-    pub(super) written: AtomicU64,
-    tid: AtomicU32,
-    pid: AtomicU32,
-    service: AtomicU32,
-    follow: AtomicU32,
-    looked_ns: AtomicU64,
-    softirq_since_ns: AtomicU64,
-    irq_since_ns: AtomicU64,
-    idle_since_ns: AtomicU64,
-    waiting: AtomicI64,
-    stolen_seen_ns: AtomicU64,
-    overlap_mark_ns: AtomicU64,
-    preempt_count: AtomicU64,
-    idle_state: AtomicU32,
-    in_timer: AtomicU32,
-    reserved: [AtomicU32; 8],
-}
-
-/// `struct sidelane_trace_thread` of `bpf/lanes.h`.
-#[repr(C)]
-pub struct TraceThread {
-    tid: AtomicU32,
-    follow: AtomicU32,
-    woken_ns: AtomicU64,
-    comm: [AtomicU64; 2],
-    frozen: AtomicU32,
-    throttled: AtomicU32,
-    watched: AtomicU32,
-    padding: AtomicU32,
-    reserved: [AtomicU64; 2],
-}
-
 impl TraceCpu {
     /// Forgets the thread that runs there: to be called before the CPU's programs are attached again.
     pub(super) fn forget(&self) {
@@ -94,52 +63,8 @@ impl TraceThread {
     /// Returns the name of the thread `tid`, if this is its place.
     pub(super) fn name_of(&self, tid: u32) -> Option<String> {
         let is_its = || self.tid.load(Ordering::Acquire) == tid;
-        let comm = || self.comm.iter().flat_map(|word| word.load(Ordering::Acquire).to_ne_bytes());
+        let comm = || self.comm.iter().map(|byte| byte.load(Ordering::Acquire));
         let name: Vec<u8> = is_its().then(|| comm().take_while(|byte| *byte != 0).collect())?;
         is_its().then(|| printable_name(&name))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::layout::assert_layout;
-
-    #[test]
-    fn the_layout_is_the_kernel_programs() {
-        assert_layout!(
-            TraceCpu,
-            "sidelane_trace_cpu",
-            written,
-            tid,
-            pid,
-            service,
-            follow,
-            looked_ns,
-            softirq_since_ns,
-            irq_since_ns,
-            idle_since_ns,
-            waiting,
-            stolen_seen_ns,
-            overlap_mark_ns,
-            preempt_count,
-            idle_state,
-            in_timer,
-            reserved
-        );
-        assert_layout!(
-            TraceThread,
-            "sidelane_trace_thread",
-            tid,
-            follow,
-            woken_ns,
-            comm,
-            frozen,
-            throttled,
-            watched,
-            padding,
-            reserved
-        );
-        assert_eq!(size_of::<RingSlot>(), RECORD_SIZE);
     }
 }

@@ -12,13 +12,14 @@ use sidelane_host::topology::Lanes;
 use sidelane_timeline::record::{Kind, Kinds, Record};
 use thiserror::Error;
 
-use super::memory::{RingSlot, TraceCpu, TraceThread};
+use super::memory::RingSlot;
 use super::merge::Merge;
 use super::names::{Names, SEEN};
 use super::options::TraceOptions;
 use super::parts::{CPUS, RINGS, THREADS};
 use super::programs::{self, Known};
 use super::ring::RingReader;
+use crate::kernel_types::{TraceCpu, TraceThread};
 use crate::mapped::MappedArray;
 use crate::requests::{Counts, WatchedSockets};
 use crate::stolen::StolenFrom;

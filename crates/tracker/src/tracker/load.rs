@@ -12,6 +12,7 @@ use libbpf_rs::{MapCore, MapHandle, Object, ObjectBuilder, OpenObject};
 use crate::mapped::MappedArray;
 
 use crate::identities::{Identities, NUMBERS};
+use crate::kernel_types::{Plain, Settings};
 use crate::kernel_work::InterruptsFrom;
 use crate::promises::Promises;
 use crate::stolen::{StolenFrom, field_offset, offset_from_run_queue};
@@ -60,27 +61,6 @@ pub const TURNS: &str = "lane_turns";
 pub const SELF_CHECKING: &str = "self_checking_threads";
 /// Identities of processes.
 pub const PROCESSES: &str = "process_identities";
-/// `struct sidelane_settings` of `bpf/lanes.h`.
-#[repr(C)]
-struct Settings {
-    stolen_offset: i64,
-    preempt_count_offset: i64,
-    interrupts_offset: i64,
-    requests: u32,
-    turns: u32,
-    self_checking: u32,
-    counters: u32,
-    groups: u32,
-    interference: u32,
-    shares: u32,
-    lanes: u32,
-    trace_records: u32,
-    trace_long_ns: u32,
-    threads: u32,
-    request_words: u32,
-    agent: u32,
-    reserved: u32,
-}
 
 impl Settings {
     fn of(purpose: &Purpose, groups: bool, stolen_from: StolenFrom, cpu_count: usize) -> Self {
@@ -105,15 +85,6 @@ impl Settings {
             agent: lent.map_or(0, |_| std::process::id()),
             reserved: 0,
         }
-    }
-
-    fn bytes(&self) -> Vec<u8> {
-        let offsets = [self.stolen_offset, self.preempt_count_offset, self.interrupts_offset];
-        let first = [self.requests, self.turns, self.self_checking, self.counters, self.groups, self.interference];
-        let trace = [self.trace_records, self.trace_long_ns];
-        let last = [self.threads, self.request_words, self.agent, self.reserved];
-        let numbers = first.into_iter().chain([self.shares, self.lanes]).chain(trace).chain(last);
-        offsets.into_iter().flat_map(i64::to_ne_bytes).chain(numbers.flat_map(u32::to_ne_bytes)).collect()
     }
 }
 
@@ -163,7 +134,7 @@ pub(super) fn open_and_load(
             map.set_max_entries(entries as u32).map_err(bpf("size the arrays"))?;
         }
         if name.ends_with(".rodata") {
-            map.set_initial_value(&Settings::of(purpose, groups, stolen_from, cpu_count).bytes())
+            map.set_initial_value(Settings::of(purpose, groups, stolen_from, cpu_count).bytes())
                 .map_err(bpf("set what is tracked"))?;
         }
         prepare_request_map(&mut map, purpose.has_requests(), cpu_count).map_err(bpf("size the request arrays"))?;
@@ -242,37 +213,4 @@ pub(crate) fn array<T>(
 pub(super) fn silence_libbpf() {
     // libbpf prints its debugging notes to stderr; our errors say what matters.
     libbpf_rs::set_print(None);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::layout::assert_layout;
-
-    #[test]
-    fn the_layout_is_the_kernel_programs() {
-        assert_layout!(
-            Settings,
-            "sidelane_settings",
-            stolen_offset,
-            preempt_count_offset,
-            interrupts_offset,
-            requests,
-            turns,
-            self_checking,
-            counters,
-            groups,
-            interference,
-            shares,
-            lanes,
-            trace_records,
-            trace_long_ns,
-            threads,
-            request_words,
-            agent,
-            reserved
-        );
-        let settings = Settings::of(&Purpose::Watch { requests: false }, false, StolenFrom::Unseen, 2);
-        assert_eq!(settings.bytes().len(), size_of::<Settings>());
-    }
 }

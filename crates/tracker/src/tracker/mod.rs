@@ -29,6 +29,7 @@ use sidelane_host::topology::Lanes;
 pub(crate) use load::interrupts_are_known;
 
 use crate::identities::{Identities, Identity, Number};
+use crate::kernel_types::{GroupKey, LaneRole, Plain};
 use crate::stolen::StolenFrom;
 use crate::summons::SummonsRing;
 pub use error::TrackerError;
@@ -161,7 +162,7 @@ impl Tracker {
         let hierarchy = hierarchy_key(identity).to_ne_bytes();
         let value = u32::from(identity.byte()).to_ne_bytes();
         self.put("group_hierarchies", &hierarchy, &group.hierarchy.to_ne_bytes(), "say where a cgroup is from")?;
-        self.put("named_groups", &group_key(group), &value, "name a cgroup")?;
+        self.put("named_groups", group_key(group).bytes(), &value, "name a cgroup")?;
         self.look_at_group(group, identity);
         Ok(())
     }
@@ -177,7 +178,7 @@ impl Tracker {
 
     pub(crate) fn forget_group(&self, group: &Group) {
         // Gone already if the machine ran out of entries; the error changes nothing.
-        let _ = self.map("named_groups").delete(&group_key(group));
+        let _ = self.map("named_groups").delete(group_key(group).bytes());
     }
 
     /// Lends these lanes beside the service `number`.
@@ -187,7 +188,7 @@ impl Tracker {
     pub(crate) fn lend(&self, lanes: &Lanes, number: Number, lends_to_waited: bool) -> Result<(), TrackerError> {
         assert!(lanes.batch.is_empty() || self.purpose.lent().is_some(), "this tracker lends no lanes");
         for (cpu, role) in roles(lanes, number, lends_to_waited)? {
-            self.put("lane_roles", &cpu.to_ne_bytes(), &role.bytes(), "tell the kernel the lanes' roles")?;
+            self.put("lane_roles", &cpu.to_ne_bytes(), role.bytes(), "tell the kernel the lanes' roles")?;
         }
         for lane in &lanes.batch {
             self.make_ring(lane.cpu)?;
@@ -199,8 +200,8 @@ impl Tracker {
     /// Removes the roles of these lanes.
     pub(crate) fn withdraw(&self, lanes: &Lanes) {
         for cpu in lanes.request_lanes.iter().chain(lanes.batch.iter().map(|lane| lane.cpu)) {
-            let nothing = roles::LaneRole::default().bytes();
-            let _ = self.put("lane_roles", &cpu.to_ne_bytes(), &nothing, "take a lane's role back");
+            let nothing = LaneRole::default();
+            let _ = self.put("lane_roles", &cpu.to_ne_bytes(), nothing.bytes(), "take a lane's role back");
         }
         self.rings.borrow_mut().retain(|(cpu, _)| !lanes.batch.iter().any(|lane| lane.cpu == *cpu));
         self.memory.part(lanes);
@@ -303,10 +304,8 @@ pub(crate) fn new_ring(bytes: u32) -> libbpf_rs::Result<MapHandle> {
     MapHandle::create(MapType::RingBuf, Some("sidelane_ring"), 0, 0, bytes, &opts)
 }
 
-/// `struct sidelane_group` of `bpf/lanes.h`.
-fn group_key(group: &Group) -> Vec<u8> {
-    let words = [group.hierarchy, 0].into_iter().flat_map(u32::to_ne_bytes);
-    group.id.to_ne_bytes().into_iter().chain(words).collect()
+fn group_key(group: &Group) -> GroupKey {
+    GroupKey { id: group.id, hierarchy: group.hierarchy, reserved: 0 }
 }
 
 /// Returns the index of an identity in `group_hierarchies`.

@@ -5,24 +5,12 @@ use std::collections::BTreeMap;
 use sidelane_host::topology::{BatchLane, Lanes};
 
 use crate::identities::Number;
+use crate::kernel_types::LaneRole;
 use crate::tracker::error::TrackerError;
 
-const MAX_PARTNERS: usize = 7;
 /// `enum sidelane_role` of `bpf/lanes.h`.
 const REQUEST: u32 = 1;
 const BATCH: u32 = 2;
-
-/// `struct sidelane_lane_role` of `bpf/lanes.h`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct LaneRole {
-    pub(crate) role: u32,
-    pub(crate) service: u32,
-    pub(crate) lends_to_waited: u32,
-    pub(crate) partner_count: u32,
-    pub(crate) partners: [u32; MAX_PARTNERS],
-    pub(crate) reserved: u32,
-}
 
 impl LaneRole {
     /// Adds these partners. With too many partners a lane is refused: half of them would be guarded and half not.
@@ -33,12 +21,6 @@ impl LaneRole {
         let too_many = || TrackerError::TooManyPartners { cpu, partners: partners.len(), most };
         places.ok_or_else(too_many)?.copy_from_slice(partners);
         Ok(new)
-    }
-
-    /// Returns it in the form of the kernel program.
-    pub(super) fn bytes(&self) -> Vec<u8> {
-        let before = [self.role, self.service, self.lends_to_waited, self.partner_count];
-        before.into_iter().chain(self.partners).chain([self.reserved]).flat_map(u32::to_ne_bytes).collect()
     }
 }
 
@@ -67,7 +49,6 @@ mod tests {
     use sidelane_host::topology::PairKind;
 
     use super::*;
-    use crate::layout::assert_layout;
 
     #[test]
     fn partners_know_each_other_and_their_service() {
@@ -80,7 +61,6 @@ mod tests {
         assert_eq!((roles[&0].role, roles[&0].partner_count, roles[&0].partners[0]), (REQUEST, 1, 2));
         assert_eq!((roles[&2].role, roles[&2].partner_count, roles[&2].partners[1]), (BATCH, 2, 1));
         assert!(roles.values().all(|role| role.service == 5 && role.lends_to_waited == 1));
-        assert_eq!(roles[&0].bytes().len(), size_of::<LaneRole>());
     }
 
     #[test]
@@ -94,19 +74,5 @@ mod tests {
         assert_eq!(roles(&lanes_beside(7), number, true).unwrap()[&7].partner_count, 7);
         let said = roles(&lanes_beside(8), number, true).unwrap_err().to_string();
         assert!(said.contains("CPU 8 would have 8 partner lanes") && said.contains("--lanes"), "{said}");
-    }
-
-    #[test]
-    fn the_layout_is_the_kernel_programs() {
-        assert_layout!(
-            LaneRole,
-            "sidelane_lane_role",
-            role,
-            service,
-            lends_to_waited,
-            partner_count,
-            partners,
-            reserved
-        );
     }
 }
