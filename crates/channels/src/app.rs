@@ -14,7 +14,8 @@ use sidelane_formats::{
 use crate::signal::Kind;
 use crate::{Channel, Meaning, Reader, Width, Word};
 use sidelane_host::procfs::own_pid;
-use sidelane_host::sealed::SealedFile;
+use sidelane_host::sealed;
+use sidelane_host::shared_mapping::SharedMapping;
 
 const SIGNALS_OFFSET: usize = size_of::<SignalsHead>();
 const NAMES_OFFSET: usize = SIGNALS_OFFSET + SIGNALS * size_of::<EmittedSignal>();
@@ -23,7 +24,7 @@ const FILE_BYTES: usize = NAMES_OFFSET + SIGNAL_NAMES;
 /// The signals of one part of a process.
 #[derive(Clone)]
 pub struct EmittedSignals {
-    file: Arc<SealedFile>,
+    file: Arc<SharedMapping<AtomicU8>>,
 }
 
 /// A signal that a process emits.
@@ -43,7 +44,7 @@ impl EmittedSignals {
     pub fn find(pid: u32) -> Vec<Self> {
         // A program in a container knows itself by another number.
         let own = own_pid(pid).unwrap_or(pid);
-        let files = SealedFile::find(pid, SIGNALS_NAME, FILE_BYTES).filter(|file| is_of(file, own));
+        let files = sealed::find(pid, SIGNALS_NAME, FILE_BYTES).filter(|file| is_of(file, own));
         files.map(|file| Self { file: Arc::new(file) }).collect()
     }
 
@@ -61,7 +62,7 @@ impl EmittedSignals {
 
     fn channel(&self, emitted: &EmittedName, place: usize, many: bool) -> Channel {
         let thread = if many { format!("@{}", emitted.tid) } else { String::new() };
-        let value = &self.file.at::<EmittedSignal>(SIGNALS_OFFSET, SIGNALS)[place].value;
+        let value = &self.file.part::<EmittedSignal>(SIGNALS_OFFSET, SIGNALS)[place].value;
         // SAFETY: an aligned word of the mapping, which the file keeps; a sealed file cannot
         // shrink.
         let word = unsafe { Word::new(NonNull::from(value).cast(), Width::U64, Arc::clone(&self.file) as _) };
@@ -83,23 +84,23 @@ impl EmittedSignals {
 
     fn meanings(&self, tag: &str) -> HashMap<u64, String> {
         let end = self.head().names_end.load(Ordering::Acquire).min(SIGNAL_NAMES as u64) as usize;
-        let bytes = self.file.at::<AtomicU8>(NAMES_OFFSET, end);
+        let bytes = self.file.part::<AtomicU8>(NAMES_OFFSET, end);
         let text: Vec<u8> = bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
         parse_names(&String::from_utf8_lossy(&text), tag)
     }
 
     fn head(&self) -> &SignalsHead {
-        &self.file.at::<SignalsHead>(0, 1)[0]
+        &self.file.part::<SignalsHead>(0, 1)[0]
     }
 
     fn all(&self) -> impl Iterator<Item = (EmittedName, usize)> {
-        let signals = self.file.at::<EmittedSignal>(SIGNALS_OFFSET, SIGNALS);
+        let signals = self.file.part::<EmittedSignal>(SIGNALS_OFFSET, SIGNALS);
         signals.iter().enumerate().filter_map(|(place, signal)| Some((name_of(signal)?, place)))
     }
 }
 
-fn is_of(file: &SealedFile, pid: u32) -> bool {
-    let head = &file.at::<SignalsHead>(0, 1)[0];
+fn is_of(file: &SharedMapping<AtomicU8>, pid: u32) -> bool {
+    let head = &file.part::<SignalsHead>(0, 1)[0];
     let sizes = [&head.version, &head.pid, &head.signals, &head.names];
     let wanted = [SIGNALS_VERSION, pid, SIGNALS as u32, SIGNAL_NAMES as u32];
     head.magic.load(Ordering::Acquire) == SIGNALS_MAGIC && sizes.map(|size| size.load(Ordering::Relaxed)) == wanted

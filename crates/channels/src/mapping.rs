@@ -10,9 +10,9 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use sidelane_host::shared_mapping::SharedMapping;
 
 /// The most mappings at once: a program's libraries and their debug files.
 const GUARDS: usize = 4096;
@@ -49,32 +49,18 @@ impl Guard {
 
 /// A part of a file, mapped shared and read-only.
 pub struct Mapping {
-    start: NonNull<u8>,
-    bytes: usize,
+    memory: SharedMapping<AtomicU8>,
     guard: &'static Guard,
 }
-
-// SAFETY: the memory is only read, and stays mapped for the life of the value; the other fields are
-// atomics.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps `bytes` of `file` from `offset` on, which must be a multiple of the page size.
     pub fn new(file: &File, offset: u64, bytes: usize) -> io::Result<Self> {
         HANDLER.get_or_init(install).as_ref().map_err(|code| io::Error::from_raw_os_error(*code))?;
-        // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
-        let start = unsafe { mmap(ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, file, offset)? };
-        let start = NonNull::new(start.cast::<u8>()).expect("mmap returns no null pointer");
-        match Guard::take(start.as_ptr().addr(), bytes) {
-            Some(guard) => Ok(Self { start, bytes, guard }),
-            None => {
-                // SAFETY: mapped just now with this length, and not used anywhere else.
-                let _ = unsafe { munmap(start.as_ptr().cast(), bytes) };
-                Err(io::Error::other(format!("cannot map another file: the limit is {GUARDS}; observe fewer signals")))
-            }
-        }
+        let memory = SharedMapping::<AtomicU8>::read_only(file, offset, bytes)?;
+        let guard = Guard::take(memory.as_ptr().addr(), bytes);
+        let guard = guard.ok_or_else(|| io::Error::other(format!("cannot map another file: the limit is {GUARDS}; observe fewer signals")))?;
+        Ok(Self { memory, guard })
     }
 
     /// Maps the whole of `file`.
@@ -86,13 +72,12 @@ impl Mapping {
     /// The bytes. They may change during the read if another process writes the file.
     pub fn as_bytes(&self) -> &[u8] {
         // SAFETY: mapped with this length for the life of self, and readable whatever happens to the file.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast(), self.memory.len()) }
     }
 
     /// The address of the byte at `offset`, if it is in the mapping.
     pub fn place(&self, offset: usize) -> Option<NonNull<u8>> {
-        // SAFETY: within the mapping.
-        (offset < self.bytes).then(|| unsafe { self.start.add(offset) })
+        (offset < self.memory.len()).then(|| NonNull::from(&self.memory[offset..]).cast())
     }
 
     /// Whether pages were read that the file no longer has. They read as zeros.
@@ -103,11 +88,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // The guard is cleared first: as soon as the addresses are free, another mapping may get
+        // The guard is cleared before the memory is unmapped: as soon as the addresses are free, another mapping may get
         // them.
         self.guard.start.store(FREE, Ordering::Release);
-        // SAFETY: mapped in `new` with this length; no reference outlives self.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
 

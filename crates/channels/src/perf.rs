@@ -9,17 +9,16 @@ use std::arch::asm;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::note::ChannelNote;
 use crate::signal::Kind;
 use crate::{Call, Channel, ChannelEnd, Pmc, Reader};
 use sidelane_host::perf::{Event, open};
+use sidelane_host::shared_mapping::{Shared, SharedMapping};
 
 /// The shortest period at which the observed lane may be interrupted.
 pub const PERIOD_MIN: Duration = Duration::from_micros(100);
@@ -141,49 +140,41 @@ impl Pmc for CoreLessOwn {
 
 /// A counter of this lane, read without the kernel.
 struct UserCounter {
-    page: NonNull<Page>,
+    page: SharedMapping<Page>,
     _counter: OwnedFd,
 }
-
-// SAFETY: the mapping belongs to this value alone and is only read, atomically.
-unsafe impl Send for UserCounter {}
 
 /// The fields of `struct perf_event_mmap_page` that reading needs.
 #[repr(C)]
 struct Page {
-    version: u32,
-    compat_version: u32,
+    versions: [AtomicU32; 2],
     lock: AtomicU32,
     index: AtomicU32,
     offset: AtomicU64,
-    times: [u64; 2],
+    times: [AtomicU64; 2],
     capabilities: AtomicU64,
     pmc_width: AtomicU16,
+    rest: [AtomicU16; 3],
 }
 
-const _: () = assert!(std::mem::offset_of!(Page, pmc_width) == 48);
+const _: () = assert!(std::mem::offset_of!(Page, pmc_width) == 48 && size_of::<Page>() == 56);
+// SAFETY: atomic integers that fill the struct.
+unsafe impl Shared for Page {}
 /// `cap_user_rdpmc`.
 const USER_RDPMC: u64 = 1 << 2;
 
 impl UserCounter {
     fn open(event: Event, cpu: u32) -> Option<Self> {
         let counter = open(event, cpu, None).ok()?;
-        let bytes = rustix::param::page_size();
-        // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
-        let page = unsafe { mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, &counter, 0).ok()? };
-        let opened = Self { page: NonNull::new(page.cast())?, _counter: counter };
-        (opened.page().capabilities.load(Ordering::Relaxed) & USER_RDPMC != 0).then_some(opened)
-    }
-
-    fn page(&self) -> &Page {
-        // SAFETY: mapped in `open` for the life of self; what changes in it is atomic.
-        unsafe { self.page.as_ref() }
+        let page = SharedMapping::<Page>::read_only(&counter, 0, 1).ok()?;
+        let allowed = page[0].capabilities.load(Ordering::Relaxed) & USER_RDPMC != 0;
+        allowed.then_some(Self { page, _counter: counter })
     }
 
     /// Reads the counter by the protocol in the kernel's header: again if the kernel has changed its place during the read.
     #[inline]
     fn read(&self) -> u64 {
-        let page = self.page();
+        let page = &self.page[0];
         loop {
             let lock = page.lock.load(Ordering::Acquire);
             let index = page.index.load(Ordering::Relaxed);
@@ -197,13 +188,6 @@ impl UserCounter {
                 return count;
             }
         }
-    }
-}
-
-impl Drop for UserCounter {
-    fn drop(&mut self) {
-        // SAFETY: mapped in `open` with this length; no reference outlives self.
-        let _ = unsafe { munmap(self.page.as_ptr().cast(), rustix::param::page_size()) };
     }
 }
 

@@ -50,7 +50,7 @@ fn measure(pair: &TestPair, run_pairs: usize) -> io::Result<Option<f64>> {
 }
 
 fn run_beside(other: &Child, busy: bool) -> f64 {
-    other.board().on.store(busy, Ordering::Release);
+    other.board().on.store(busy.into(), Ordering::Release);
     thread::sleep(SETTLE);
     run_ns()
 }
@@ -79,7 +79,7 @@ fn pass(words: &[u64; WORDS]) -> u64 {
 fn compete(board: &Board) {
     let words = [1; WORDS];
     loop {
-        if board.on.load(Ordering::Acquire) {
+        if board.on.load(Ordering::Acquire) == 1 {
             black_box(pass(black_box(&words)));
         } else {
             thread::sleep(SETTLE / 10);

@@ -3,24 +3,16 @@
 //! does not miss the last one.
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
+use memmap2::MmapOptions;
 use sidelane_formats::{Event, EventSlot, PAYLOAD_WORDS, Poll, SlotReader, view};
 
 mod support;
 
 /// Enough events that each is overwritten while it is read many times, in less than a second.
 const EVENTS: u32 = 200_000;
-
-const PROT_READ: i32 = 1;
-const MAP_SHARED: i32 = 1;
-
-unsafe extern "C" {
-    /// mmap(2), from the C library that std links anyway.
-    fn mmap(addr: *mut u8, len: usize, prot: i32, flags: i32, fd: i32, offset: i64) -> *mut u8;
-}
 
 /// A new file with one empty slot.
 fn slot_file() -> (PathBuf, File) {
@@ -34,12 +26,9 @@ fn slot_file() -> (PathBuf, File) {
 
 /// The file's slot, mapped until the process ends.
 fn map_slot(file: &File) -> &'static EventSlot {
-    let len = size_of::<EventSlot>();
-    // SAFETY: a new mapping at an address that the kernel chooses; no other memory is changed.
-    let base = unsafe { mmap(std::ptr::null_mut(), len, PROT_READ, MAP_SHARED, file.as_raw_fd(), 0) };
-    assert_ne!(base.addr(), usize::MAX, "mmap: {}", std::io::Error::last_os_error());
+    let memory = Box::leak(Box::new(MmapOptions::new().map_raw_read_only(file).expect("the file can be mapped")));
     // SAFETY: mapped for reading and never unmapped; this process only polls it.
-    let slots = unsafe { view::<EventSlot>(base, len) };
+    let slots = unsafe { view::<EventSlot>(memory.as_ptr(), memory.len()) };
     &slots.expect("mappings start on a page")[0]
 }
 

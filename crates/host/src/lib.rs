@@ -51,6 +51,7 @@ pub mod rights;
 pub mod run_times;
 pub mod sealed;
 pub mod service;
+pub mod shared_mapping;
 pub mod sock_diag;
 mod sysfs;
 pub mod thread;

@@ -5,10 +5,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
-use memmap2::MmapRaw;
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use sidelane_formats::{HAZARD_MAGIC, HAZARD_SERVERS, HAZARD_VERSION, HazardHead, HazardWord, view};
+use sidelane_formats::{HAZARD_MAGIC, HAZARD_SERVERS, HAZARD_VERSION, HazardHead, HazardWord};
 use sidelane_host::eventfd::EventFd;
+use sidelane_host::shared_mapping::SharedMapping;
 use sidelane_policy::Nanos;
 use sidelane_policy::hedge::{Hazards, Server};
 
@@ -17,7 +16,7 @@ const BYTES: usize = 4096;
 /// Board with the hazards of both servers, shared by their watchers and the proxy.
 #[derive(Debug)]
 pub struct HazardBoard {
-    memory: MmapRaw,
+    memory: SharedMapping<HazardWord>,
     file: OwnedFd,
     /// Eventfd that is notified after each change.
     pub changed: EventFd,
@@ -26,9 +25,8 @@ pub struct HazardBoard {
 impl HazardBoard {
     /// Creates a board on which no server has a hazard.
     pub fn new() -> io::Result<Self> {
-        let file = memfd_create(c"sidelane-hazards", MemfdFlags::CLOEXEC)?;
-        ftruncate(&file, BYTES as u64)?;
-        let board = Self { memory: MmapRaw::map_raw(&file)?, file, changed: EventFd::new()? };
+        let (memory, file) = SharedMapping::in_memory(c"sidelane-hazards", BYTES / size_of::<HazardWord>())?;
+        let board = Self { memory, file, changed: EventFd::new()? };
         board.head().version.store(HAZARD_VERSION, Ordering::Relaxed);
         board.head().servers.store(HAZARD_SERVERS as u32, Ordering::Relaxed);
         board.head().magic.store(HAZARD_MAGIC, Ordering::Release);
@@ -36,19 +34,12 @@ impl HazardBoard {
     }
 
     fn head(&self) -> &HazardHead {
-        // SAFETY: mapped for reading and writing as long as self; all accesses are atomic.
-        let heads = unsafe { view::<HazardHead>(self.memory.as_ptr(), size_of::<HazardHead>()) };
-        &heads.expect("a page is aligned")[0]
+        &self.memory.part(0, 1)[0]
     }
 
     /// Returns the hazard word of a server.
     pub fn word(&self, server: Server) -> &HazardWord {
-        // SAFETY: as in `head`; the words follow it, and the board has room for more of them.
-        let words = unsafe {
-            let start = self.memory.as_ptr().add(size_of::<HazardHead>());
-            view::<HazardWord>(start, HAZARD_SERVERS * size_of::<HazardWord>())
-        };
-        &words.expect("a page is aligned")[server.index()]
+        &self.memory.part(size_of::<HazardHead>(), HAZARD_SERVERS)[server.index()]
     }
 
     /// Publishes the present hazards of a server, and wakes the proxy if they have changed. Only the watcher of this

@@ -2,7 +2,7 @@
 //! process and mapped. Reading never makes the process wait.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use sidelane_formats::{
     EMIT_EVENTS, EMIT_MAGIC, EMIT_NAME, EMIT_THREADS, EMIT_VERSION, EmitEvent, EmitHead, EmitThread, EmittedEvent,
@@ -10,7 +10,8 @@ use sidelane_formats::{
 
 use super::emit_owners::Owners;
 use sidelane_host::procfs::own_pid;
-use sidelane_host::sealed::SealedFile;
+use sidelane_host::sealed;
+use sidelane_host::shared_mapping::SharedMapping;
 
 const RING_BYTES: usize = size_of::<EmitThread>() + EMIT_EVENTS * size_of::<EmitEvent>();
 const FILE_BYTES: usize = size_of::<EmitHead>() + EMIT_THREADS * RING_BYTES;
@@ -26,7 +27,7 @@ pub(super) struct Head {
 
 /// Mapped file of requests that one process emits.
 pub struct EmitFile {
-    file: SealedFile,
+    file: SharedMapping<AtomicU8>,
     /// Number of the last event read from each ring.
     read: Vec<u64>,
     lost: u64,
@@ -48,7 +49,7 @@ impl EmitFile {
 
     fn with_owners(pid: u32, owners: Arc<Owners>) -> Option<Self> {
         let own = own_pid(pid)?;
-        let file = SealedFile::find(pid, EMIT_NAME, FILE_BYTES).find(|file| is_of(file, own))?;
+        let file = sealed::find(pid, EMIT_NAME, FILE_BYTES).find(|file| is_of(file, own))?;
         let mut opened = Self { file, read: vec![], lost: 0, head_lost: 0, owners };
         opened.read = (0..EMIT_THREADS).map(|ring| opened.thread(ring).written.load(Ordering::Acquire)).collect();
         opened.head_lost = opened.head().lost.load(Ordering::Relaxed);
@@ -121,22 +122,22 @@ impl EmitFile {
     }
 
     fn head(&self) -> &EmitHead {
-        &self.file.at::<EmitHead>(0, 1)[0]
+        &self.file.part::<EmitHead>(0, 1)[0]
     }
 
     fn thread(&self, ring: usize) -> &EmitThread {
-        &self.file.at::<EmitThread>(size_of::<EmitHead>() + ring * RING_BYTES, 1)[0]
+        &self.file.part::<EmitThread>(size_of::<EmitHead>() + ring * RING_BYTES, 1)[0]
     }
 
     fn events(&self, ring: usize) -> &[EmitEvent] {
         let start = size_of::<EmitHead>() + ring * RING_BYTES + size_of::<EmitThread>();
-        self.file.at(start, EMIT_EVENTS)
+        self.file.part(start, EMIT_EVENTS)
     }
 }
 
 /// Returns whether the process that calls itself `pid` wrote the file. A forked process inherits its parent's file.
-fn is_of(file: &SealedFile, pid: u32) -> bool {
-    let head = &file.at::<EmitHead>(0, 1)[0];
+fn is_of(file: &SharedMapping<AtomicU8>, pid: u32) -> bool {
+    let head = &file.part::<EmitHead>(0, 1)[0];
     let sizes = [&head.version, &head.pid, &head.threads, &head.events];
     let wanted = [EMIT_VERSION, pid, EMIT_THREADS as u32, EMIT_EVENTS as u32];
     head.magic.load(Ordering::Acquire) == EMIT_MAGIC && sizes.map(|size| size.load(Ordering::Relaxed)) == wanted

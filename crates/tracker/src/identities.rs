@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sidelane_host::procfs::{is_alive, pid_max};
 
-use crate::mapped::MappedArray;
+use sidelane_host::shared_mapping::SharedMapping;
 
 /// As in `bpf/lanes.h`, from here to [`NUMBERS`].
 const PER_WORD: u32 = 8;
@@ -69,7 +69,7 @@ impl Identity {
 
 /// The table of identities, by process id.
 pub struct Identities {
-    words: MappedArray<AtomicU64>,
+    words: SharedMapping<AtomicU64>,
 }
 
 impl Identities {
@@ -79,7 +79,7 @@ impl Identities {
     }
 
     /// Uses this array.
-    pub fn new(words: MappedArray<AtomicU64>) -> Self {
+    pub fn new(words: SharedMapping<AtomicU64>) -> Self {
         Self { words }
     }
 
@@ -132,11 +132,11 @@ impl Identities {
     }
 
     fn byte(&self, tgid: u32) -> u8 {
-        (self.words.get((tgid / PER_WORD) as usize).load(Ordering::Acquire) >> (tgid % PER_WORD * BITS) & MASK) as u8
+        (self.words[(tgid / PER_WORD) as usize].load(Ordering::Acquire) >> (tgid % PER_WORD * BITS) & MASK) as u8
     }
 
     fn set(&self, tgid: u32, byte: u8) {
-        let word = self.words.get((tgid / PER_WORD) as usize);
+        let word = &self.words[(tgid / PER_WORD) as usize];
         let shift = tgid % PER_WORD * BITS;
         word.fetch_and(!(MASK << shift), Ordering::AcqRel);
         word.fetch_or(u64::from(byte) << shift, Ordering::AcqRel);

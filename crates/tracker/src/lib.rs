@@ -59,7 +59,6 @@ pub mod interference;
 #[allow(dead_code, reason = "some members are for the kernel program alone")]
 pub mod kernel_types;
 pub mod kernel_work;
-pub mod mapped;
 pub mod promises;
 pub mod requests;
 pub mod scheduler;

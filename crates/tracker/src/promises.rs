@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::mapped::MappedArray;
 use sidelane_host::procfs::pid_max;
+use sidelane_host::shared_mapping::SharedMapping;
 
 const PER_WORD: u32 = 64;
 
 /// The table, which those threads and the kernel program write.
 pub struct Promises {
-    words: MappedArray<AtomicU64>,
+    words: SharedMapping<AtomicU64>,
 }
 
 impl Promises {
@@ -18,20 +18,20 @@ impl Promises {
         if self_checking { (pid_max() / PER_WORD + 1) as usize } else { 1 }
     }
 
-    pub fn new(words: MappedArray<AtomicU64>) -> Self {
+    pub fn new(words: SharedMapping<AtomicU64>) -> Self {
         Self { words }
     }
 
     /// Takes a promise back that was not kept. Returns whether there was one.
     pub fn take_back(&self, tid: u32) -> bool {
         let bit = 1 << (tid % PER_WORD);
-        let word = self.words.as_slice().get((tid / PER_WORD) as usize);
+        let word = self.words.get((tid / PER_WORD) as usize);
         word.is_some_and(|word| word.fetch_and(!bit, Ordering::AcqRel) & bit != 0)
     }
 
     /// Returns whether the thread has promised to look for itself.
     pub fn given_by(&self, tid: u32) -> bool {
-        let word = self.words.as_slice().get((tid / PER_WORD) as usize);
+        let word = self.words.get((tid / PER_WORD) as usize);
         word.is_some_and(|word| word.load(Ordering::Acquire) >> (tid % PER_WORD) & 1 == 1)
     }
 

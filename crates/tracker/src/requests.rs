@@ -11,10 +11,10 @@ use sidelane_host::ports::Listener;
 
 use crate::identities::{NUMBERS, Number};
 use crate::kernel_types::{ListenerKey, Plain, RequestAccount};
-use crate::mapped::MappedArray;
 use crate::tracker::error::{TrackerError, bpf};
 use crate::tracker::{LaneMemory, array, new_ring};
 use crate::tracking::ServiceTracking;
+use sidelane_host::shared_mapping::SharedMapping;
 
 /// 64 ports in a word.
 const PORT_WORDS: usize = 1024;
@@ -82,8 +82,8 @@ impl Counts {
 /// The sockets of one service, which are watched as long as this lives.
 pub struct WatchedSockets {
     number: Number,
-    books: MappedArray<RequestAccount>,
-    ports: MappedArray<AtomicU64>,
+    books: SharedMapping<RequestAccount>,
+    ports: SharedMapping<AtomicU64>,
     listeners: MapHandle,
     listens: Mutex<Listens>,
 }
@@ -113,7 +113,7 @@ impl WatchedSockets {
     }
 
     fn own(&self) -> &RequestAccount {
-        self.books.get(self.number.get() as usize)
+        &self.books[self.number.get() as usize]
     }
 
     /// Returns the counts since the program was loaded.
@@ -152,7 +152,7 @@ impl WatchedSockets {
             return;
         }
         for Listener { port, .. } in &listens.at {
-            self.ports.get(usize::from(port / 64)).fetch_and(!(1 << (port % 64)), Ordering::Release);
+            self.ports[usize::from(port / 64)].fetch_and(!(1 << (port % 64)), Ordering::Release);
         }
     }
 
@@ -167,7 +167,7 @@ impl WatchedSockets {
     }
 
     fn show_port(&self, Listener { port, .. }: Listener) {
-        self.ports.get(usize::from(port / 64)).fetch_or(1 << (port % 64), Ordering::Release);
+        self.ports[usize::from(port / 64)].fetch_or(1 << (port % 64), Ordering::Release);
     }
 }
 

@@ -10,9 +10,9 @@ use libbpf_rs::{Link, MapCore, libbpf_sys};
 use sidelane_policy::borrow::LaneState;
 
 use crate::kernel_types::{ExtWord, HoldOrder};
-use crate::mapped::MappedArray;
 use crate::tracker::error::{TrackerError, bpf};
 use crate::tracker::{Tracker, array};
+use sidelane_host::shared_mapping::SharedMapping;
 
 /// The reason why the kernel has ended the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl std::fmt::Display for Ejection {
 /// The keepers' way to give orders to the kernel program.
 #[derive(Clone)]
 pub struct HoldOrders {
-    word: Arc<MappedArray<ExtWord>>,
+    word: Arc<SharedMapping<ExtWord>>,
     set_hold: Arc<OwnedFd>,
 }
 
@@ -43,7 +43,7 @@ impl Scheduler {
     /// # Errors
     /// When the kernel refuses, for instance since another scheduler has come.
     pub fn start(tracker: &Tracker) -> Result<Self, TrackerError> {
-        let word: MappedArray<ExtWord> = array(tracker.maps(), "ext_words", 1)?;
+        let word: SharedMapping<ExtWord> = array(tracker.maps(), "ext_words", 1)?;
         word.get(0).cpu_count.store(tracker.memory().cpu_count() as u32, Ordering::Release);
         let set_hold = tracker.program("ext_set_hold")?;
         let mut object = tracker.object.borrow_mut();
@@ -60,7 +60,7 @@ impl Scheduler {
 
     /// Returns whether batch ran in other classes since the last call.
     pub fn has_outsiders(&self) -> bool {
-        self.orders.word.get(0).outsiders.swap(0, Ordering::Relaxed) > 0
+        self.orders.word[0].outsiders.swap(0, Ordering::Relaxed) > 0
     }
 
     /// Returns why the kernel has ended it, if it has.
@@ -86,7 +86,7 @@ impl HoldOrders {
 
     /// Returns why the kernel has ended the scheduler, if it has.
     pub fn ejection(&self) -> Option<Ejection> {
-        let word = self.word.get(0);
+        let word = &self.word[0];
         if word.on.load(Ordering::Acquire) == 1 {
             return None;
         }

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::identities::{NUMBERS, Number};
 use crate::kernel_types::{RequestWakeup, ThreadWord};
-use crate::mapped::MappedArray;
 use crate::tracker::array;
 use crate::tracker::error::TrackerError;
 use crate::tracker::parts::{THREAD_WORDS, WAKEUPS, WORDS};
 use crate::tracking::ServiceTracking;
+use sidelane_host::shared_mapping::SharedMapping;
 
 /// A thread that works on requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +39,8 @@ const WAKEUP_WORDS: usize = 8;
 /// The threads of one service.
 pub struct ThreadWords {
     number: Number,
-    words: MappedArray<ThreadWord>,
-    bells: MappedArray<RequestWakeup>,
+    words: SharedMapping<ThreadWord>,
+    bells: SharedMapping<RequestWakeup>,
 }
 
 impl ThreadWords {
@@ -57,7 +57,7 @@ impl ThreadWords {
     /// Arms the bell: the next request that is taken up on a CPU of `begins`, or answered on a CPU of `ends`, wakes the
     /// reader of the service's records.
     pub fn arm(&self, begins: impl IntoIterator<Item = usize>, ends: impl IntoIterator<Item = usize>) {
-        let bell = self.bells.get(self.number.get() as usize);
+        let bell = &self.bells[self.number.get() as usize];
         set_cpus(&bell.begins, begins);
         set_cpus(&bell.ends, ends);
         // An event after this either is read by the caller, or rings.

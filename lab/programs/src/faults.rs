@@ -9,13 +9,14 @@
 //!   touched since `fault`. The intervals since then are those in which the service made no progress, because the host
 //!   or another thread had its CPU
 
+use std::hint::black_box;
 use std::io::{Read, Write, stdin, stdout};
 use std::net::{Ipv4Addr, TcpListener};
-use std::ptr;
 
 use anyhow::{Context, Result, ensure};
+use memmap2::{Advice, MmapMut, UncheckedAdvice};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+use rustix::param::page_size;
 
 use crate::clock::{Nanos, now_ns, sleep_until};
 use crate::place;
@@ -132,40 +133,35 @@ impl Service {
     }
 }
 
-/// Number of pages, few enough to be touched within some microseconds.
-const PAGES: usize = 8;
-
-/// Memory pages that are given back to the kernel before each use, so that each use causes a page fault.
+/// Private pages that are given back before each use, so that each use is a fault.
 pub struct Pages {
-    start: *mut u8,
+    memory: MmapMut,
     touched: u64,
 }
 
 impl Pages {
     /// Maps the pages as anonymous memory.
     pub fn map() -> Result<Self> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
-        let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes(), protection, MapFlags::PRIVATE) };
-        let start: *mut u8 = start.context("no memory")?.cast();
-        // SAFETY: the mapping was made just above. Without huge pages there is one fault per page.
-        unsafe { madvise(start.cast(), bytes(), Advice::LinuxNoHugepage) }.context("no pages of the usual size")?;
-        Ok(Self { start, touched: 0 })
+        const PAGES: usize = 8;
+        let memory = MmapMut::map_anon(PAGES * page_size()).context("no memory")?;
+        memory.advise(Advice::NoHugePage).context("no pages of the usual size")?;
+        Ok(Self { memory, touched: 0 })
+    }
+
+    /// Maps `bytes` bytes, in huge pages if the kernel has them.
+    pub fn map_huge(bytes: usize) -> Result<Self> {
+        let memory = MmapMut::map_anon(bytes).context("no memory")?;
+        let _ = memory.advise(Advice::HugePage);
+        Ok(Self { memory, touched: 0 })
     }
 
     /// Gives all pages back to the kernel and writes to each, which causes one fault per page.
     pub fn touch(&mut self) -> Result<()> {
         // SAFETY: the mapping is private and anonymous, and there is no reference into it.
-        unsafe { madvise(self.start.cast(), bytes(), Advice::LinuxDontNeed) }.context("pages cannot be given back")?;
-        for page in 0..PAGES {
-            // SAFETY: the address is inside the mapping, which lives as long as the process.
-            unsafe { self.start.add(page * rustix::param::page_size()).write_volatile(1) };
-        }
-        self.touched += PAGES as u64;
+        unsafe { self.memory.unchecked_advise(UncheckedAdvice::DontNeed) }.context("pages cannot be given back")?;
+        self.memory.iter_mut().step_by(page_size()).for_each(|byte| *byte = 1);
+        black_box(&mut self.memory);
+        self.touched += (self.memory.len() / page_size()) as u64;
         Ok(())
     }
-}
-
-fn bytes() -> usize {
-    PAGES * rustix::param::page_size()
 }

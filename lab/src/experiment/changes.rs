@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
 use libbpf_rs::{Link, MapCore, Object, ObjectBuilder};
-use sidelane_tracker::mapped::MappedArray;
+use sidelane_host::shared_mapping::{Shared, SharedMapping};
 use sidelane_tracker::tracker::Tracker;
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/changes.bpf.o"));
@@ -21,6 +21,9 @@ struct Record {
     cpu: AtomicU32,
     class: AtomicU32,
 }
+
+// SAFETY: atomic integers without padding.
+unsafe impl Shared for Record {}
 
 /// Change of a lane's class: `cpu` runs `class` from `at_ns` on.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +41,7 @@ impl Change {
 
 /// Recording of the class changes of all lanes of a tracker, up to [`CHANGES`] of them, until it is dropped.
 pub(super) struct Changes {
-    records: MappedArray<Record>,
+    records: SharedMapping<Record>,
     _link: Link,
     _object: Object,
 }
@@ -56,7 +59,7 @@ impl Changes {
         }
         let object = open.load().context("cannot load the program that records class changes")?;
         let map = object.maps().find(|map| map.name() == "changes").expect("the embedded program has it");
-        let records = MappedArray::new(map.as_fd(), CHANGES).context("cannot map the recorded changes")?;
+        let records = SharedMapping::new(map.as_fd(), CHANGES).context("cannot map the recorded changes")?;
         let program = object.progs_mut().next().expect("the embedded program has one");
         let link = program.attach().context("cannot attach the program that records class changes")?;
         Ok(Self { records, _link: link, _object: object })

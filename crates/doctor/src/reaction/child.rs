@@ -7,26 +7,23 @@
 //! with the thread that started it, and is killed and reaped when it is dropped.
 
 use std::io;
-use std::ops::Deref;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, getppid, kill_process, set_parent_process_death_signal,
     waitid, waitpid,
 };
 
 use sidelane_host::priority::{make_this_thread_ext, make_this_thread_idle, pin_this_thread};
+use sidelane_host::shared_mapping::{Shared, SharedMapping};
 
 /// A fork is ready within a millisecond, unless its CPU is overloaded.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What a child and its parent tell each other.
-#[derive(Default)]
 #[repr(C, align(64))]
 pub struct Board {
     /// The latest time at which the child is known to have run where it belongs.
@@ -35,45 +32,15 @@ pub struct Board {
     pub returned_ns: AtomicU64,
     /// Turns done.
     pub turns: AtomicU64,
-    /// Whether the child is to do what it does, or to rest.
-    pub on: AtomicBool,
-    ready: AtomicBool,
+    /// 1: the child is to do what it does; 0: to rest.
+    pub on: AtomicU64,
+    ready: AtomicU64,
+    rest: [AtomicU64; 3],
 }
 
-/// A board in memory that forks share.
-struct SharedBoard(NonNull<Board>);
-
-impl SharedBoard {
-    fn new() -> io::Result<Self> {
-        // SAFETY: a fresh mapping at a place of the kernel's choice.
-        let page = unsafe {
-            mmap_anonymous(
-                std::ptr::null_mut(),
-                size_of::<Board>(),
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-            )?
-        };
-        // All zero, as the kernel hands the page out, is a valid board.
-        Ok(Self(NonNull::new(page.cast()).expect("mmap returns no null pointer")))
-    }
-}
-
-impl Deref for SharedBoard {
-    type Target = Board;
-
-    fn deref(&self) -> &Board {
-        // SAFETY: mapped as long as self, and only atomics in it.
-        unsafe { self.0.as_ref() }
-    }
-}
-
-impl Drop for SharedBoard {
-    fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length; no reference outlives self.
-        let _ = unsafe { munmap(self.0.as_ptr().cast(), size_of::<Board>()) };
-    }
-}
+const _: () = assert!(size_of::<Board>() == 64);
+// SAFETY: atomic integers that fill the struct.
+unsafe impl Shared for Board {}
 
 /// The scheduling class of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,14 +56,15 @@ pub enum Class {
 /// A running child.
 pub struct Child {
     pid: Pid,
-    board: SharedBoard,
+    board: SharedMapping<Board>,
 }
 
 impl Child {
     /// Starts a child on `cpu` that runs `body` with no file but `keep` open, and waits until it
     /// does. `body` must neither allocate nor take a lock.
     pub fn start(cpu: u32, class: Class, keep: Option<BorrowedFd<'_>>, body: impl FnOnce(&Board)) -> io::Result<Self> {
-        let board = SharedBoard::new()?;
+        let (memory, _) = SharedMapping::<Board>::in_memory(c"sidelane-board", 1)?;
+        let board = &memory[0];
         let parent = getpid();
         // SAFETY: the child calls nothing that allocates or locks, and never returns from here.
         let forked = unsafe { libc::fork() };
@@ -105,13 +73,13 @@ impl Child {
             let dies_with_us = set_parent_process_death_signal(Some(Signal::KILL)).is_ok() && getppid() == Some(parent);
             let closed = close_all_but(keep);
             if dies_with_us && closed.and_then(|()| take_place(cpu, class)).is_ok() {
-                board.ready.store(true, Ordering::Release);
-                body(&board);
+                board.ready.store(1, Ordering::Release);
+                body(board);
             }
         }
         let pid = Pid::from_raw(forked.max(0)).ok_or_else(io::Error::last_os_error)?;
-        let child = Self { pid, board };
-        child.wait_until(READY_TIMEOUT, |board| board.ready.load(Ordering::Acquire))?;
+        let child = Self { pid, board: memory };
+        child.wait_until(READY_TIMEOUT, |board| board.ready.load(Ordering::Acquire) == 1)?;
         Ok(child)
     }
 
@@ -122,7 +90,7 @@ impl Child {
 
     /// What it shares with its parent.
     pub fn board(&self) -> &Board {
-        &self.board
+        &self.board[0]
     }
 
     /// Sends it a signal.
@@ -133,7 +101,7 @@ impl Child {
     /// Sleeps until the board is as wanted.
     pub fn wait_until(&self, timeout: Duration, wanted: impl Fn(&Board) -> bool) -> io::Result<()> {
         let deadline = Instant::now() + timeout;
-        while !wanted(&self.board) {
+        while !wanted(self.board()) {
             if self.has_ended() {
                 return Err(io::Error::other("a measuring process cannot run on its CPU"));
             }

@@ -134,7 +134,7 @@ fn start_holder(pair: &TestPair, tracker: &Tracker) -> Result<Holder> {
 }
 
 fn run_bursts(service: &Child, batch: &Child, effort: &ReactionPlan) -> Result<()> {
-    [batch, service].iter().for_each(|child| child.board().on.store(true, Ordering::Release));
+    [batch, service].iter().for_each(|child| child.board().on.store(1, Ordering::Release));
     let enough = |board: &Board| board.turns.load(Ordering::Relaxed) >= effort.rounds as u64;
     match service.wait_until(effort.gate_time, enough) {
         // Fewer rounds on a slow machine.
@@ -152,7 +152,7 @@ fn serve(board: &Board, woken_by: WokenBy, door: &OwnedFd) {
         }
         let began_ns = now_ns();
         while now_ns() - began_ns < BUSY_NS {}
-        board.turns.fetch_add(u64::from(board.on.load(Ordering::Relaxed)), Ordering::Relaxed);
+        board.turns.fetch_add(board.on.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 
@@ -162,7 +162,7 @@ fn work(board: &Board, woken_by: WokenBy, door: &OwnedFd) {
     loop {
         let now_ns = now_ns();
         let due = woken_by == WokenBy::BatchLane && now_ns - rang_ns > BUSY_NS + IDLE_NS;
-        if due && board.on.load(Ordering::Relaxed) {
+        if due && board.on.load(Ordering::Relaxed) == 1 {
             let _ = rustix::io::write(door, &1_u64.to_ne_bytes());
             rang_ns = now_ns;
         }

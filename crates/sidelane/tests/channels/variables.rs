@@ -7,11 +7,11 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap};
 use sidelane_channels::signal::{Kind, Signal, Source};
 use sidelane_channels::{ChannelEnd, Reader, memory};
+use sidelane_host::shared_mapping::SharedMapping;
 
 use crate::program::{Program, compile, read, run};
 
@@ -174,8 +174,7 @@ fn memory_that_is_shared_is_read_in_place_and_survives_its_file() {
     let mut shared = File::options().read(true).write(true).open(path.path()).unwrap();
     shared.write_all(&[3; 64]).unwrap();
     let channel_of_own = |file: &File| {
-        // SAFETY: a fresh mapping chosen by the kernel, kept to the end of the process.
-        let place = unsafe { mmap(std::ptr::null_mut(), 64, ProtFlags::READ, MapFlags::SHARED, file, 0) }.unwrap();
+        let place = Box::leak(Box::new(SharedMapping::<AtomicU8>::read_only(file, 0, 64).unwrap())).as_ptr();
         let signal: Signal = format!("tag:mem:0x{:x}/u16", place.addr() + 8).parse().unwrap();
         let Source::Memory { place, width, .. } = &signal.source else { unreachable!("it is mem:") };
         memory::channels(&signal, None, place, *width, &BTreeSet::from([std::process::id()])).unwrap().remove(0)

@@ -7,15 +7,15 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Instant;
 
 use libbpf_rs::MapHandle;
 use libbpf_rs::query::MapInfoIter;
-use rustix::mm::{MapFlags, ProtFlags, mmap};
-use sidelane_formats::{GateWord, HoldState, HoldWord, LaneClass, LaneLimits, LaneWord, Shared, view};
+use sidelane_formats::{GateWord, HoldState, HoldWord, LaneClass, LaneLimits, LaneWord, Shared};
 use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::pin_this_thread;
+use sidelane_host::shared_mapping::SharedMapping;
 use sidelane_policy::borrow::LaneState;
 
 use super::{Running, ServiceOnCommand, TIMEOUT};
@@ -177,27 +177,21 @@ fn nearest(id: u32, name: &str) -> Option<u32> {
 
 /// Returns how far a ring buffer is written: the first word of its second page.
 fn written(id: u32) -> Option<&'static AtomicU64> {
-    let (map, page) = (MapHandle::from_map_id(id).ok()?, rustix::param::page_size());
-    // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
-    let start =
-        unsafe { mmap(std::ptr::null_mut(), page, ProtFlags::READ, MapFlags::SHARED, map.as_fd(), page as u64) };
-    // SAFETY: mapped for reading and never unmapped; it starts with an atomic, which is only loaded here.
-    start.ok().map(|start| unsafe { &*start.cast::<AtomicU64>() })
+    let (map, page_bytes) = (MapHandle::from_map_id(id).ok()?, rustix::param::page_size() as u64);
+    let page = SharedMapping::read_only(&map, page_bytes, 1).ok()?;
+    Some(&Box::leak(Box::new(page))[0])
 }
 
 /// Maps the first entries of an array until the test ends. Each array is mapped once: a test of many runs looks for its
 /// words thousands of times, and a process has at most 65,530 mappings.
 fn mapped<T: Shared>(id: u32) -> Option<&'static [T]> {
-    static MAPPED: Mutex<BTreeMap<u32, usize>> = Mutex::new(BTreeMap::new());
+    static MAPPED: Mutex<BTreeMap<u32, &'static SharedMapping<AtomicU8>>> = Mutex::new(BTreeMap::new());
     let mut known = MAPPED.lock().expect("a look for words does not panic");
-    let bytes = LANES * size_of::<T>();
     let map_anew = || {
         let map = MapHandle::from_map_id(id).ok()?;
-        // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
-        unsafe { mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, map.as_fd(), 0) }.ok()
+        Some(&*Box::leak(Box::new(SharedMapping::read_only(&map, 0, LANES * size_of::<T>()).ok()?)))
     };
-    let start = known.get(&id).map_or_else(map_anew, |start| Some(*start as *mut _))?;
-    known.insert(id, start as usize);
-    // SAFETY: mapped for reading and never unmapped; all in it are atomics, which are only loaded here.
-    unsafe { view(start.cast(), bytes) }
+    let memory = known.get(&id).copied().or_else(map_anew)?;
+    known.insert(id, memory);
+    Some(memory.part(0, LANES))
 }

@@ -26,11 +26,11 @@ pub use word::Counted;
 use word::{threshold, value};
 
 use crate::kernel_types::GuardWord;
-use crate::mapped::MappedArray;
 use crate::summons::SummonsRing;
 use crate::tracker::error::bpf;
 use crate::tracker::parts::{GUARD_CROSSINGS, GUARD_EVENTS, GUARD_WORDS};
 use crate::tracker::{Tracker, array};
+use sidelane_host::shared_mapping::SharedMapping;
 
 /// Settings for reading the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ pub struct Interference {
     cpus: CpuSet,
     /// By CPU: crossings that were reported.
     told: Vec<(u32, u64)>,
-    words: MappedArray<GuardWord>,
+    words: SharedMapping<GuardWord>,
     bell: SummonsRing,
     events: MapHandle,
     /// By CPU. The kernel counts until these are closed.
@@ -145,7 +145,7 @@ impl Interference {
 
     /// Counts on a CPU that has come online. Counters that were open there when it went offline no longer count.
     pub fn open_again(&mut self, cpu: u32) -> Result<(), InterferenceError> {
-        self.words.get(cpu as usize).event_count.store(0, Ordering::Release);
+        self.words[cpu as usize].event_count.store(0, Ordering::Release);
         self.open_on(cpu)?;
         if !self.cpus.contains(cpu) {
             self.cpus = self.cpus.iter().chain([cpu]).collect();
@@ -170,7 +170,7 @@ impl Interference {
 
     /// Begins to count on this CPU.
     fn begin(&self, cpu: u32) {
-        let word = self.words.get(cpu as usize);
+        let word = &self.words[cpu as usize];
         let ns = |time: Duration| time.as_nanos() as u64;
         word.threshold.store(threshold(None), Ordering::Relaxed);
         word.window_ns.store(ns(self.windows.window), Ordering::Relaxed);
@@ -197,7 +197,7 @@ impl Interference {
 
     /// Sets the value of this CPU from which on a crossing is reported; `None`: none is.
     pub fn set_threshold(&self, cpu: u32, value: Option<f64>) {
-        self.words.get(cpu as usize).threshold.store(threshold(value), Ordering::Release);
+        self.words[cpu as usize].threshold.store(threshold(value), Ordering::Release);
     }
 
     /// Reads the counters of this CPU from now on when the service comes and goes, and once a `tick` while it runs on.
@@ -205,7 +205,7 @@ impl Interference {
     /// service's own time, so a tick is set only if something can disturb the service there.
     pub fn set_tick(&self, cpu: u32, tick: Option<Duration>) {
         let tick_ns = tick.map_or(0, |tick| tick.as_nanos() as u64);
-        self.words.get(cpu as usize).tick_ns.store(tick_ns, Ordering::Release);
+        self.words[cpu as usize].tick_ns.store(tick_ns, Ordering::Release);
     }
 
     /// Returns the value of this CPU; `None` if no service was active there in the last [`Windows::window_max`].
@@ -216,7 +216,7 @@ impl Interference {
 
     /// Returns the last value of this CPU, of any age.
     pub fn last(&self, cpu: u32) -> Option<Reading> {
-        let word = self.words.get(cpu as usize);
+        let word = &self.words[cpu as usize];
         loop {
             let at_ns = word.value_ns.load(Ordering::Acquire);
             let value = value(word.value.load(Ordering::Acquire));
@@ -229,13 +229,13 @@ impl Interference {
     /// Returns the highest value of this CPU since the last call; `None` if there was none. So a loop with rare looks
     /// misses nothing.
     pub fn take_peak(&self, cpu: u32) -> Option<f64> {
-        let peak = self.words.get(cpu as usize).peak.swap(0, Ordering::AcqRel);
+        let peak = self.words[cpu as usize].peak.swap(0, Ordering::AcqRel);
         peak.checked_sub(1).map(value)
     }
 
     /// Returns the counts of this CPU so far.
     pub fn counted(&self, cpu: u32) -> Counted {
-        self.words.get(cpu as usize).counted()
+        self.words[cpu as usize].counted()
     }
 
     /// Returns the descriptor to poll for input.
@@ -245,7 +245,7 @@ impl Interference {
 
     /// Returns whether it has rung since it was last answered. Costs no system call.
     pub fn has_rung(&self) -> bool {
-        self.cpus.iter().any(|cpu| self.words.get(cpu as usize).rung.load(Ordering::Acquire) == 1)
+        self.cpus.iter().any(|cpu| self.words[cpu as usize].rung.load(Ordering::Acquire) == 1)
     }
 
     /// Answers the bell: reports each CPU whose value has crossed its threshold since the last call.
@@ -253,7 +253,7 @@ impl Interference {
         // Every CPU is checked, since the bell does not say which one rang.
         let _ = self.bell.take();
         for (cpu, told) in &mut self.told {
-            let word = self.words.get(*cpu as usize);
+            let word = &self.words[*cpu as usize];
             // A full barrier: a later crossing rings again, and an earlier one is seen.
             if word.rung.load(Ordering::Acquire) == 1 {
                 word.rung.swap(0, Ordering::SeqCst);
@@ -282,7 +282,7 @@ impl Interference {
 impl Drop for Interference {
     fn drop(&mut self) {
         for cpu in self.cpus.iter() {
-            self.words.get(cpu as usize).event_count.store(0, Ordering::Release);
+            self.words[cpu as usize].event_count.store(0, Ordering::Release);
             (0..EVENTS_MAX).for_each(|place| drop(self.events.delete(&event_key(cpu, place))));
         }
     }

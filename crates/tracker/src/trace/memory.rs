@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sidelane_host::procfs::printable_name;
+use sidelane_host::shared_mapping::Shared;
 use sidelane_timeline::record::RECORD_SIZE;
 
 use crate::kernel_types::{TraceCpu, TraceThread};
@@ -19,6 +20,8 @@ pub struct RingSlot {
 }
 
 const _: () = assert!(size_of::<Place>() == RECORD_SIZE);
+// SAFETY: atomic integers that fill the struct, as asserted above.
+unsafe impl Shared for Place {}
 
 impl RingSlot {
     /// Returns the number of the record that was last completed here; 0 before the first.

@@ -20,12 +20,12 @@ use super::parts::{CPUS, RINGS, THREADS};
 use super::programs::{self, Known};
 use super::ring::RingReader;
 use crate::kernel_types::{TraceCpu, TraceThread};
-use crate::mapped::MappedArray;
 use crate::requests::{Counts, WatchedSockets};
 use crate::stolen::StolenFrom;
 use crate::tracepoints::Tracepoints;
 use crate::tracker::{Purpose, Tracker, TrackerError, array, interrupts_are_known};
 use crate::tracking::{LaneUse, ServiceTracking};
+use sidelane_host::shared_mapping::SharedMapping;
 
 /// The reason why recording is impossible.
 #[derive(Debug, Error)]
@@ -52,9 +52,9 @@ struct Traced {
 pub struct Recorder {
     tracker: Rc<Tracker>,
     traced: Vec<Traced>,
-    cpus: MappedArray<TraceCpu>,
-    places: MappedArray<RingSlot>,
-    threads: MappedArray<TraceThread>,
+    cpus: SharedMapping<TraceCpu>,
+    places: SharedMapping<RingSlot>,
+    threads: SharedMapping<TraceThread>,
     places_a_cpu: usize,
     rings: Vec<RingReader>,
     merge: Merge,
@@ -157,13 +157,14 @@ impl Recorder {
                 // A process has the name of its first thread, which may sleep all the time.
                 let Record { task, other, .. } = record;
                 for tid in [task.tid, task.pid, other.tid, other.pid] {
-                    names.see(tid, |place| threads.get(place).name_of(tid));
+                    names.see(tid, |place| threads[place].name_of(tid));
                 }
             }
             merge.add(record);
         };
-        let places = self.places.as_slice();
-        for ((ring, cpu), places) in self.rings.iter_mut().zip(self.cpus.iter()).zip(places.chunks(self.places_a_cpu)) {
+        for ((ring, cpu), places) in
+            self.rings.iter_mut().zip(self.cpus.iter()).zip(self.places.chunks(self.places_a_cpu))
+        {
             ring.read(&cpu.written, places, &mut add);
         }
     }

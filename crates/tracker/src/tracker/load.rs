@@ -9,7 +9,7 @@ use flate2::read::ZlibDecoder;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::{MapCore, MapHandle, Object, ObjectBuilder, OpenObject};
 
-use crate::mapped::MappedArray;
+use sidelane_host::shared_mapping::{Shared, SharedMapping};
 
 use crate::identities::{Identities, NUMBERS};
 use crate::kernel_types::{Plain, Settings};
@@ -201,13 +201,13 @@ pub(super) fn handles(object: &Object) -> Result<BTreeMap<String, MapHandle>, Tr
 }
 
 /// Maps the array `name` as memory.
-pub(crate) fn array<T>(
+pub(crate) fn array<T: Shared>(
     maps: &BTreeMap<String, MapHandle>,
     name: &'static str,
     len: usize,
-) -> Result<MappedArray<T>, TrackerError> {
+) -> Result<SharedMapping<T>, TrackerError> {
     let map = maps.get(name).unwrap_or_else(|| panic!("the embedded program has no map {name}"));
-    MappedArray::new(map.as_fd(), len).map_err(|source| TrackerError::Map { name, source })
+    SharedMapping::new(map.as_fd(), len).map_err(|source| TrackerError::Map { name, source })
 }
 
 pub(super) fn silence_libbpf() {

@@ -10,7 +10,6 @@ use sidelane_formats::{GateWord, HoldWord, LaneLimits, LaneWord, RequestWord, Se
 use crate::books::Accounting;
 use crate::gate_books::GateAccounting;
 use crate::kernel_types::{CpuShares, KernelWork, LaneStats, LaneTurns};
-use crate::mapped::MappedArray;
 use crate::promises::Promises;
 use crate::stolen::{StolenFrom, note_gap};
 use crate::tracker::error::TrackerError;
@@ -18,6 +17,7 @@ use crate::tracker::load::{SELF_CHECKING, SHARES, TURNS, array};
 use crate::tracker::purpose::Purpose;
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
+use sidelane_host::shared_mapping::{Shared, SharedMapping};
 use sidelane_host::topology::{BatchLane, Lanes};
 use sidelane_policy::borrow::promise::Overlap;
 
@@ -33,6 +33,9 @@ pub(crate) struct Variables {
     pub(crate) switches_tell: AtomicU32,
 }
 
+// SAFETY: one atomic integer.
+unsafe impl Shared for Variables {}
+
 /// A writer of request words in place of the kernel program: the service emits its requests itself.
 pub trait RequestWriter: Send + Sync {
     /// Brings the words up to date, unless another thread does so already.
@@ -41,20 +44,20 @@ pub trait RequestWriter: Send + Sync {
 
 /// The arrays shared with the kernel program, indexed by CPU.
 pub struct LaneMemory {
-    words: MappedArray<LaneWord>,
-    holds: MappedArray<HoldWord>,
-    requests: MappedArray<RequestWord>,
-    services: MappedArray<ServiceWord>,
-    limits: MappedArray<LaneLimits>,
-    gates: MappedArray<GateWord>,
+    words: SharedMapping<LaneWord>,
+    holds: SharedMapping<HoldWord>,
+    requests: SharedMapping<RequestWord>,
+    services: SharedMapping<ServiceWord>,
+    limits: SharedMapping<LaneLimits>,
+    gates: SharedMapping<GateWord>,
     promises: Promises,
     self_checking: bool,
-    stats: MappedArray<LaneStats>,
-    work: MappedArray<KernelWork>,
-    turns: MappedArray<LaneTurns>,
-    shares: MappedArray<CpuShares>,
+    stats: SharedMapping<LaneStats>,
+    work: SharedMapping<KernelWork>,
+    turns: SharedMapping<LaneTurns>,
+    shares: SharedMapping<CpuShares>,
     stolen_from: StolenFrom,
-    variables: MappedArray<Variables>,
+    variables: SharedMapping<Variables>,
     /// By service: the writer of its request words, if the kernel program does not write them.
     emitted: Vec<OnceLock<Box<dyn RequestWriter>>>,
     /// By CPU: the number of the service whose lane it is, or beside which it is lent; 0 for none.
@@ -108,7 +111,7 @@ impl LaneMemory {
         let mut partners = self.partners.write().expect("nobody panics with the partners");
         for lane in &lanes.batch {
             partners[lane.cpu as usize] = requests(lane);
-            self.work.get(lane.cpu as usize).begin();
+            self.work[lane.cpu as usize].begin();
         }
         for cpu in lanes.request_lanes.iter().chain(lanes.batch.iter().map(|lane| lane.cpu)) {
             self.services_of_lanes[cpu as usize].store(number, Ordering::Release);
@@ -122,28 +125,28 @@ impl LaneMemory {
 
     /// Returns the word of the thread that runs on `cpu`.
     pub fn word(&self, cpu: u32) -> &LaneWord {
-        self.words.get(cpu as usize)
+        &self.words[cpu as usize]
     }
 
     /// Returns the hold word of the batch lane `cpu`.
     pub fn hold(&self, cpu: u32) -> &HoldWord {
-        self.holds.get(cpu as usize)
+        &self.holds[cpu as usize]
     }
 
     /// Returns the word of the request on `cpu`.
     pub fn request(&self, cpu: u32) -> &RequestWord {
-        self.requests.get(cpu as usize)
+        &self.requests[cpu as usize]
     }
 
     /// Returns the word of a service as a whole.
     pub fn service(&self, number: Number) -> &ServiceWord {
-        self.services.get(number.get() as usize * SERVICE_STRIDE)
+        &self.services[number.get() as usize * SERVICE_STRIDE]
     }
 
     /// Returns the word of the service whose lane `cpu` is, or beside which it is lent. Without one, the word is
     /// untracked.
     pub fn service_of(&self, cpu: u32) -> &ServiceWord {
-        self.services.get(self.number_of(cpu) * SERVICE_STRIDE)
+        &self.services[self.number_of(cpu) * SERVICE_STRIDE]
     }
 
     fn number_of(&self, cpu: u32) -> usize {
@@ -152,27 +155,27 @@ impl LaneMemory {
 
     /// Returns the kernel program's variables.
     pub(crate) fn variables(&self) -> &Variables {
-        self.variables.get(0)
+        &self.variables[0]
     }
 
-    /// Returns the lending limits of the batch lane `cpu`.
-    pub fn limits(&self, cpu: u32) -> &LaneLimits {
-        self.limits.get(cpu as usize)
+    /// Returns the terms on which the batch lane `cpu` is lent.
+    pub fn terms(&self, cpu: u32) -> &LaneTerms {
+        &self.terms[cpu as usize]
     }
 
     /// Returns the counts of batch that looks for itself on the batch lane `cpu`.
     pub fn gate(&self, cpu: u32) -> &GateWord {
-        self.gates.get(cpu as usize)
+        &self.gates[cpu as usize]
     }
 
     /// Returns the last turns on `cpu`; only if requests are emitted.
     pub fn turns(&self, cpu: u32) -> &LaneTurns {
-        self.turns.get(cpu as usize)
+        &self.turns[cpu as usize]
     }
 
     /// Returns the shares of `cpu`; only if shares are recorded.
     pub fn shares(&self, cpu: u32) -> &CpuShares {
-        self.shares.get(cpu as usize)
+        &self.shares[cpu as usize]
     }
 
     /// Returns the kernel program's source of stolen time.
@@ -211,7 +214,7 @@ impl LaneMemory {
 
     /// Returns the kernel's books of all lanes, up to now.
     pub fn accounting(&self) -> Accounting {
-        let (gates, counted) = (self.gates.as_slice(), (self.stats.as_slice(), self.work.as_slice()));
+        let (gates, counted) = (&self.gates, (&*self.stats, &*self.work));
         let partners = self.partners.read().expect("nobody panics with the partners");
         Accounting::read(self.words.iter(), self.holds.iter(), gates, counted, self.stolen_from, |cpu| &partners[cpu])
     }
@@ -224,7 +227,7 @@ impl LaneMemory {
         let clock_ns = |cpu| self.word(cpu).snapshot().map_or(0, |seen| seen.lc_ns(at_ns));
         let books = |cpu: u32| {
             let beside_ns = partners[cpu as usize].iter().map(|request| clock_ns(*request)).sum();
-            self.stats.get(cpu as usize).read(self.gate(cpu), at_ns, clock_ns(cpu), beside_ns)
+            self.stats[cpu as usize].read(self.gate(cpu), at_ns, clock_ns(cpu), beside_ns)
         };
         let service = request_lanes.iter().map(books).map(|lane| (lane.lc_ns, lane.lc_switches));
         let (service_ns, turns) = service.fold((0, 0), |(ns, turns), (more_ns, more)| (ns + more_ns, turns + more));
@@ -239,19 +242,19 @@ impl LaneMemory {
     /// Returns the time that batch ran beside the service on the batch lane `cpu`, and neither napped nor had leave, up
     /// to its last turn's end.
     pub fn leaked_ns(&self, cpu: u32) -> u64 {
-        let stats = self.stats.get(cpu as usize);
+        let stats = &self.stats[cpu as usize];
         let gate = GateAccounting::read(self.gate(cpu), stats);
         stats.overlap_ns().saturating_sub(gate.napped_lc_ns + gate.lent_lc_ns)
     }
 
     /// Returns the time that batch ran on the batch lane `cpu`, up to its last turn's end.
     pub fn batch_ns(&self, cpu: u32) -> u64 {
-        self.stats.get(cpu as usize).batch_ns()
+        self.stats[cpu as usize].batch_ns()
     }
 
     /// Returns the start of batch's present turn on the batch lane `cpu`, or 0.
     pub fn batch_since_ns(&self, cpu: u32) -> u64 {
-        self.stats.get(cpu as usize).batch_since_ns()
+        self.stats[cpu as usize].batch_since_ns()
     }
 
     /// Returns how often batch was switched in outside its lanes, without reading all the books.

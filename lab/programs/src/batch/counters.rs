@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
-use memmap2::MmapRaw;
+use sidelane_host::shared_mapping::{Shared, SharedMapping};
 
 /// Counter of one batch thread, in a cache line of its own, so that counting never waits for another CPU.
 #[derive(Debug)]
@@ -15,9 +15,12 @@ pub struct Counter {
     busy_ns: AtomicU64,
     made_up_ns: AtomicU64,
     stamp_ns: AtomicU64,
+    rest: [AtomicU64; 4],
 }
 
 const _: () = assert!(size_of::<Counter>() == 64);
+// SAFETY: atomic integers that fill the struct.
+unsafe impl Shared for Counter {}
 
 impl Counter {
     /// Counts one finished unit of work. Only the owning thread writes the counter. A plain load and store are
@@ -48,43 +51,36 @@ impl Counter {
 /// Counters of all batch threads, mapped from a file.
 #[derive(Debug)]
 pub struct Counters {
-    map: MmapRaw,
-    threads: usize,
+    map: SharedMapping<Counter>,
 }
 
 impl Counters {
     /// Creates the counter file, or opens an existing one, and sets the counters to 0. A longer file keeps its length:
     /// another process may have it mapped.
     pub fn create(path: &Path, threads: usize) -> Result<Self> {
-        let bytes = threads * size_of::<Counter>();
-        let map =
-            map_file(path, bytes as u64).with_context(|| format!("cannot map the counters in {}", path.display()))?;
-        let counters = Counters { map, threads };
-        for thread in 0..threads {
-            let counter = counters.of_thread(thread);
+        let map = map_file(path, threads).with_context(|| format!("cannot map the counters in {}", path.display()))?;
+        for counter in &*map {
             counter.units.store(0, Ordering::Relaxed);
             counter.busy_ns.store(0, Ordering::Relaxed);
             counter.made_up_ns.store(0, Ordering::Relaxed);
             counter.stamp_ns.store(0, Ordering::Relaxed);
         }
-        Ok(counters)
+        Ok(Counters { map })
     }
 
     /// Returns the counter of one thread.
     pub fn of_thread(&self, thread: usize) -> &Counter {
-        assert!(thread < self.threads, "counter {thread} of {}", self.threads);
-        // SAFETY: the mapping is page-aligned, has room for `threads` counters and lives as long as `self`. Any bytes
-        // are a valid counter, and all accesses are atomic.
-        unsafe { &*self.map.as_ptr().cast::<Counter>().add(thread) }
+        &self.map[thread]
     }
 }
 
-fn map_file(path: &Path, bytes: u64) -> std::io::Result<MmapRaw> {
+fn map_file(path: &Path, threads: usize) -> std::io::Result<SharedMapping<Counter>> {
+    let bytes = (threads * size_of::<Counter>()) as u64;
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
     if file.metadata()?.len() < bytes {
         file.set_len(bytes)?;
     }
-    MmapRaw::map_raw(&file)
+    SharedMapping::new(&file, threads)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result, ensure};
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+use sidelane_host::shared_mapping::SharedMapping;
 
 /// Value of the shared counter if the accomplice failed; it has printed the reason.
 const FAILED: u64 = u64::MAX;
@@ -27,7 +27,8 @@ impl Accomplice {
         prepare: impl FnOnce() -> Result<D>,
         put_right: impl FnOnce(),
     ) -> Result<Self> {
-        let done = shared_word()?;
+        let (memory, _) = SharedMapping::in_memory(c"accomplice", 1).context("no memory")?;
+        let done: &AtomicU64 = &Box::leak(Box::new(memory))[0];
         let (ear, bell) = pipe().context("cannot make a pipe")?;
         if fork()? {
             drop(ear);
@@ -97,12 +98,4 @@ fn serve<D: FnMut() -> Result<()>>(
         done.fetch_add(1, Ordering::Release);
     }
     Ok(())
-}
-
-fn shared_word() -> Result<&'static AtomicU64> {
-    let (bytes, protection) = (size_of::<AtomicU64>(), ProtFlags::READ | ProtFlags::WRITE);
-    // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
-    let word = unsafe { mmap_anonymous(ptr::null_mut(), bytes, protection, MapFlags::SHARED) };
-    // SAFETY: a page is large enough and aligned, starts as zeros, and is never unmapped.
-    Ok(unsafe { &*word.context("no memory")?.cast() })
 }

@@ -1,11 +1,10 @@
 //! The memory that the kernel program of the emulated sibling and the lab's programs share: `bpf/sibling.h` in Rust.
 
 use std::os::fd::BorrowedFd;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use sidelane_host::shared_mapping::{self, SharedMapping};
 
 use super::slowdown::{LANES, LOADS, Slowdown};
 use crate::clock::{Nanos, now_ns};
@@ -75,7 +74,7 @@ pub struct Lane {
     _running: AtomicU32,
     _began_ns: AtomicU64,
     _scheduler_behind_ns: AtomicU64,
-    _reserved: u64,
+    _reserved: AtomicU64,
 }
 
 /// Slot of one thread that emulates its own loss.
@@ -88,7 +87,7 @@ pub struct Thread {
     pub turns: AtomicU32,
     /// Lane on which the thread was switched in last.
     pub lane: AtomicU32,
-    _reserved: [u64; 5],
+    _reserved: [AtomicU64; 5],
 }
 
 /// Layout of the memory shared with the kernel program.
@@ -99,7 +98,7 @@ pub struct Shared {
     generation: AtomicU32,
     stand_in: AtomicU32,
     loss_ppm: [[AtomicU64; LOADS]; LANES],
-    _reserved_2: [u64; 2],
+    _reserved_2: [AtomicU64; 2],
     tids: [AtomicU32; THREADS],
     /// Counters of the request lane, then of the batch lane.
     pub lanes: [Lane; LANES],
@@ -109,16 +108,11 @@ pub struct Shared {
 
 const _: () = assert!(size_of::<Lane>() == 128 && size_of::<Thread>() == 64);
 const _: () = assert!(size_of::<Shared>() == 128 + 128 * LANES + 64 * THREADS);
+// SAFETY: atomic integers that fill the struct.
+unsafe impl shared_mapping::Shared for Shared {}
 
-/// Mapping of the memory shared with the kernel program.
-pub struct Core {
-    start: NonNull<Shared>,
-}
-
-// SAFETY: the mapping belongs to this value, stays for its life and holds atomics only.
-unsafe impl Send for Core {}
-// SAFETY: the mapping holds atomics only, so threads may share it.
-unsafe impl Sync for Core {}
+/// The shared memory, mapped.
+pub struct Core(SharedMapping<Shared>);
 
 impl std::ops::Deref for Core {
     type Target = Shared;
@@ -126,29 +120,14 @@ impl std::ops::Deref for Core {
     fn deref(&self) -> &Shared {
         // SAFETY: `map` made a page-aligned mapping at least as long as a `Shared`, which stays mapped until self is
         // dropped; any bytes are a valid value.
-        unsafe { self.start.as_ref() }
+        &self.0[0]
     }
 }
 
 impl Core {
     /// Maps the array of the kernel program.
     pub fn map(fd: BorrowedFd<'_>) -> Result<Self> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
-        let start = unsafe { mmap(std::ptr::null_mut(), Self::bytes(), protection, MapFlags::SHARED, fd, 0) };
-        let start = start.context("cannot map the stopwatches of the emulated sibling")?;
-        Ok(Self { start: NonNull::new(start.cast()).expect("mmap returns no null pointer") })
-    }
-
-    fn bytes() -> usize {
-        size_of::<Shared>().next_multiple_of(rustix::param::page_size())
-    }
-}
-
-impl Drop for Core {
-    fn drop(&mut self) {
-        // SAFETY: `map` made the mapping with this length; no reference outlives self.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), Self::bytes()) };
+        Ok(Self(SharedMapping::new(fd, 1).context("cannot map the stopwatches of the emulated sibling")?))
     }
 }
 
