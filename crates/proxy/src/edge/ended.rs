@@ -3,10 +3,11 @@
 use std::cell::RefCell;
 use std::net::SocketAddr;
 
+use sidelane_host::clock::now_ns;
 use sidelane_policy::Nanos;
 use sidelane_policy::hedge::Server;
 
-use super::shared::{Shared, now};
+use super::shared::Shared;
 use crate::access::{ClientRequest, Dispatch, Entry, RequestOutcome, Sender, Winner};
 use crate::http::Number;
 use crate::request_table::{End, Label, Record, RequestId};
@@ -55,7 +56,7 @@ impl EndedRequest {
         let sent = if server.is_some() { Dispatch::Once } else { Dispatch::Never };
         Self {
             arrived_ns,
-            duration_ns: now().saturating_sub(arrived_ns),
+            duration_ns: now_ns().saturating_sub(arrived_ns),
             first_byte_ns: None,
             server,
             outcome,
@@ -80,7 +81,7 @@ impl Shared {
     /// Ends a request in the table. Returns its data for the access log; `None` without a log, or if the request had
     /// ended before.
     pub(super) fn finish(&self, request_id: RequestId, end: End) -> Option<EndedRequest> {
-        let (at_ns, mut table) = (now(), self.table.borrow_mut());
+        let (at_ns, mut table) = (now_ns(), self.table.borrow_mut());
         let record = table.record(request_id).filter(|_| self.has_log());
         let ended = record.map(|record| EndedRequest::of(record, end, at_ns));
         table.finished(at_ns, request_id, end);
@@ -91,7 +92,7 @@ impl Shared {
     pub(super) fn cut_off(&self, request_id: RequestId) -> Option<EndedRequest> {
         // A panic may have left the table borrowed.
         let table = self.table.try_borrow().ok()?;
-        Some(EndedRequest::of(table.record(request_id)?, End::Cut, now()))
+        Some(EndedRequest::of(table.record(request_id)?, End::Cut, now_ns()))
     }
 
     /// Sends the entry of a request to the access log.

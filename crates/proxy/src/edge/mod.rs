@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
+use sidelane_host::clock::now_ns;
 use sidelane_policy::Nanos;
 use sidelane_policy::hedge::{Ejection, Hazard, Server};
 use tokio::net::TcpListener;
@@ -34,7 +35,7 @@ use crate::config::{Config, TraceLookup};
 use crate::hazard_board::HazardBoard;
 use crate::request_table::{Counts, ServerCounts};
 use listen::Acceptor;
-use shared::{Shared, now};
+use shared::Shared;
 
 /// Proxy with an open listener.
 pub struct Proxy {
@@ -205,7 +206,7 @@ pub struct Ejected {
 /// Returns the states of the configured servers, one or two.
 fn server_states(shared: &Shared) -> Vec<ServerState> {
     let table = shared.table.borrow();
-    let at = now();
+    let at = now_ns();
     let state = |server| {
         let counts = table.server_counts(server);
         let ejected = table.ejection(server).map(|ejection| ejected(at, ejection, counts));

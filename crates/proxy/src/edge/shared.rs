@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use sidelane_host::clock::now_ns;
 use sidelane_policy::Nanos;
 use sidelane_policy::hedge::{Attempt, HedgeEvent, Mode, Server};
 use tokio::sync::Notify;
@@ -70,12 +71,6 @@ pub(super) struct Shared {
     pub(super) log: Option<RefCell<Sender>>,
 }
 
-/// Returns the time of the monotonic clock, which the hazard board uses too.
-pub(super) fn now() -> Nanos {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
 impl Shared {
     pub(super) fn new(
         config: Config,
@@ -120,7 +115,7 @@ impl Shared {
     }
 
     pub(super) fn admit(&self, class: Class, owner: &Owner) -> (RequestId, Server) {
-        let admitted = self.table.borrow_mut().admit(now(), class, Rc::clone(owner));
+        let admitted = self.table.borrow_mut().admit(now_ns(), class, Rc::clone(owner));
         if matches!(self.config.table.roles.mode, Mode::Timer { .. }) {
             self.look_sooner();
         }
@@ -129,14 +124,14 @@ impl Shared {
 
     /// Passes an observation of a server to the request table, and carries out its orders.
     pub(super) fn observe(self: &Rc<Self>, seen: HedgeEvent) {
-        self.table.borrow_mut().observe(now(), seen);
+        self.table.borrow_mut().observe(now_ns(), seen);
         self.carry_out();
     }
 
     /// Passes the begin of a server's answer to the request table, which decides between the copies.
     pub(super) fn answered(self: &Rc<Self>, request_id: RequestId, by: Server, outcome: ServerOutcome) -> Verdict {
         let (verdict, acts) = {
-            let (at, mut table) = (now(), self.table.borrow_mut());
+            let (at, mut table) = (now_ns(), self.table.borrow_mut());
             let sent_ns = table.sent_ns(request_id, by);
             let verdict = table.answered(at, request_id, by, outcome.quality());
             (verdict, table.tried(at, by, sent_ns, outcome))
@@ -150,7 +145,7 @@ impl Shared {
     /// Passes the loss of an unanswered copy to the request table, and returns what the client's task does next.
     pub(super) fn lost(self: &Rc<Self>, request_id: RequestId, at: Server, loss: Loss) -> Next {
         let sent_ns = self.sent_ns(request_id, at);
-        let next = self.table.borrow_mut().lost(now(), request_id, at, loss);
+        let next = self.table.borrow_mut().lost(now_ns(), request_id, at, loss);
         if let Some(error) = loss.error() {
             self.tried(at, sent_ns, ServerOutcome::Error(error));
         }
@@ -164,7 +159,7 @@ impl Shared {
 
     /// Passes the outcome of a request that was sent to a server at `sent_ns` to the request table.
     pub(super) fn tried(self: &Rc<Self>, server: Server, sent_ns: Nanos, outcome: ServerOutcome) {
-        let acts = self.table.borrow_mut().tried(now(), server, sent_ns, outcome);
+        let acts = self.table.borrow_mut().tried(now_ns(), server, sent_ns, outcome);
         if acts {
             self.carry_out();
         }
@@ -258,7 +253,7 @@ impl Shared {
     /// Opens a connection for the first waiting request, or for the pool. Tells the request table the result, unless
     /// this machine is the cause of a failure.
     pub(super) async fn connect(self: &Rc<Self>, server: Server) {
-        let (began, sent_ns, within) = (Instant::now(), now(), self.config.limits.connect_time);
+        let (began, sent_ns, within) = (Instant::now(), now_ns(), self.config.limits.connect_time);
         match ServerConnection::open(self.address(server), within).await {
             Ok(connection) => {
                 self.observe(HedgeEvent::Reached(server));

@@ -4,13 +4,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
+use sidelane_host::clock::now_ns;
 use sidelane_policy::Nanos;
 use sidelane_policy::hedge::{Hazards, HedgeEvent, Server};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, sleep_until};
 
-use super::shared::{Shared, now};
+use super::shared::Shared;
 
 /// Interval of the search for idle connections that servers have closed.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
@@ -40,7 +41,7 @@ pub(super) async fn run_timers(shared: Rc<Shared>) {
     loop {
         let at = shared.table.borrow().next_wakeup();
         shared.rings_at.set(at.unwrap_or(Nanos::MAX));
-        let until = at.map(|at| Instant::now() + Duration::from_nanos(at.saturating_sub(now())));
+        let until = at.map(|at| Instant::now() + Duration::from_nanos(at.saturating_sub(now_ns())));
         let sweep = swept + SWEEP_EVERY;
         tokio::select! {
             () = sleep_until(until.map_or(sweep, |until| until.min(sweep))) => {}

@@ -18,7 +18,7 @@ use super::connection::{Asked, Connection};
 use super::plan::Plan;
 use super::protocol::{Kind, Protocol, Reply};
 use super::series::Series;
-use crate::clock::{Nanos, SECOND_NS, cpu_used_ns, now_ns, timespec};
+use crate::clock::{Nanos, SECOND_NS, now_ns, process_cpu_ns, timespec};
 use crate::summary::Durations;
 
 /// Longest time without a reply before the service counts as dead.
@@ -75,14 +75,14 @@ impl Outcome {
 /// Sends the requests of the plan over `connections` connections, and returns the measured result.
 pub fn run(target: SocketAddr, connections: usize, plan: Plan, protocol: Box<dyn Protocol>) -> Result<Outcome> {
     let mut engine = Engine::connect(target, connections, plan, protocol)?;
-    let cpu_start_ns = cpu_used_ns();
+    let cpu_start_ns = process_cpu_ns();
     while !engine.is_done() {
         engine.send_due()?;
         engine.wait()?;
         engine.receive()?;
     }
     let mut outcome = engine.outcome;
-    outcome.cpu_ns = cpu_used_ns() - cpu_start_ns;
+    outcome.cpu_ns = process_cpu_ns() - cpu_start_ns;
     outcome.wall_ns = now_ns() - engine.start_ns;
     Ok(outcome)
 }

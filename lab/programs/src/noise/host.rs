@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use anyhow::{Result, ensure};
 
 use super::Noise;
-use crate::clock::{Nanos, SECOND_NS, now_ns, sleep_until, thread_cpu_used_ns};
+use crate::clock::{Nanos, SECOND_NS, now_ns, sleep_until, thread_cpu_ns};
 use crate::rng::Rng;
 
 /// Real-time priority of the host: above every lane holder (10) and every client of the tests (80), below the kernel's
@@ -82,7 +82,7 @@ pub fn take_away(noise: &Noise, gaps: Gaps, seed: u64) -> Result<()> {
 fn note(noise: &Noise, length_ns: Nanos) {
     let taken = &noise.taken;
     // Stores the whole CPU time of the thread, wakeups included.
-    taken.host_ns.store(thread_cpu_used_ns(), Ordering::Relaxed);
+    taken.host_ns.store(thread_cpu_ns(), Ordering::Relaxed);
     taken.gaps.fetch_add(1, Ordering::Relaxed);
     taken.longest_ns.fetch_max(length_ns, Ordering::Relaxed);
     if length_ns >= LONG_NS[0] {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use anyhow::Result;
 
 use super::Noise;
-use crate::clock::{Nanos, now_ns, sleep_until, thread_cpu_used_ns};
+use crate::clock::{Nanos, now_ns, sleep_until, thread_cpu_ns};
 
 /// Period of the neighbour that wakes often, 500 times a second.
 const WAKE_EVERY_NS: Nanos = 2_000_000;
@@ -30,12 +30,12 @@ pub fn compute(noise: &Noise) -> Result<()> {
 fn again_and_again(noise: &Noise, every_ns: Nanos, work_ns: Nanos) -> Result<()> {
     while noise.goes_on() {
         let began_ns = now_ns();
-        let before_ns = thread_cpu_used_ns();
-        while thread_cpu_used_ns() - before_ns < work_ns {
+        let before_ns = thread_cpu_ns();
+        while thread_cpu_ns() - before_ns < work_ns {
             std::hint::spin_loop();
         }
         sleep_until(began_ns + every_ns)?;
-        noise.taken.neighbours_ns.fetch_add(thread_cpu_used_ns() - before_ns, Ordering::Relaxed);
+        noise.taken.neighbours_ns.fetch_add(thread_cpu_ns() - before_ns, Ordering::Relaxed);
     }
     Ok(())
 }

@@ -5,12 +5,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::net::sockopt::set_socket_linger;
+use sidelane_host::clock::now_ns;
 use sidelane_policy::hedge::Server;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 use super::super::connection::{KEPT, ServerConnection};
-use super::super::shared::{Shared, now};
+use super::super::shared::Shared;
 use super::super::tunnel;
 use super::client::{Client, departure};
 use super::exchange::{After, Failure, MALFORMED};
@@ -148,7 +149,7 @@ pub(super) async fn drop_answer(shared: Rc<Shared>, connection: ServerConnection
     shared.dropping.set(shared.dropping.get() + 1);
     let answer = timeout(limits.answer_time, swallow(connection, is_head, &limits)).await.ok().flatten();
     shared.dropping.set(shared.dropping.get() - 1);
-    shared.table.borrow_mut().dropped(now(), request_id, of);
+    shared.table.borrow_mut().dropped(now_ns(), request_id, of);
     if let Some((outcome, _)) = answer.as_ref().filter(|_| is_new) {
         shared.tried(of, sent_ns, *outcome);
     }

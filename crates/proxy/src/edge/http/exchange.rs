@@ -7,12 +7,13 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use sidelane_host::clock::now_ns;
 use sidelane_policy::hedge::Server;
 use tokio::task::spawn_local;
 
 use super::super::connection::ServerConnection;
 use super::super::pace::Pace;
-use super::super::shared::{Shared, now};
+use super::super::shared::Shared;
 use super::answer::{Answered, Dropped, Forwarding, drop_answer, relay};
 use super::client::{Client, Departure, Gone, departure};
 use super::upload;
@@ -170,7 +171,7 @@ impl Exchange<'_> {
                 self.shared.late(self.request_id, server);
             }
         }
-        let kept = self.shared.table.borrow_mut().late(now(), self.request_id);
+        let kept = self.shared.table.borrow_mut().late(now_ns(), self.request_id);
         kept.and_then(|server| self.forward_kept(server)).ok_or(LATE)
     }
 
@@ -332,7 +333,7 @@ impl Exchange<'_> {
     fn drop_copy(&self, of: Server, copy: Option<Copy>) {
         let mut table = self.shared.table.borrow_mut();
         match copy {
-            Some(Copy::There(_, 1..) | Copy::Kept(..)) => table.dropped(now(), self.request_id, of),
+            Some(Copy::There(_, 1..) | Copy::Kept(..)) => table.dropped(now_ns(), self.request_id, of),
             Some(Copy::There(..) | Copy::Connecting(_)) => table.not_sent(self.request_id, of),
             None => {}
         }

@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use sidelane_host::clock::now_ns;
 use sidelane_policy::Nanos;
 
 use super::super::ended::{EndedRequest, Facts};
-use super::super::shared::{Shared, now};
+use super::super::shared::Shared;
 use crate::access::{ClientRequest, FIELD_MAX, REQUEST_MAX, RequestOutcome, Text};
 use crate::http::Number;
 use crate::request_table::{End, RequestId};
@@ -56,7 +57,7 @@ impl Journal {
     /// Records that a part of a request has arrived.
     pub(super) fn comes(&mut self) {
         if self.shared.has_log() && matches!(self.stage, RequestStage::Idle) {
-            self.stage = RequestStage::Coming(now());
+            self.stage = RequestStage::Coming(now_ns());
         }
     }
 
@@ -122,7 +123,7 @@ impl Journal {
     /// Writes the log entry of a request that is not in the request table.
     pub(super) fn finish_apart(&mut self, outcome: RequestOutcome) {
         if self.shared.has_log() {
-            let arrived_ns = if let RequestStage::Coming(since) = self.stage { since } else { now() };
+            let arrived_ns = if let RequestStage::Coming(since) = self.stage { since } else { now_ns() };
             self.log(&EndedRequest::apart(outcome, arrived_ns, None), None);
         }
         self.reset();

@@ -5,12 +5,12 @@ use std::io;
 use std::rc::Rc;
 use std::task::Poll;
 
+use sidelane_host::clock::now_ns;
 use sidelane_policy::hedge::Server;
 use tokio::time::Instant;
 
 use super::super::connection::ServerConnection;
 use super::super::pace::Pace;
-use super::super::shared::now;
 use super::answer::Answered;
 use super::client::{Client, Departure, departure};
 use super::exchange::{Exchange, Failure, LATE, LOST, MALFORMED, SLOW};
@@ -132,7 +132,7 @@ pub(super) async fn send(
             },
             Event::Departed(departure) => exchange.departed(departure)?,
             Event::Late => {
-                exchange.shared.table.borrow_mut().dropped(now(), exchange.request_id, to);
+                exchange.shared.table.borrow_mut().dropped(now_ns(), exchange.request_id, to);
                 if limit.waits_for_client {
                     return Err(SLOW);
                 }

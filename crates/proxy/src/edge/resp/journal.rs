@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use sidelane_host::clock::now_ns;
 use sidelane_policy::hedge::Server;
 
 use super::super::ended::{EndedRequest, Facts};
-use super::super::shared::{Shared, now};
+use super::super::shared::Shared;
 use crate::access::{ClientRequest, RequestOutcome};
 use crate::request_table::{End, Label, RequestId};
 use crate::resp::{Command, count_keys, name_of};
@@ -69,14 +70,14 @@ impl Journal {
         if self.shared.has_log() {
             let outcome = if to.is_some() { RequestOutcome::Tied } else { RequestOutcome::Failed };
             let name = Label::of(name_of(command));
-            self.log(&EndedRequest::apart(outcome, now(), to), name.bytes(), Size::of(command), 0);
+            self.log(&EndedRequest::apart(outcome, now_ns(), to), name.bytes(), Size::of(command), 0);
         }
     }
 
     /// Logs data of the client that is not a command.
     pub(super) fn is_refused(&self, answer: &[u8]) {
         if self.shared.has_log() {
-            self.log(&EndedRequest::apart(RequestOutcome::Refused, now(), None), b"", Size::default(), answer.len());
+            self.log(&EndedRequest::apart(RequestOutcome::Refused, now_ns(), None), b"", Size::default(), answer.len());
         }
     }
 

@@ -7,6 +7,7 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use sidelane_host::clock::now_ns;
 use sidelane_policy::hedge::Server;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -14,7 +15,7 @@ use tokio::net::TcpStream;
 use super::super::buffer::Buffer;
 use super::super::deadline::Deadline;
 use super::super::http::linger;
-use super::super::shared::{Owner, Shared, now};
+use super::super::shared::{Owner, Shared};
 use super::super::tunnel::notice_its_end;
 use super::journal::Journal;
 use super::side::{Side, SideEvent};
@@ -470,7 +471,7 @@ impl Session {
     fn end(&mut self, end: End) {
         self.shared.memory.change(self.counted, 0);
         self.reply_queue.request_ids().for_each(|request_id| self.journal.finish(request_id, end, 0));
-        let at = now();
+        let at = now_ns();
         for server in Server::BOTH {
             let owed: Vec<RequestId> = self.reply_queue.owed_by(server).collect();
             if let Some(first) = owed.first().filter(|_| end == End::Failed(504)) {

@@ -2,9 +2,9 @@
 
 use std::io;
 
+use sidelane_host::clock::now_ns;
 use sidelane_policy::hedge::Server;
 
-use super::super::super::shared::now;
 use super::super::quality::outcome_of;
 use super::super::side::SideEvent;
 use super::{Over, Session};
@@ -113,7 +113,7 @@ impl Session {
 
     fn end_reply(&mut self, server: Server, request_id: RequestId, fate: Fate) {
         match fate {
-            Fate::Dropped => self.shared.table.borrow_mut().dropped(now(), request_id, server),
+            Fate::Dropped => self.shared.table.borrow_mut().dropped(now_ns(), request_id, server),
             Fate::PassedOn if self.reply_queue.is_next(request_id) && !self.reply_queue.is_kept(request_id) => {
                 self.reply_queue.passed_on(request_id);
                 self.journal.finish(request_id, End::Answered, 0);
@@ -126,7 +126,7 @@ impl Session {
     /// would be as long.
     fn too_long(&mut self, server: Server) -> io::Result<bool> {
         if let Some(request_id) = self.reply_queue.replied(server)
-            && self.shared.table.borrow_mut().answered(now(), request_id, server, Quality::Success)
+            && self.shared.table.borrow_mut().answered(now_ns(), request_id, server, Quality::Success)
                 == Verdict::Forward(server)
         {
             self.reply_queue.answer(request_id, TOO_LONG.to_vec(), false);
@@ -143,7 +143,7 @@ impl Session {
         // Count a single failure for the connection, not one for each command.
         let failed = lost.first().map(|request_id| self.shared.sent_ns(*request_id, server)).zip(loss.error());
         for request_id in lost {
-            let next = self.shared.table.borrow_mut().lost(now(), request_id, server, loss);
+            let next = self.shared.table.borrow_mut().lost(now_ns(), request_id, server, loss);
             match next {
                 Next::Send(to) => self.copy(request_id, to),
                 Next::Wait => {}
@@ -194,7 +194,7 @@ impl Session {
     /// Answers commands with kept failure replies. Returns whether there were any.
     pub(super) fn answer_failures(&mut self) -> bool {
         let mut table = self.shared.table.borrow_mut();
-        let is_kept = |request_id: &RequestId| table.late(now(), *request_id).is_some();
+        let is_kept = |request_id: &RequestId| table.late(now_ns(), *request_id).is_some();
         let kept: Vec<RequestId> = self.reply_queue.request_ids().filter(is_kept).collect();
         kept.iter().for_each(|request_id| self.reply_queue.answer_failure(*request_id));
         !kept.is_empty()
