@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use sidelane_host::median::median;
+use sidelane_stats::ranks::median;
 use thiserror::Error;
 
 use super::figures::{Figures, Round, Setting, all_of, requests_for};

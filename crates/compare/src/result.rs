@@ -14,13 +14,13 @@ use super::words::{Lanes, finding};
 use crate::note::CompareNote;
 use sidelane_diagnostics::machine;
 use sidelane_diagnostics::note::{Note, written};
-use sidelane_host::median::median;
 use sidelane_host::topology::PairKind;
 use sidelane_lanes::gate::Gate;
 use sidelane_lanes::note::LaneNote;
 use sidelane_lanes::promise::{Circumstances, Promise};
 use sidelane_report::{Curve, Interval, ResultFile, Row, Verdict};
 use sidelane_stats::interval::ROUNDS_MIN;
+use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::RoundOptions;
 
 /// The columns of the table on a terminal; the page shows all.

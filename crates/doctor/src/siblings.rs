@@ -17,9 +17,9 @@ use super::finding::Finding;
 use crate::reaction::child::{Board, Child, Class};
 use crate::reaction::pair::TestPair;
 use sidelane_host::clock::now_ns;
-use sidelane_host::median::median;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::topology::PairKind;
+use sidelane_stats::ranks::median;
 
 /// Frequency and shared caches explain a smaller slowdown; lanes of a core slow each other by far
 /// more.

@@ -36,7 +36,6 @@ mod fixture;
 pub mod freezer;
 pub mod halt;
 pub mod listen;
-pub mod median;
 pub mod nanonap;
 pub mod nap;
 pub mod owners;

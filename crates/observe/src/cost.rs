@@ -10,8 +10,8 @@
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use sidelane_host::median::median;
-use sidelane_report::interval::of_median;
+use sidelane_stats::interval::of_median;
+use sidelane_stats::ranks::median;
 
 use sidelane_channels::{ChannelEnd, Reader};
 

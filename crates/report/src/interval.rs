@@ -95,41 +95,6 @@ impl Interval {
     }
 }
 
-/// Share of cases that a median's interval leaves out on each side.
-const TAIL: f64 = 0.025;
-
-/// Returns the median of `values` and its interval; `None` without values.
-pub fn of_median(values: impl IntoIterator<Item = f64>) -> Option<Interval> {
-    let mut sorted: Vec<f64> = values.into_iter().collect();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    let measured = match sorted.len() {
-        0 => return None,
-        odd if odd % 2 == 1 => sorted[middle],
-        _ => (sorted[middle - 1] + sorted[middle]) / 2.0,
-    };
-    let left_out = left_out_of(sorted.len());
-    let low = left_out.map(|count| sorted[count]);
-    let high = left_out.map(|count| sorted[sorted.len() - 1 - count]);
-    Some(Interval { measured, low, high, method: Method::OrderStatistics })
-}
-
-/// Returns how many of `count` sorted values are outside the median's interval on each side. It is the largest number
-/// k such that at most k values lie below the true median in at most 2.5 % of cases.
-fn left_out_of(count: usize) -> Option<usize> {
-    // The sum uses logarithms, since 0.5 to the power of some thousands underflows.
-    let mut log_term = -(count as f64) * std::f64::consts::LN_2;
-    let mut sum = 0.0;
-    for below in 0..=count {
-        sum += log_term.exp();
-        if sum > TAIL {
-            return below.checked_sub(1);
-        }
-        log_term += ((count - below) as f64).ln() - ((below + 1) as f64).ln();
-    }
-    None
-}
-
 fn either(one: Option<f64>, other: Option<f64>, choose: fn(f64, f64) -> f64) -> Option<f64> {
     match (one, other) {
         (Some(one), Some(other)) => Some(choose(one, other)),

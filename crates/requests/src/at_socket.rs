@@ -1,6 +1,7 @@
 //! Latency distribution of requests that were observed at sockets: mean, p50, p95, p99 and a percentile curve.
 
 use sidelane_report::Percentile;
+use sidelane_stats::ranks;
 
 /// Latency distribution of the requests of one measurement, in microseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -49,8 +50,7 @@ pub fn at_us(curve: &[Percentile], percentile: f64) -> Option<f64> {
 
 /// Returns a percentile by the nearest-rank method, in microseconds.
 fn percentile_us(sorted_ns: &[u64], percentile: f64) -> Option<f64> {
-    let rank = (sorted_ns.len() as f64 * percentile / 100.0).ceil().max(1.0) as usize;
-    sorted_ns.get(rank - 1).map(|ns| *ns as f64 / 1e3)
+    ranks::percentile(sorted_ns, percentile).map(|ns| ns as f64 / 1e3)
 }
 
 /// Returns latency percentiles at equal steps on a logarithmic axis: 25 points for each further nine (90, 99, 99.9 %).

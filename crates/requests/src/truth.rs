@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use sidelane_stats::ranks::percentile;
 
 use super::records::Request;
 
@@ -54,7 +55,7 @@ impl Agreement {
     pub fn median_ns(&self) -> Option<u64> {
         let mut sorted = self.apart_ns.clone();
         sorted.sort_unstable();
-        sorted.get(sorted.len() / 2).copied()
+        percentile(&sorted, 50.0)
     }
 }
 

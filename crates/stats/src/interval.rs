@@ -12,8 +12,9 @@
 //!   middle 95 % of the results are the interval. The random draws are the same in each run. This
 //!   needs six rounds, too.
 
-pub use sidelane_report::interval::of_median;
 use sidelane_report::{Interval, Method};
+
+use crate::ranks::{middle, sorted};
 
 /// Share of the results that is left out on each side of an interval.
 const TAIL: f64 = 0.025;
@@ -21,7 +22,32 @@ const TAIL: f64 = 0.025;
 pub const ROUNDS_MIN: usize = 6;
 const DRAWS: usize = 1_000;
 
-/// Returns `figure` of all rounds together with its interval; `None` if the figure does not exist.
+/// The median of `values` and its interval; `None` without values.
+pub fn of_median(values: impl IntoIterator<Item = f64>) -> Option<Interval> {
+    let sorted = sorted(values);
+    let left_out = left_out_of(sorted.len());
+    let low = left_out.map(|count| sorted[count]);
+    let high = left_out.map(|count| sorted[sorted.len() - 1 - count]);
+    Some(Interval { measured: middle(&sorted)?, low, high, method: Method::OrderStatistics })
+}
+
+/// How many of `count` sorted values are outside the median's interval on each side: the largest
+/// number k such that at most k values lie below the true median in at most 2.5 % of cases.
+fn left_out_of(count: usize) -> Option<usize> {
+    // In logarithms, since 0.5 to the power of some thousands underflows.
+    let mut log_term = -(count as f64) * std::f64::consts::LN_2;
+    let mut sum = 0.0;
+    for below in 0..=count {
+        sum += log_term.exp();
+        if sum > TAIL {
+            return below.checked_sub(1);
+        }
+        log_term += ((count - below) as f64).ln() - ((below + 1) as f64).ln();
+    }
+    None
+}
+
+/// `figure` of all rounds together and its interval; `None` if the figure does not exist.
 pub fn of_all<T>(rounds: &[T], figure: impl Fn(&[&T]) -> Option<f64>) -> Option<Interval> {
     let all: Vec<&T> = rounds.iter().collect();
     let measured = figure(&all)?;
@@ -35,8 +61,7 @@ fn ends<T>(rounds: &[T], figure: impl Fn(&[&T]) -> Option<f64>) -> Option<(f64, 
         let drawn: Vec<&T> = (0..rounds.len()).map(|_| &rounds[random.usize(..rounds.len())]).collect();
         figure(&drawn)
     };
-    let mut figures: Vec<f64> = (0..DRAWS).filter_map(draw).collect();
-    figures.sort_by(f64::total_cmp);
+    let figures = sorted((0..DRAWS).filter_map(draw));
     let left_out = (figures.len() as f64 * TAIL) as usize;
     Some((*figures.get(left_out)?, *figures.get(figures.len().checked_sub(1 + left_out)?)?))
 }

@@ -1,4 +1,4 @@
-//! Measurements in rounds: how many rounds decide the checks, and with what confidence.
+//! Measurements in rounds: how many rounds decide the checks, and with what confidence. Percentiles of single values.
 //!
 //! # Invariants
 //!
@@ -8,4 +8,5 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod interval;
+pub mod ranks;
 pub mod rounds;

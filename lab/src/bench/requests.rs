@@ -18,11 +18,11 @@ use crate::experiment::comparison::finish;
 use crate::note::LabNote;
 use crate::programs::Lab;
 use sidelane_diagnostics::machine;
-use sidelane_host::median::median;
 use sidelane_host::topology::{PairKind, Topology};
 use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_requests::{Times, Window, can_track};
 use sidelane_stats::interval::{of_all, of_median};
+use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
 
 const RATE_PER_S: f64 = 5_000.0;

@@ -12,12 +12,12 @@ use crate::experiment::sibling::Sibling;
 use crate::note::LabNote;
 use sidelane_diagnostics::machine;
 use sidelane_diagnostics::note::{Note, written};
-use sidelane_host::median::median;
 use sidelane_host::topology::{Lanes, PairKind};
 use sidelane_report::{Check, Curve, ResultFile, Row, Unit, finding};
 use sidelane_requests::at_socket::SocketTimes;
 use sidelane_requests::can_track;
 use sidelane_stats::interval::{of_all, of_median};
+use sidelane_stats::ranks::median;
 use sidelane_tracker::books::reaction_figures;
 use sidelane_tracker::histogram::Histogram;
 

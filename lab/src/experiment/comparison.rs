@@ -10,10 +10,10 @@ use anyhow::{Context, Result};
 use serde_json::{Map, Value};
 
 use sidelane_diagnostics::machine;
-use sidelane_host::median::median;
 use sidelane_host::topology::PairKind;
 use sidelane_report::chart::Multiples;
 use sidelane_report::{Check, ResultFile, Row};
+use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
 
 /// Comparison of variants `V` by figures `F`, measured in turns `T`. A turn is the part of a round that shares started

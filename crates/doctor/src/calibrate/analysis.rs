@@ -11,7 +11,7 @@
 
 use thiserror::Error;
 
-use sidelane_host::median::median;
+use sidelane_stats::ranks::median;
 
 /// A poorer correlation than this tells nothing; the paper's best three are above 0.999.
 const CORRELATION_MIN: f64 = 0.9;

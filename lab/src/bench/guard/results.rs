@@ -11,11 +11,11 @@ use crate::experiment::comparison::Samples;
 use crate::experiment::load::above_percent;
 use crate::experiment::sibling::Emulated;
 use sidelane_diagnostics::note::Note;
-use sidelane_host::median::median;
 use sidelane_report::chart::{Line, Multiples, Panel, ScaleKind};
 use sidelane_report::{Check, Interval, Row, Unit};
 use sidelane_requests::at_socket::at_us;
 use sidelane_stats::interval::{of_all, of_median};
+use sidelane_stats::ranks::median;
 
 /// Percentile of the latency alone that is the paper's SLO.
 const SLO_PERCENTILE: f64 = 90.0;

@@ -6,10 +6,10 @@
 use std::net::{Ipv4Addr, TcpStream};
 
 use anyhow::{Context, Result};
-use sidelane_host::median::median;
 use sidelane_host::priority::{pin_thread, with_this_thread_on};
 use sidelane_host::procfs::threads;
 use sidelane_report::Row;
+use sidelane_stats::ranks::median;
 
 use super::environment::Environment;
 use super::plan::SWEEP_LOAD;

@@ -7,11 +7,11 @@ use super::plan::{Load, SWEEP_LOAD};
 use super::variant::{Measures, Variant};
 use crate::experiment::comparison;
 use crate::experiment::load::{Latencies, above_percent};
-use sidelane_host::median::median;
 use sidelane_report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
 use sidelane_report::{Check, Interval, Row, Unit};
 use sidelane_requests::at_socket::at_us;
 use sidelane_stats::interval::of_median;
+use sidelane_stats::ranks::median;
 
 const MEDIAN_OVER_STATIC: f64 = 0.75;
 const ANY_OVER_STATIC: f64 = 1.05;

@@ -1,7 +1,7 @@
 //! The results of a sweep's runs: medians over rounds, and ratios within rounds.
 
-use sidelane_host::median::median;
-use sidelane_policy::borrow::contention_cost::ContentionCostEstimate;
+use sidelane_policy::borrow::harm::HarmEstimate;
+use sidelane_stats::ranks::median;
 
 /// Figures of one run of the sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -41,7 +41,7 @@ fn row(sweep: &Sweep, load: u8, batch: &str, setting: &Setting) -> Row {
     row.put("p99_us", median(|run| Some(run.p99_us)));
     row.put("client_p99_us", median(|run| run.client_p99_us));
     let p99_us = |run: &Figures| Some(run.p99_us);
-    row.put("p99_over_alone", sidelane_host::median::median(sweep.cells.ratios(at, Setting::ALONE.name, p99_us)));
+    row.put("p99_over_alone", sidelane_stats::ranks::median(sweep.cells.ratios(at, Setting::ALONE.name, p99_us)));
     row.put("slo_us", sweep.promise.slo_us);
     row.put("budget_us", spends_us(setting));
     row.put("utilisation_ratio", median(|run| Some(run.utilisation())));

@@ -136,7 +136,7 @@ impl StepRuns {
 
     fn row(&self, setting: &str, runs: &[Figures]) -> Row {
         let median =
-            |figure: fn(&Figures) -> Option<f64>| sidelane_host::median::median(runs.iter().filter_map(figure));
+            |figure: fn(&Figures) -> Option<f64>| sidelane_stats::ranks::median(runs.iter().filter_map(figure));
         let mut row = Row::new(format!("step+{}/{setting}", self.plan.batch));
         row.put("limit_us", self.slo_us);
         row.put("longest_above_s", longest_s(runs));

@@ -5,10 +5,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::subject::{Look, ObserveFixture};
-use sidelane_host::median::median;
 use sidelane_observe::period::Period;
 use sidelane_report::{Check, Interval, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_median;
+use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::{Limit, Turn, until_decided};
 
 /// Cycles from one store of the tag to the next.

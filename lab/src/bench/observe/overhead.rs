@@ -5,10 +5,10 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::subject::{Look, ObserveFixture};
-use sidelane_host::median::median;
 use sidelane_observe::period::Period;
 use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_median;
+use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::{Limit, Turn, until_decided};
 
 /// Store periods of the target, in cycles from one store of its tag to the next.

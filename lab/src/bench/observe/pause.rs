@@ -17,6 +17,7 @@ use sidelane_observe::session;
 use sidelane_observe::session::ObserveOptions;
 use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_median;
+use sidelane_stats::ranks::percentile;
 use sidelane_stats::rounds::{Limit, Turn, until_decided};
 
 const PROGRAM: &str = include_str!("Garbage.java");
@@ -44,10 +45,10 @@ pub(super) fn measure(fixture: &ObserveFixture, limit: Limit, result: &mut Resul
     until_decided("pauses", limit, &mut delays_us, round, |delays_us| vec![check(delays_us)])?;
     result.checks.push(check(&delays_us));
     delays_us.sort_by(f64::total_cmp);
-    let at = |percent: usize| delays_us.get(delays_us.len() * percent / 100).copied();
+    let at = |percent| percentile(&delays_us, percent);
     let mut row = Row::new("JVM pause, from its counter's change to the sample, at most");
     row.put("pauses_count", delays_us.len() as f64);
-    row.put("delay_p50_us", at(50)).put("delay_p99_us", at(99)).put("delay_max_us", delays_us.last().copied());
+    row.put("delay_p50_us", at(50.0)).put("delay_p99_us", at(99.0)).put("delay_max_us", delays_us.last().copied());
     result.rows.push(row);
     Ok(())
 }

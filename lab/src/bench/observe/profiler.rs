@@ -11,11 +11,11 @@ use super::subject::{Look, ObserveFixture, Running};
 use crate::note::LabNote;
 use sidelane_channels::Reader;
 use sidelane_channels::app::EmittedSignals;
-use sidelane_host::median::median;
 use sidelane_host::tsc::Clock;
 use sidelane_observe::period::Period;
 use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_median;
+use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::{Limit, Turn, until_decided};
 
 const SLICE: Duration = Duration::from_millis(500);

@@ -18,9 +18,9 @@ use super::worker::{Loss, Rest, Worker};
 use crate::experiment::place::ExperimentCpus;
 use crate::experiment::sibling::{Carrier, LaneReport, Sibling, Slowdown};
 use crate::programs::Lab;
-use sidelane_host::median::median;
 use sidelane_report::{Check, Interval, Row, Unit};
 use sidelane_stats::interval::of_median;
+use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
 
 /// Requested loss of each lane beside the other, in percent.

@@ -16,9 +16,9 @@ use crate::experiment::setting::Setting;
 use crate::experiment::{batch, run, search};
 use crate::note::LabNote;
 use sidelane_diagnostics::note::Note;
-use sidelane_host::median::median;
 use sidelane_report::{Check, Interval, Row, Unit};
 use sidelane_stats::interval::of_median;
+use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::{Limit, Turn, until_decided};
 
 const LOAD: f64 = 0.5;

@@ -6,10 +6,10 @@ use anyhow::Result;
 
 use super::fixture::TailFixture;
 use super::traced::{TraceResult, TracedService, while_running};
-use sidelane_host::median::median;
 use sidelane_host::service::Target;
 use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_median;
+use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::{Limit, Turn, until_decided};
 
 const RATE_PER_S: f64 = 20_000.0;

@@ -2,6 +2,7 @@
 
 use sidelane_sim::Outcome;
 use sidelane_sim::machine::figures::{MachineFigures, ServiceFigures};
+use sidelane_stats::ranks::percentile;
 
 /// Scenario key of a run's workload name.
 const WORKLOAD: &str = "case";
@@ -64,7 +65,7 @@ impl HolmesEvidence {
 /// Returns the median number; of an even count the lower of the middle two.
 pub(super) fn median(mut numbers: Vec<f64>) -> Option<f64> {
     numbers.sort_by(f64::total_cmp);
-    numbers.get(numbers.len().checked_sub(1)? / 2).copied()
+    percentile(&numbers, 50.0)
 }
 
 #[cfg(test)]

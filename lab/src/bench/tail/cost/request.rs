@@ -8,10 +8,10 @@ use super::setting::{Setting, Watchers};
 use crate::bench::request_cost::round_trips_us;
 use crate::bench::subject::{RealServer, ServiceCpus};
 use crate::bench::tail::fixture::TailFixture;
-use sidelane_host::median::median;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_all;
+use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::{Limit, Turn, until_decided};
 
 /// Limit of a trace's cost, as a multiple of the cost of empty programs.

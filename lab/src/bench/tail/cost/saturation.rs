@@ -10,9 +10,9 @@ use super::setting::{Setting, Watchers};
 use crate::bench::subject::{RealServer, ServiceCpus};
 use crate::bench::tail::fixture::TailFixture;
 use crate::note::LabNote;
-use sidelane_host::median::median;
 use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_median;
+use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
 
 const CLIENT: &str = "redis-benchmark";

@@ -21,10 +21,10 @@ pub(super) use jar::Lucene;
 pub(super) use load::{CONNECTIONS, ClientReport, LuceneLoad, Point};
 use load::{ITERATIONS, Iteration};
 pub(super) use server::{Memory, Server};
-use sidelane_host::median::median;
 use sidelane_report::chart::{Line, Multiples, Panel, ScaleKind};
 use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_median;
+use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::{Limit, RoundOptions};
 
 /// Request rate per second, as in the thesis.

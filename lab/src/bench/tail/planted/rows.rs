@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::cause::{Claim, Planted};
 use super::named::Named;
-use sidelane_host::median::median;
 use sidelane_report::chart::{BarRow, Bars, Quantity};
 use sidelane_report::{Row, Unit};
+use sidelane_stats::ranks::median;
 
 type Counts = BTreeMap<Option<Claim>, u64>;
 

@@ -63,21 +63,3 @@ fn ask_once(stream: &mut TcpStream, due: Instant) -> Result<u64> {
     }
     Ok(due.elapsed().as_nanos() as u64)
 }
-
-/// Returns a percentile of sorted values.
-pub(super) fn percentile(sorted: &[u64], percent: f64) -> Option<f64> {
-    let rank = (sorted.len() as f64 * percent / 100.0).ceil() as usize;
-    Some(*sorted.get(rank.checked_sub(1)?)? as f64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentiles_are_values_that_were_seen() {
-        let values: Vec<u64> = (1..=200).collect();
-        assert_eq!((percentile(&values, 50.0), percentile(&values, 99.0)), (Some(100.0), Some(198.0)));
-        assert_eq!(percentile(&[], 50.0), None);
-    }
-}

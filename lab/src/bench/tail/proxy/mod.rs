@@ -10,11 +10,11 @@ use anyhow::Result;
 
 use super::fixture::TailFixture;
 use crate::note::LabNote;
-use client::{as_fast_as_possible, on_time, percentile};
+use client::{as_fast_as_possible, on_time};
 use peers::{Peer, Running, start_server};
-use sidelane_host::median::median;
 use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_median;
+use sidelane_stats::ranks::{median, percentile};
 use sidelane_stats::rounds::{Limit, Turn, until_decided};
 
 const ROUNDS: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(150) };
@@ -92,7 +92,8 @@ impl Field<'_> {
         }
         let slowest = seen.iter().map(|seen| seen.per_s).fold(f64::INFINITY, f64::min);
         let latencies = self.at_half(slowest / 2.0, round as usize)?;
-        let percentiles = |at: usize| [50.0, 99.0].map(|percent| percentile(&latencies[at], percent));
+        let percentiles =
+            |at: usize| [50.0, 99.0].map(|percent| percentile(&latencies[at], percent).map(|ns| ns as f64));
         for (place, seen) in seen.iter_mut().enumerate() {
             [seen.p50_ns, seen.p99_ns] = percentiles(place);
             let requests = seen.per_s * self.time.as_secs_f64() + latencies[place].len() as f64;
