@@ -1,19 +1,17 @@
 //! The buckets of latency histograms in shared memory: 32 for each power of two, as `record` in the
 //! kernel program's `bpf/lane/accounting.h` chooses them.
 
+use sidelane_policy::histogram::bucket;
+
 use crate::GATE_HIST_BUCKETS;
 use crate::sync::{AtomicU32, Ordering};
 
-const SUB_BITS: u32 = 5;
+/// 32 buckets for each power of two.
+pub const HIST_SUB_BITS: u32 = 5;
 
 /// The bucket of a latency.
 pub fn hist_bucket(latency_ns: u64) -> usize {
-    if latency_ns < 1 << SUB_BITS {
-        return latency_ns as usize;
-    }
-    let shift = latency_ns.ilog2() - SUB_BITS;
-    let bucket = (u64::from(shift) << SUB_BITS) + (latency_ns >> shift);
-    (bucket as usize).min(GATE_HIST_BUCKETS - 1)
+    bucket(latency_ns, HIST_SUB_BITS).min(GATE_HIST_BUCKETS - 1)
 }
 
 /// Counts one latency in a histogram that other threads and processes also read and write.

@@ -89,7 +89,7 @@ pub use emit_signal::{
 pub use gate::{GATE_ENV, GATE_HIST_BUCKETS, GATE_PARTNERS, GATE_VERSION, GateWord, LaneLimits};
 #[cfg(not(loom))]
 pub use hazard::{HAZARD_MAGIC, HAZARD_SERVERS, HAZARD_VERSION, HazardBit, HazardHead, HazardSnapshot, HazardWord};
-pub use histogram::{hist_bucket, hist_record};
+pub use histogram::{HIST_SUB_BITS, hist_bucket, hist_record};
 pub use hold::{HoldState, HoldWord, UnknownHoldState};
 pub use lane::{LaneClass, LaneSnapshot, LaneWord, UnknownLaneClass};
 pub use request::{RequestWord, RunningRequest, ServiceWord};

@@ -53,6 +53,7 @@ use core::fmt;
 pub mod borrow;
 pub mod cpus;
 pub mod hedge;
+pub mod histogram;
 pub mod holmes;
 pub mod hurryup;
 pub mod own_cpus;

@@ -13,6 +13,9 @@ mod words;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use hdrhistogram::Histogram;
+use sidelane_policy::histogram::{bucket, first_of};
+
 use crate::advice::advice;
 use crate::cause::Cause;
 use crate::diagnosis::{Bar, CauseTime, Diagnosis, Finding, TracerCost, UndetectableCause};
@@ -21,7 +24,7 @@ use crate::timeline::Timeline;
 
 use digest::{Clue, Digest, times_of};
 use exemplars::Exemplars;
-use normal::{Histogram, NO_TIMES, Normal, Normals, Times, bucket, first_of, most_of, place};
+use normal::{NO_TIMES, Normal, Normals, Times, histogram, most_of, place};
 pub use words::{NameSource, Names, time};
 
 /// Binary logarithm of the classes of latency in an octave.
@@ -84,9 +87,9 @@ impl Class {
 #[derive(Debug)]
 pub struct Diagnoser {
     settings: DiagnoserSettings,
-    latencies: Histogram,
+    latencies: Histogram<u64>,
     normals: Normals,
-    normal_latencies: Histogram,
+    normal_latencies: Histogram<u64>,
     classes: BTreeMap<usize, Class>,
     exemplars: Exemplars,
     incomplete: u64,
@@ -101,9 +104,9 @@ impl Diagnoser {
     pub fn new(settings: DiagnoserSettings) -> Diagnoser {
         Diagnoser {
             settings,
-            latencies: Histogram::default(),
+            latencies: histogram(),
             normals: Normals::default(),
-            normal_latencies: Histogram::default(),
+            normal_latencies: histogram(),
             classes: BTreeMap::new(),
             exemplars: Exemplars::new(settings.slowest),
             incomplete: 0,
@@ -120,7 +123,7 @@ impl Diagnoser {
             return;
         }
         let (latency_ns, times) = (timeline.latency_ns(), times_of(timeline));
-        self.latencies.add(latency_ns);
+        self.latencies += latency_ns;
         let tracer_ns = times[place(Cause::Tracer)];
         self.tracer.delayed += u64::from(tracer_ns > 0);
         self.tracer.longest_ns = self.tracer.longest_ns.max(tracer_ns);
@@ -129,7 +132,7 @@ impl Diagnoser {
             self.slow += 1;
         } else {
             self.normals.add(&times);
-            self.normal_latencies.add(latency_ns);
+            self.normal_latencies += latency_ns;
         }
         self.exemplars.consider(timeline, &times);
         self.sample(timeline, times);
@@ -154,7 +157,7 @@ impl Diagnoser {
     pub fn slo_ns(&self) -> u64 {
         match self.settings.objective {
             Objective::Latency(slo_ns) => slo_ns,
-            Objective::Percentile(share) => self.latencies.at(share),
+            Objective::Percentile(share) => self.latencies.value_at_quantile(share),
         }
     }
 
@@ -190,7 +193,7 @@ impl Diagnoser {
     /// Returns the approximate bytes that it takes.
     pub fn bytes(&self) -> usize {
         let digests: usize = self.classes.values().map(|class| class.digests.capacity()).sum();
-        self.exemplars.bytes() + digests * (size_of::<Digest>() + 5 * size_of::<Clue>()) + (1 << 20)
+        self.exemplars.bytes() + digests * (size_of::<Digest>() + 5 * size_of::<Clue>()) + (2 << 20)
     }
 
     /// Returns the causes of slow requests. `names` has the names of threads and processes.
@@ -200,11 +203,11 @@ impl Diagnoser {
         let mut findings: Vec<Finding> = tail.findings(self, names).collect();
         findings.sort_by_key(|finding| (Reverse(finding.tail_ns), finding.cause));
         Diagnosis {
-            requests: self.latencies.total(),
+            requests: self.latencies.len(),
             slow: if is_exact { self.slow } else { tail.slow.round() as u64 },
             mixed: tail.mixed.round() as u64,
             incomplete: self.incomplete,
-            normal_ns: self.normal_latencies.at(0.5),
+            normal_ns: self.normal_latencies.value_at_quantile(0.5),
             tail_ns: tail.sum_ns().round() as u64,
             tracer: TracerCost {
                 made_slow: tail.tracer_made_slow.round() as u64,

@@ -1,5 +1,7 @@
 //! Normal times, and the part of a slow request's time above them.
 
+use hdrhistogram::Histogram;
+
 use crate::cause::Cause;
 
 /// A time for each cause.
@@ -39,12 +41,12 @@ impl Normal {
 /// A learner of normal times.
 #[derive(Debug, Clone)]
 pub struct Normals {
-    causes: Vec<Histogram>,
+    causes: Vec<Histogram<u64>>,
 }
 
 impl Default for Normals {
     fn default() -> Normals {
-        Normals { causes: vec![Histogram::default(); Cause::ALL.len()] }
+        Normals { causes: vec![histogram(); Cause::ALL.len()] }
     }
 }
 
@@ -53,7 +55,7 @@ impl Normals {
     pub fn add(&mut self, times: &Times) {
         for (index, histogram) in self.causes.iter_mut().enumerate() {
             let beside_ns = if index == place(Cause::OnCpu) { times[place(Cause::Sibling)] } else { 0 };
-            histogram.add(times[index] + beside_ns);
+            *histogram += times[index] + beside_ns;
         }
     }
 
@@ -61,7 +63,7 @@ impl Normals {
     pub fn normal(&self) -> Normal {
         let mut normal = Normal { times: NO_TIMES };
         for (time_ns, histogram) in normal.times.iter_mut().zip(&self.causes) {
-            *time_ns = histogram.at(0.5);
+            *time_ns = histogram.value_at_quantile(0.5);
         }
         normal
     }
@@ -73,68 +75,9 @@ pub fn most_of(above: &Times) -> Option<Cause> {
     Cause::ALL.into_iter().find(|cause| above[place(*cause)] > tail_ns / 2)
 }
 
-/// Buckets an octave.
-const STEPS: u64 = 16;
-const STEP_BITS: u32 = STEPS.trailing_zeros();
-const BUCKETS: usize = 64 * STEPS as usize;
-
-/// Returns the bucket of a time, with `2^step_bits` buckets an octave.
-pub fn bucket(ns: u64, step_bits: u32) -> usize {
-    let steps = 1 << step_bits;
-    if ns < steps {
-        return ns as usize;
-    }
-    let octave = ns.ilog2() - step_bits;
-    ((u64::from(octave + 1) << step_bits) + ((ns >> octave) - steps)) as usize
-}
-
-/// Returns the first time of a bucket.
-pub fn first_of(bucket: usize, step_bits: u32) -> u64 {
-    let (bucket, steps) = (bucket as u64, 1 << step_bits);
-    if bucket < steps {
-        return bucket;
-    }
-    let octave = (bucket >> step_bits) - 1;
-    u64::try_from(u128::from(steps + bucket % steps) << octave).unwrap_or(u64::MAX)
-}
-
-/// Counts of times.
-#[derive(Debug, Clone)]
-pub struct Histogram {
-    counts: Vec<u64>,
-    total: u64,
-}
-
-impl Default for Histogram {
-    fn default() -> Histogram {
-        Histogram { counts: vec![0; BUCKETS], total: 0 }
-    }
-}
-
-impl Histogram {
-    /// Adds a time.
-    pub fn add(&mut self, ns: u64) {
-        self.counts[bucket(ns, STEP_BITS)] += 1;
-        self.total += 1;
-    }
-
-    /// Returns the number of times.
-    pub fn total(&self) -> u64 {
-        self.total
-    }
-
-    /// Returns a time that this share of all does not exceed; the longest of its bucket. 0 if there are none.
-    pub fn at(&self, share: f64) -> u64 {
-        let rank = ((share * self.total as f64).ceil() as u64).clamp(1, self.total.max(1));
-        let mut seen = 0;
-        for (bucket, count) in self.counts.iter().enumerate() {
-            seen += count;
-            if seen >= rank {
-                return if bucket == 0 { 0 } else { first_of(bucket + 1, STEP_BITS) - 1 };
-            }
-        }
-        0
-    }
+/// Creates a histogram of times that is exact to 1 %, and grows with the longest.
+pub fn histogram() -> Histogram<u64> {
+    Histogram::new(2).expect("two digits are allowed")
 }
 
 #[cfg(test)]
@@ -168,24 +111,5 @@ mod tests {
         assert_eq!(most_of(&times(&[(Cause::Disk, 51), (Cause::Lock, 49)])), Some(Cause::Disk));
         assert_eq!(most_of(&times(&[(Cause::Disk, 50), (Cause::Lock, 50)])), None);
         assert_eq!(most_of(&NO_TIMES), None);
-    }
-    use proptest::prelude::*;
-
-    #[test]
-    fn half_of_them_are_at_most_the_median() {
-        let mut histogram = Histogram::default();
-        assert_eq!(histogram.at(0.5), 0);
-        [0, 0, 0, 1_000].into_iter().for_each(|ns| histogram.add(ns));
-        assert_eq!(histogram.at(0.5), 0);
-        assert!((1_000..=1_063).contains(&histogram.at(1.0)));
-    }
-
-    proptest! {
-        #[test]
-        fn each_time_is_in_its_bucket(ns: u64, bits in 0_u32..6) {
-            let bucket = bucket(ns, bits);
-            prop_assert!(first_of(bucket, bits) <= ns);
-            prop_assert!(ns < first_of(bucket + 1, bits) || first_of(bucket + 1, bits) == u64::MAX);
-        }
     }
 }
