@@ -91,15 +91,15 @@ fn definition(objects: &[Btf<'_>], (c, rust): (&str, &str), shared: bool) -> Str
         true => ("Debug", "Shared", "pub(crate)"),
         false => ("Clone, Copy, Debug, Default, PartialEq, Eq", "Plain", "pub"),
     };
-    let (mut members, mut sizes) = (String::new(), String::from("0"));
+    let (mut members, mut sizes) = (String::new(), Vec::new());
     for member in found.iter() {
         let name = member.name.expect("members have names").to_string_lossy();
         let member = rust_type(types.type_by_id(member.ty).expect("a member has a type"), shared);
         // A name that is reserved in C++ ends with `_`.
         members += &format!("    {visibility} {}: {member},\n", name.trim_end_matches('_'));
-        sizes += &format!(" + size_of::<{member}>()");
+        sizes.push(format!("size_of::<{member}>()"));
     }
-    let bytes = found.size();
+    let (bytes, sizes) = (found.size(), sizes.join(" + "));
     format!(
         "/// `struct {c}`.\n#[derive({derives})]\n#[repr(C)]\npub struct {rust} {{\n{members}}}\n\
          const _: () = assert!(size_of::<{rust}>() == {bytes} && {bytes} == {sizes}, \"padding in {c}\");\n\

@@ -44,7 +44,7 @@ impl Scheduler {
     /// When the kernel refuses, for instance since another scheduler has come.
     pub fn start(tracker: &Tracker) -> Result<Self, TrackerError> {
         let word: SharedMapping<ExtWord> = array(tracker.maps(), "ext_words", 1)?;
-        word.get(0).cpu_count.store(tracker.memory().cpu_count() as u32, Ordering::Release);
+        word[0].cpu_count.store(tracker.memory().cpu_count() as u32, Ordering::Release);
         let set_hold = tracker.program("ext_set_hold")?;
         let mut object = tracker.object.borrow_mut();
         let mut maps = object.maps_mut();
