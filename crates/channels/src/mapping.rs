@@ -59,7 +59,9 @@ impl Mapping {
         HANDLER.get_or_init(install).as_ref().map_err(|code| io::Error::from_raw_os_error(*code))?;
         let memory = SharedMapping::<AtomicU8>::read_only(file, offset, bytes)?;
         let guard = Guard::take(memory.as_ptr().addr(), bytes);
-        let guard = guard.ok_or_else(|| io::Error::other(format!("cannot map another file: the limit is {GUARDS}; observe fewer signals")))?;
+        let guard = guard.ok_or_else(|| {
+            io::Error::other(format!("cannot map another file: the limit is {GUARDS}; observe fewer signals"))
+        })?;
         Ok(Self { memory, guard })
     }
 

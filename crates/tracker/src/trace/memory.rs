@@ -13,15 +13,15 @@ const WORDS: usize = RECORD_SIZE / 8;
 /// The word whose upper half is the record's number.
 const NUMBER_WORD: usize = 1;
 
-/// A place in a ring: `struct sidelane_event_slot`.
+/// Slot of a ring for one record: `struct sidelane_event_slot`.
 #[repr(C, align(64))]
 pub struct RingSlot {
     words: [AtomicU64; WORDS],
 }
 
-const _: () = assert!(size_of::<Place>() == RECORD_SIZE);
+const _: () = assert!(size_of::<RingSlot>() == RECORD_SIZE);
 // SAFETY: atomic integers that fill the struct, as asserted above.
-unsafe impl Shared for Place {}
+unsafe impl Shared for RingSlot {}
 
 impl RingSlot {
     /// Returns the number of the record that was last completed here; 0 before the first.

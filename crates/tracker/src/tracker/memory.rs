@@ -158,9 +158,9 @@ impl LaneMemory {
         &self.variables[0]
     }
 
-    /// Returns the terms on which the batch lane `cpu` is lent.
-    pub fn terms(&self, cpu: u32) -> &LaneTerms {
-        &self.terms[cpu as usize]
+    /// Returns the lending limits of the batch lane `cpu`.
+    pub fn limits(&self, cpu: u32) -> &LaneLimits {
+        &self.limits[cpu as usize]
     }
 
     /// Returns the counts of batch that looks for itself on the batch lane `cpu`.

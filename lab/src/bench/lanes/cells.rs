@@ -1,6 +1,6 @@
 //! The results of a sweep's runs: medians over rounds, and ratios within rounds.
 
-use sidelane_policy::borrow::harm::HarmEstimate;
+use sidelane_policy::borrow::contention_cost::ContentionCostEstimate;
 use sidelane_stats::ranks::median;
 
 /// Figures of one run of the sweep.

@@ -16,7 +16,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    pub fn prepare(args: &Args) -> Result<Self> {
+    pub fn prepare(args: &PlantArgs) -> Result<Self> {
         Ok(Self { pages: Pages::map_huge(BYTES)?, length_ns: args.delay_ns() })
     }
 }
