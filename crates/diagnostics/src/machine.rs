@@ -13,14 +13,16 @@ use sidelane_tracker::stolen::longest_gap_ns;
 /// Describes this machine. `kind` is how the lanes of the run are paired.
 pub fn describe(kind: PairKind) -> Machine {
     let topology = Topology::read(Path::new("/sys")).ok();
+    let cpu_info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let mut machine = Machine {
-        cpu: cpu_model(),
+        cpu: cpu_model(&cpu_info),
         lanes: topology.as_ref().map_or(0, |topology| topology.online().len() as u32),
         pair: match kind {
             PairKind::Smt => Pair::Smt,
             PairKind::Declared => Pair::Declared,
         },
         kernel: kernel_release(),
+        virtual_machine: Some(is_virtual(&cpu_flags(&cpu_info))),
         pmu: has_pmu(),
         gates: gates(),
         stolen_percent: None,
@@ -74,9 +76,19 @@ pub fn kernel_release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
-fn cpu_model() -> String {
-    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+/// Returns the flags of the first CPU in /proc/cpuinfo.
+pub fn cpu_flags(cpu_info: &str) -> Vec<&str> {
+    let line = cpu_info.lines().find_map(|line| line.strip_prefix("flags")?.split_once(':'));
+    line.map(|(_, flags)| flags.split_whitespace().collect()).unwrap_or_default()
+}
+
+/// Returns whether these flags are those of a CPU in a virtual machine.
+pub fn is_virtual(flags: &[&str]) -> bool {
+    flags.contains(&"hypervisor")
+}
+
+fn cpu_model(cpu_info: &str) -> String {
+    let model = cpu_info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     model.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.to_owned())
 }
 

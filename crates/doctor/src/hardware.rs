@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::finding::Finding;
-use sidelane_diagnostics::machine;
+use sidelane_diagnostics::machine::{cpu_flags, has_pmu, is_virtual};
 use sidelane_host::cores::Cores;
 use sidelane_host::energy::Energy;
 use sidelane_host::nap::Nap;
@@ -21,7 +21,7 @@ pub fn findings(topology: &Topology) -> Vec<Finding> {
         siblings(topology),
         virtualised(&flags),
         nap(Nap::probe(), &flags, topology.has_smt()),
-        pmu(machine::has_pmu()),
+        pmu(has_pmu()),
         found_or_why("core sizes", Cores::find(Path::new("/sys"))),
         found_or_why("energy", Energy::open(Path::new("/sys"))),
     ]
@@ -58,7 +58,7 @@ fn siblings(topology: &Topology) -> Finding {
 
 fn virtualised(flags: &[&str]) -> Finding {
     const NAME: &str = "virtual machine";
-    match flags.contains(&"hypervisor") {
+    match is_virtual(flags) {
         true => Finding::optional(
             NAME,
             "yes: waking another CPU exits to the hypervisor and costs microseconds; these figures do not apply to \
@@ -112,12 +112,6 @@ fn found_or_why(name: &'static str, found: Result<impl Display, impl Into<anyhow
         Ok(found) => Finding::works(name, found.to_string()),
         Err(error) => Finding::optional(name, format!("{:#}", error.into())),
     }
-}
-
-/// The flags of the first CPU in /proc/cpuinfo.
-fn cpu_flags(cpuinfo: &str) -> Vec<&str> {
-    let line = cpuinfo.lines().find_map(|line| line.strip_prefix("flags")?.split_once(':'));
-    line.map(|(_, flags)| flags.split_whitespace().collect()).unwrap_or_default()
 }
 
 #[cfg(test)]

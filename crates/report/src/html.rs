@@ -239,13 +239,22 @@ fn machine(machine: &Machine) -> String {
         ("Lanes online", machine.lanes.to_string()),
         ("Lane pair", pair.to_owned()),
         ("Kernel", machine.kernel.clone()),
-        ("Hardware counters", if machine.pmu { "yes" } else { "no" }.to_owned()),
+        ("Virtual machine", known(machine.virtual_machine).to_owned()),
+        ("Hardware counters", known(Some(machine.pmu)).to_owned()),
         ("Gates", gates),
         ("Stolen by the hypervisor", stolen(machine)),
     ];
     let noted = machine.notes.iter().map(|note| ("Note", note.clone()));
     let named = measured_on.into_iter().chain(noted);
     facts(named.map(|(name, text)| (name.to_owned(), text)))
+}
+
+fn known(fact: Option<bool>) -> &'static str {
+    match fact {
+        Some(true) => "yes",
+        Some(false) => "no",
+        None => "not known",
+    }
 }
 
 fn stolen(machine: &Machine) -> String {

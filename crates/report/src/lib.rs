@@ -47,7 +47,7 @@ pub use check::{Check, Verdict};
 pub use grid::{fitted, fold};
 pub use interval::{Interval, Method};
 pub use picture::{Class, Curve, LaneTrack, Percentile, Role, Span, Timeline};
-pub use result::{Machine, Pair, ResultFile};
+pub use result::{Machine, Pair, ResultFile, Run};
 pub use row::Row;
 pub use table::{Column, Detail, Style};
 pub use unit::Unit;

@@ -2,7 +2,8 @@
 //!
 //! Programs may rely on the keys `version`, `machine`, `settings`, `rows`, `checks` and `notes`. The keys `curves`,
 //! `timelines`, `series`, `intervals`, `multiples`, `heatmaps`, `bars` and `trace` are present only if there is
-//! something to draw. Unknown keys are ignored on reading, so an older Sidelane can show a newer file.
+//! something to draw, and `run` in results of the laboratory. Unknown keys are ignored on
+//! reading, so an older Sidelane can show a newer file.
 
 use std::path::Path;
 
@@ -21,6 +22,9 @@ use crate::whole_file::{WriteError, write_whole};
 pub struct ResultFile {
     /// Version of the Sidelane that measured.
     pub version: String,
+    /// The run that measured, so that it can be repeated. Results of the laboratory have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<Run>,
     /// Machine of the measurement.
     pub machine: Machine,
     /// Options of the run. Some keys are text for users: `title`; `finding`, the conclusion (one string, or several
@@ -59,6 +63,19 @@ pub struct ResultFile {
     pub trace: Option<TraceSection>,
 }
 
+/// A run of the laboratory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// The name of the bench, as on the command line: "bench hold".
+    pub name: String,
+    /// The command that repeats it, without the names of its files.
+    pub command: String,
+    /// Its start, in UTC: "2026-03-01T14:02:11Z".
+    pub date: String,
+    /// The commit of the sources, with "-dirty" at the end if they were changed. `None`: not known.
+    pub commit: Option<String>,
+}
+
 /// Machine of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
@@ -70,6 +87,9 @@ pub struct Machine {
     pub pair: Pair,
     /// Release of the kernel.
     pub kernel: String,
+    /// Whether it is a virtual machine. `None`: not known.
+    #[serde(default)]
+    pub virtual_machine: Option<bool>,
     /// Whether hardware counters can be read.
     pub pmu: bool,
     /// Gates that can be used, in order of preference.
@@ -81,7 +101,7 @@ pub struct Machine {
     /// Longest time for which the hypervisor took a lane at once, in microseconds, for the lanes that were tracked.
     #[serde(default)]
     pub stolen_gap_max_us: Option<f64>,
-    /// Other facts that affect the numbers, such as a virtual machine or a frequency governor.
+    /// Other facts that affect the numbers, such as the virtual machine or the held governor.
     #[serde(default)]
     pub notes: Vec<String>,
 }
@@ -108,6 +128,7 @@ impl ResultFile {
     pub fn new(machine: Machine, settings: Map<String, Value>) -> ResultFile {
         ResultFile {
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            run: None,
             machine,
             settings,
             rows: Vec::new(),

@@ -196,11 +196,12 @@ fn machine() -> Machine {
         lanes: 2,
         pair: Pair::Declared,
         kernel: "6.18.1".into(),
+        virtual_machine: Some(true),
         pmu: false,
         gates: vec!["lane holder".into(), "cgroup freezer".into(), "SCHED_IDLE".into()],
         stolen_percent: Some(1.5),
         stolen_gap_max_us: Some(3_100.0),
-        notes: vec!["virtual machine (KVM)".into()],
+        notes: vec!["2 CPUs, 1 socket, no SMT".into()],
     }
 }
 

@@ -44,6 +44,7 @@ pub(super) fn machine<R: Run>(experiment: &Experiment<R>) -> Machine {
         lanes: (cores * lanes) as u32,
         pair: Pair::Smt,
         kernel: "none".to_owned(),
+        virtual_machine: Some(false),
         pmu: described.is_some_and(|machine| machine.counters),
         gates: Vec::new(),
         stolen_percent: None,

@@ -103,6 +103,7 @@ fn machine() -> Machine {
         lanes: 16,
         pair: Pair::Smt,
         kernel: "none".to_owned(),
+        virtual_machine: Some(false),
         pmu: true,
         gates: Vec::new(),
         stolen_percent: None,
