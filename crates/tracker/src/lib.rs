@@ -6,8 +6,8 @@
 //!
 //! # Invariants
 //!
-//! - Structs of both sides have one layout: `build.rs` makes those of Rust of the compiled program's type information
-//!   ([`kernel_types`]). Those of `abi/` are in [`sidelane_formats`].
+//! - Structs of both sides have one layout (guarded by the compiler): `build.rs` makes the Rust structs from the type
+//!   information (BTF) of the compiled program ([`kernel_types`]). The structs of `abi/` are in [`sidelane_formats`].
 //! - The kernel program decides nothing: *not guarded*.
 //! - It takes no lock, and at a switch it loops only over a core's lanes: *not guarded*; `sidelane-lab bench hold`
 //!   measures its cost.
