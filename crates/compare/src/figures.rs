@@ -1,4 +1,4 @@
-//! What is compared: three settings, and what one run in each of them came to. A round has a run in each.
+//! Settings that are compared, and the figures of one run in each of them. A round has a run in each setting.
 
 use std::time::Duration;
 
@@ -7,22 +7,23 @@ use sidelane_report::Interval;
 use sidelane_requests::at_socket::{SocketTimes, at_us};
 use sidelane_stats::interval::of_median;
 
-/// What runs beside the service.
+/// Batch that runs beside the service in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
-    /// No batch.
+    /// No batch runs.
     Alone,
-    /// Batch where it would be without Sidelane.
+    /// Batch runs where it would run without Sidelane.
     Unmanaged,
-    /// Batch under Sidelane.
+    /// Batch runs under Sidelane.
     Sidelane,
 }
 
 impl Setting {
-    /// In the order of the results.
+    /// All settings in the order of the results.
     pub(super) const ALL: [Self; 3] = [Self::Alone, Self::Unmanaged, Self::Sidelane];
 
-    /// The settings of a round. In six rounds each order comes once, so that none always follows the same one.
+    /// Returns the settings of a round in their order. Each order comes once in six rounds, so that no setting always
+    /// follows the same one.
     pub(super) fn in_order_of(round: u64) -> [Self; 3] {
         use Setting::{Alone, Sidelane, Unmanaged};
         const ORDERS: [[Setting; 3]; 6] = [
@@ -36,7 +37,7 @@ impl Setting {
         ORDERS[(round % 6) as usize]
     }
 
-    /// Its name in results.
+    /// Returns the name of the setting in results.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Alone => "alone",
@@ -45,7 +46,7 @@ impl Setting {
         }
     }
 
-    /// How a check says that it is about it.
+    /// Returns the words for the setting in the name of a check.
     pub(super) fn in_words(self) -> &'static str {
         match self {
             Self::Alone => "alone",
@@ -55,27 +56,27 @@ impl Setting {
     }
 }
 
-/// What one run came to.
+/// Measured figures of one run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Figures {
-    /// How long it was.
+    /// Length of the run.
     pub(super) length: Duration,
-    /// What its requests took; nothing if there were none.
+    /// Latencies of the requests; `None` without requests.
     pub(super) seen: Option<SocketTimes>,
-    /// What batch did, if there was any.
+    /// Figures of batch; `None` without batch.
     pub(super) batch: Option<BatchFigures>,
 }
 
-/// What batch did in one run.
+/// Figures of batch in one run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct BatchFigures {
-    /// Its CPU time.
+    /// CPU time of batch.
     pub(super) cpu: Duration,
-    /// How far its own counter went, if one was named.
+    /// Increase of batch's own counter; `None` if the user named none.
     pub(super) work: Option<u64>,
-    /// Time in which it ran beside the service.
+    /// Time in which batch ran beside the service without permission.
     pub(super) overlap: Overlap,
-    /// Wake-ups of a keeper that the service's CPUs paid for.
+    /// Number of wakeups of a keeper that cost CPU time of the service's lanes.
     pub(super) paid_wake_ups: u64,
 }
 
@@ -105,7 +106,7 @@ impl Figures {
         (service_ns > 0).then(|| overlap_ns as f64 * 100.0 / service_ns as f64)
     }
 
-    /// CPU time of batch, in seconds a minute.
+    /// Returns the CPU time of batch in seconds per minute; `None` without batch.
     pub(super) fn batch_cpu_a_minute_s(&self) -> Option<f64> {
         Some(60.0 * self.per_s(self.batch?.cpu.as_secs_f64())?)
     }
@@ -127,18 +128,18 @@ impl Figures {
     }
 }
 
-/// The overlap of all runs in a setting.
+/// Returns the overlap of all runs in a setting.
 pub(super) fn overlap_of(rounds: &[Round], setting: Setting) -> Overlap {
     let runs = rounds.iter().filter_map(|round| Some(round.of(setting).batch?.overlap));
     runs.fold(Overlap::default(), |sum, one| sum.plus(&one))
 }
 
-/// How many requests a percentile needs: one beyond it, at least.
+/// Returns the number of requests that a percentile needs, so that at least one is beyond it.
 pub(super) fn requests_for(percentile: f64) -> u64 {
     (100.0 / (100.0 - percentile)).round() as u64
 }
 
-/// A run in each setting.
+/// Figures of a run in each setting, by the number of the setting.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Round([Figures; 3]);
 
@@ -152,7 +153,7 @@ impl Round {
     }
 }
 
-/// A figure of all rounds.
+/// Returns a figure of all rounds in one setting, without missing values.
 pub(super) fn all_of<'a>(
     rounds: &'a [Round],
     setting: Setting,
@@ -161,7 +162,8 @@ pub(super) fn all_of<'a>(
     rounds.iter().filter_map(move |round| figure(round.of(setting)))
 }
 
-/// A figure over the same one alone: the median of the rounds, each of which compares its own runs.
+/// Returns a figure of a setting divided by the same figure without batch. It is the median of the rounds, each of
+/// which compares its own runs.
 pub(super) fn over_alone(
     rounds: &[Round],
     setting: Setting,

@@ -1,4 +1,4 @@
-//! Where it is compared: the user's service with its traffic, and one run of it in one setting.
+//! Environment of the comparison: the user's service with its traffic, and the batch sessions beside it.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -26,18 +26,18 @@ use sidelane_requests::watch::DRAIN_EVERY;
 use sidelane_stats::rounds::Turn;
 use sidelane_tracker::books::Accounting;
 
-/// The service, and what is started beside it.
+/// Service that is measured, and the settings of batch beside it.
 pub(super) struct Environment<'a> {
     options: &'a CompareOptions,
     until: Shutdown,
     lanes: Lanes,
     gate: Gate,
-    /// What `run` would keep.
+    /// Bound on the slowdown that `sidelane run` would keep; `None` without one.
     max_slowdown: Option<f64>,
     traffic: Traffic,
-    /// What the last session knew of the service: the next one goes on from there.
+    /// Knowledge of the last session about the service, with which the next session continues.
     learned: Option<LearnedLimits>,
-    /// What it had found of what batch costs requests.
+    /// Slowdown of requests by batch as the last session measured it.
     slowdown: Option<SlowdownKeeper>,
     notes: BTreeSet<Note>,
 }
@@ -81,12 +81,12 @@ impl<'a> Environment<'a> {
         &self.notes
     }
 
-    /// See [`Traffic::first_look`].
+    /// Returns the requests per second before the first round. See [`Traffic::first_look`].
     pub(super) fn requests_per_s(&mut self) -> Result<Option<f64>> {
         self.traffic.first_look(&self.until)
     }
 
-    /// A run in each setting.
+    /// Measures a round: one run in each setting.
     pub(super) fn round(&mut self, turn: &Turn<'_>, run: Duration) -> Result<Round> {
         let mut round = Round::default();
         for setting in Setting::in_order_of(turn.round) {
@@ -120,7 +120,7 @@ impl<'a> Environment<'a> {
             );
         }
         if managed {
-            // Batch is ended with all processes that it started.
+            // Batch is ended with all processes that it started, so notes on them are dropped.
             let of_leftovers = |note: &LaneNote| matches!(note, LaneNote::LeftoversEnded { .. });
             self.notes.extend(outcome.notes.into_iter().filter(|note| !note.is(of_leftovers)));
         }
@@ -137,7 +137,7 @@ impl<'a> Environment<'a> {
         SessionOptions { class, hold: None, gate, audit, max_slowdown: None, quiet, allow_realtime: false }
     }
 
-    /// Returns the figures of one run, and repeats a run in which the comparison was stopped.
+    /// Returns the figures of one run. Repeats the run if the comparison was stopped during it.
     fn measure(&mut self, mut session: Option<&mut Session>, run: Duration) -> Result<Figures> {
         let started = Instant::now();
         loop {
@@ -147,7 +147,7 @@ impl<'a> Environment<'a> {
         }
     }
 
-    /// The figures of one run, after what comes before it; nothing if it was stopped.
+    /// Returns the figures of one run after its settling time; `None` if the comparison was stopped.
     fn try_to_measure(
         &mut self,
         mut session: Option<&mut Session>,
@@ -195,7 +195,7 @@ impl<'a> Environment<'a> {
         Ok(Some(Counted { books: session.memory().accounting(), work }))
     }
 
-    /// Asks batch to end, and ends it when its grace is over, or at a second signal.
+    /// Asks batch to end, and kills it when its grace is over, or at a second signal.
     fn end(&mut self, mut session: Session) -> Result<Outcome> {
         session.signal(libc::SIGTERM);
         let began = Instant::now();
@@ -208,7 +208,7 @@ impl<'a> Environment<'a> {
     }
 }
 
-/// What was counted up to a moment.
+/// Values of the counters at one moment.
 struct Counted {
     books: Accounting,
     work: Option<u64>,
@@ -226,15 +226,15 @@ impl Counted {
     }
 }
 
-/// A file in which batch counts what it has done.
+/// File in which batch counts its work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkCounter {
-    /// `PATH`, or `PATH#FIELD`, as `sidelane observe` reads `counter:file:`.
+    /// Place of the counter: `PATH`, or `PATH#FIELD`, as `sidelane observe` reads `counter:file:`.
     pub place: String,
 }
 
 impl WorkCounter {
-    /// Batch may make the file anew each time that it is started.
+    /// Reads the counter. The file is opened each time, since batch may create it at each start.
     fn read(&self) -> Result<u64> {
         let (path, field) = match self.place.split_once('#') {
             Some((path, field)) => (path, Some(field)),

@@ -1,13 +1,14 @@
-//! `sidelane compare`: whether Sidelane is worth it for a service of the user's own, under its own traffic.
+//! `sidelane compare`: whether Sidelane pays off for a user's own service, under its own traffic.
 //!
-//! - `figures`: the three settings, and what a run in each came to
+//! - `figures`: the three settings, and the figures of a run in each
 //! - `traffic`: the service's requests
 //! - `ground`: one run, with its session
-//! - `verdict`, `obstacle`, `words`: what the rounds decide, what is in the way, and the sentence. Pure
+//! - `verdict`, `obstacle`, `words`: the decision from the rounds, what prevents it, and the sentence about it. They
+//!   have no side effects
 //! - `result`: rows, checks and notes
 //!
-//! In each round the service runs alone, beside unmanaged batch and beside batch under Sidelane, in changing order, and
-//! its runs are compared with each other. Rounds go on until the verdict is decided, up to a limit.
+//! In each round the service runs alone, beside unmanaged batch and beside batch under Sidelane, in changing order. The
+//! runs of a round are compared with each other. Rounds continue until the verdict is decided, up to a limit.
 //!
 //! # Invariants
 //!
@@ -18,7 +19,7 @@
 //! - Without six rounds, or without requests, nothing is decided (`src/verdict.rs`:
 //!   `without_six_rounds_or_any_request_nothing_is_decided`).
 //! - An obstacle is named (`src/obstacle.rs`: `traffic_that_is_missing_rare_or_changing_is_named`).
-//! - It refuses what `run` refuses, by the same plan (`crates/sidelane/tests/compare.rs`:
+//! - The verb refuses what `run` refuses, by the same plan (`crates/sidelane/tests/compare.rs`:
 //!   `errors_of_run_are_reported_at_once_by_compare`).
 //! - Nothing is left behind (`crates/sidelane/tests/compare.rs`:
 //!   `ctrl_c_leaves_nothing_behind_and_reports_the_rounds_so_far`, `a_killed_comparison_leaves_nothing_behind`).
@@ -61,37 +62,37 @@ use sidelane_requests::watch::can_watch;
 use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
 use verdict::{Bounds, Judged};
 
-/// Of the rounds. With the first look it takes two minutes at most.
+/// Limit of the number and time of rounds. With the first look at the traffic a comparison takes at most two minutes.
 const LIMIT: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(105) };
 
-/// The options of `sidelane compare`.
+/// Options of `sidelane compare`.
 #[derive(Clone, Debug)]
 pub struct CompareOptions {
-    /// The service.
+    /// Service that is compared.
     pub target: Target,
-    /// Its lanes, if `--lanes` says which.
+    /// Lanes of the service; `None` without `--lanes`.
     pub lanes: Option<String>,
-    /// Confine the service to its request lanes while Sidelane runs.
+    /// Whether the service is confined to its request lanes while Sidelane runs.
     pub pin_service: bool,
-    /// How batch gets off a lane.
+    /// Gate: the mechanism that gets batch off a lane.
     pub gate: GateChoice,
-    /// Who decides, and what batch may cost.
+    /// Policy that decides, and the delay that batch may cause.
     pub lending: Lending,
-    /// In which class unmanaged batch runs.
+    /// Scheduling class of unmanaged batch.
     pub unmanaged: BatchClass,
-    /// How many rounds, however long they take.
+    /// Number of rounds, at any duration; `None` for rounds until the verdict is decided.
     pub rounds: Option<u64>,
-    /// How long the service is measured in each setting of a round; by itself as its traffic needs.
+    /// Time for which the service is measured in each setting of a round; `None` for a time that fits its traffic.
     pub run: Option<Duration>,
-    /// How long each setting lasts before it is measured.
+    /// Time for which each setting lasts before it is measured.
     pub settle: Duration,
-    /// How long batch may go on when it is asked to end.
+    /// Time for which batch may continue after it is asked to end.
     pub grace: Duration,
-    /// How much slower requests may be.
+    /// Bound on the slowdown of requests.
     pub max_slowdown: Option<MaxSlowdown>,
-    /// Where batch counts what it has done.
+    /// File in which batch counts its work.
     pub work_counter: Option<WorkCounter>,
-    /// The batch command.
+    /// Batch command with its arguments.
     pub command: Vec<OsString>,
 }
 
@@ -108,7 +109,7 @@ impl CompareOptions {
         Bounds { max_slowdown: 1.0 + bound, objective }
     }
 
-    /// As `sidelane run` would be asked.
+    /// Returns the request to `sidelane run` that these options mean.
     fn asked(&self) -> RunRequest {
         RunRequest {
             services: vec![(self.target.clone(), self.lanes.clone())],
@@ -126,17 +127,18 @@ impl CompareOptions {
     }
 }
 
-/// A comparison that can be.
+/// Comparison whose conditions were checked.
 pub struct Comparison {
     options: CompareOptions,
     plan: LanePlan,
 }
 
 impl Comparison {
-    /// Finds what the user has named. Nothing is changed. Results are to go to `outputs`.
+    /// Finds the service, lanes and gate that the user has named, and changes nothing. Results are to be written to
+    /// `outputs`.
     ///
     /// # Errors
-    /// All that is in the way, at once: what `sidelane run` refuses, and requests that cannot be seen.
+    /// Returns all obstacles at once: everything that `sidelane run` refuses, and requests that cannot be observed.
     pub fn prepare<'a>(
         options: CompareOptions,
         outputs: impl Iterator<Item = &'a Path>,
@@ -153,7 +155,7 @@ impl Comparison {
         Ok(Self { plan: errors.unless(plan)?, options })
     }
 
-    /// What is going to happen.
+    /// Returns lines that describe what the comparison will do.
     pub fn lines(&self) -> Vec<String> {
         let unmanaged = self.options.unmanaged.name();
         let rounds = format!(
@@ -163,10 +165,10 @@ impl Comparison {
         [vec![rounds], self.plan.lines()].concat()
     }
 
-    /// Compares, and makes the result.
+    /// Runs the comparison, and returns its result.
     ///
     /// # Errors
-    /// Of a service without requests, among others.
+    /// Fails, among other reasons, if the service gets no requests.
     pub fn run(self) -> Result<ResultFile> {
         let Self { options, plan } = self;
         let mut ground = Environment::begin(&options, plan, Shutdown::signal()?)?;
@@ -196,7 +198,7 @@ fn compare(options: &CompareOptions, ground: &mut Environment<'_>, limit: Limit)
     };
     let done =
         until_decided("compare", limit, &mut rounds, round, |rounds| Judged::of(rounds, options.bounds()).open());
-    // An ended service or a signal keeps what was measured before it; other errors are errors.
+    // After a signal or an ended batch, the earlier measurements are kept; other errors are returned.
     let stop = done.map_or_else(|error| error.downcast::<Stop>().map(Some), |_| Ok(None))?;
     Ok(Compared { rounds, run, stop })
 }

@@ -1,9 +1,9 @@
-//! Notes of a comparison.
+//! Notes on a comparison.
 
 use sidelane_diagnostics::diagnostics;
 
 diagnostics! {
-    /// Note of a comparison.
+    /// Note on a comparison.
     pub enum CompareNote in Compare;
     degraded {
         TrafficChanged { from_per_s: u64 = 800, to_per_s: u64 = 1_400 } =>

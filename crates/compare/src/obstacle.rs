@@ -1,4 +1,4 @@
-//! What kept a comparison from being decided, and what to do. Pure.
+//! Obstacles that kept a comparison from being decided, with advice. The code has no side effects.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,51 +9,51 @@ use thiserror::Error;
 use super::figures::{Figures, Round, Setting, all_of, requests_for};
 use sidelane_stats::interval::ROUNDS_MIN;
 
-/// Traffic that differs more than this between rounds has changed.
+/// Ratio of the traffic between rounds above which it counts as changed.
 const CHANGED: f64 = 1.5;
 
-/// Why rounds ended before they were all done.
+/// Reason why a comparison ended before all rounds were done.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// A POSIX signal asked for it.
+    /// A POSIX signal asked for the end.
     #[error("a POSIX signal ended the comparison")]
     Asked,
-    /// Batch ended by itself.
+    /// The batch command ended by itself.
     #[error("the batch command ended {after:.1?} after its start")]
     BatchEnded {
-        /// How long it had run.
+        /// Time for which the batch command had run.
         after: Duration,
     },
 }
 
-/// What is in the way of a verdict.
+/// Obstacle to a verdict.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Obstacle {
-    /// It was ended after this number of rounds.
+    /// The comparison was ended after this number of rounds.
     Ended { rounds: usize },
-    /// Batch ended within a run; the time that a run and its preparation take.
+    /// Batch ended within a run; `needed` is the time that a run and its preparation take.
     BatchEnded { after: Duration, needed: Duration },
     /// There were no requests in some runs.
     NoRequests { runs: usize, of: usize },
-    /// A run had too few for its percentile.
+    /// A run had too few requests for its percentile.
     FewRequests { requests: u64, percentile: f64, run: Duration },
-    /// Rounds differ since the traffic does.
+    /// The rounds differ because the traffic changed.
     TrafficChanged { from_per_s: f64, to_per_s: f64 },
 }
 
-/// What is judged, as far as it decides what is in the way.
+/// Settings of the measurement that are needed to find an obstacle.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
-    /// How long batch runs before it is measured.
+    /// Time for which batch runs before it is measured.
     pub(super) settle: Duration,
-    /// How long a run is.
+    /// Length of a run.
     pub(super) run: Duration,
-    /// The highest percentile that is judged.
+    /// Highest percentile that is judged.
     pub(super) percentile: f64,
 }
 
 impl Obstacle {
-    /// The first one that there is.
+    /// Returns the first obstacle that applies; `None` without one.
     pub(super) fn find(rounds: &[Round], stop: Option<Stop>, plan: Plan) -> Option<Self> {
         match stop {
             Some(Stop::BatchEnded { after }) => {
@@ -79,8 +79,8 @@ fn few_requests(rounds: &[Round], plan: Plan) -> Option<Obstacle> {
     few.then_some(Obstacle::FewRequests { requests, percentile: plan.percentile, run: plan.run })
 }
 
-/// Whether the service alone got other traffic in some rounds than in others. One round in six on each side may be a
-/// pause, and what clients made up for after it.
+/// Returns an obstacle if the traffic of the service alone differs between rounds. One round in six at each end is
+/// ignored: it may be a pause, or the requests that clients sent late after one.
 pub(super) fn traffic_changed(rounds: &[Round]) -> Option<Obstacle> {
     let mut alone: Vec<f64> = all_of(rounds, Setting::Alone, Figures::requests_per_s).collect();
     alone.sort_by(f64::total_cmp);
@@ -90,7 +90,7 @@ pub(super) fn traffic_changed(rounds: &[Round]) -> Option<Obstacle> {
 }
 
 impl Obstacle {
-    /// What would decide it.
+    /// Returns the advice that would remove the obstacle.
     pub(super) fn advice(&self) -> String {
         match *self {
             Self::Ended { .. } => format!("at least {ROUNDS_MIN} rounds"),
@@ -124,7 +124,7 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// A run that has three times as many requests as are needed.
+/// Returns the length in seconds of a run with three times as many requests as are needed.
 fn longer_s(requests: u64, percentile: f64, run: Duration) -> f64 {
     let times = 3.0 * requests_for(percentile) as f64 / requests.max(1) as f64;
     (run.as_secs_f64() * times).ceil()

@@ -1,4 +1,4 @@
-//! The result: a row for each setting, the checks and the verdict.
+//! Result of a comparison: a row for each setting, the checks and the verdict.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use sidelane_stats::interval::ROUNDS_MIN;
 use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::RoundOptions;
 
-/// The columns of the table on a terminal; the page shows all.
+/// Columns of the table on a terminal; the page shows all columns.
 pub const COLUMNS: [&str; 8] = [
     "p50_us",
     "p50_over_alone",
@@ -35,7 +35,7 @@ pub const COLUMNS: [&str; 8] = [
     "overlap_percent",
 ];
 
-/// What the rounds came to.
+/// Measurements of all rounds.
 pub(super) struct Compared {
     pub(super) rounds: Vec<Round>,
     pub(super) run: Duration,
@@ -134,10 +134,11 @@ fn promise(rounds: &[Round], service: String, gate: &Gate, notes: &BTreeSet<Note
     Promise::new(service, overlap_of(rounds, Setting::Sidelane), None, circumstances)
 }
 
-/// From this difference on it is said that settings had other traffic.
+/// Smallest difference of the traffic between settings that is reported.
 const UNEQUAL: f64 = 0.05;
 
-/// Clients that wait for answers send less when these are slow.
+/// Returns a note if the service got fewer requests beside batch than alone. Clients that wait for answers send fewer
+/// requests if the answers are slow.
 fn unequal_load(rounds: &[Round]) -> Option<CompareNote> {
     let fewer = |setting| {
         let ratio = over_alone(rounds, setting, Figures::requests_per_s)?;
@@ -150,7 +151,7 @@ fn unequal_load(rounds: &[Round]) -> Option<CompareNote> {
     [Setting::Unmanaged, Setting::Sidelane].into_iter().find_map(fewer)
 }
 
-/// Medians over the rounds; ratios are computed within a round first.
+/// Returns the row of a setting: medians over the rounds. Ratios are computed within a round first.
 fn row(setting: Setting, rounds: &[Round]) -> Row {
     let mut row = Row::new(setting.name());
     let figure = |figure: fn(&Figures) -> Option<f64>| median(all_of(rounds, setting, figure));
@@ -177,7 +178,7 @@ fn put_ratio(row: &mut Row, what: &str, ratio: Option<Interval>) {
     row.put(&format!("{what}_high_over_alone"), ratio.and_then(|ratio| ratio.high));
 }
 
-/// The curve of the setting's median round by p99: a real run, not an average of several.
+/// Returns the latency curve of the setting's median round by p99: a real run, not an average of several.
 fn curve(setting: Setting, rounds: &[Round]) -> Option<Curve> {
     let mut seen: Vec<_> = rounds.iter().filter_map(|round| round.of(setting).seen.as_ref()).collect();
     seen.sort_by(|one, other| one.p99_us.total_cmp(&other.p99_us));
@@ -198,7 +199,8 @@ mod tests {
             let overlap = Overlap { service_ns: 500_000_000, overlap_ns, turns: 100 };
             Figures { batch: Some(BatchFigures { overlap, ..BatchFigures::default() }), ..Figures::default() }
         };
-        // 9 ms of 500 ms are over 1 % and within the margin of 10 ms; of three such runs they are over both.
+        // An overlap of 9 ms in 500 ms is over 1 % and within the margin of 10 ms. Three such runs together are over
+        // both.
         let mut round = Round::default();
         round.put(Setting::Unmanaged, run(400_000_000));
         round.put(Setting::Sidelane, run(9_000_000));

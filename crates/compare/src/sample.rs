@@ -1,4 +1,4 @@
-//! Rounds for tests.
+//! Sample rounds for tests.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub(super) const BOUNDS: Bounds = Bounds { max_slowdown: 1.05, objective: None }
 pub(super) const RUN: Duration = Duration::from_millis(1_500);
 pub(super) const PLAN: Plan = Plan { settle: Duration::from_millis(500), run: RUN, percentile: 99.0 };
 
-/// A run of 1.5 s.
+/// Sample run of 1.5 s.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     pub(super) p50_us: f64,
@@ -46,7 +46,7 @@ impl Run {
     }
 }
 
-/// Number of rounds of these runs: alone, unmanaged, Sidelane.
+/// Returns a number of equal rounds with these runs: alone, unmanaged, Sidelane.
 pub(super) fn rounds(count: usize, runs: [Run; 3]) -> Vec<Round> {
     let mut round = Round::default();
     Setting::ALL.into_iter().zip(runs).for_each(|(setting, run)| round.put(setting, run.figures()));

@@ -1,4 +1,5 @@
-//! The service's own traffic, watched in all settings alike, so what the watching costs is in all of them.
+//! Traffic of the service, observed in all settings in the same way, so that the cost of the observation is in all of
+//! them.
 
 use std::time::{Duration, Instant};
 
@@ -10,29 +11,29 @@ use sidelane_host::until::Shutdown;
 use sidelane_requests::at_socket::SocketTimes;
 use sidelane_requests::watch::{DRAIN_EVERY, SERVICE_LOOK_EVERY, Watched};
 
-/// How long requests are waited for before the first round.
+/// Longest wait for requests before the first round.
 const FIRST_LOOK: Duration = Duration::from_secs(3);
 /// Number of requests after which the first look ends early.
 const FIRST_REQUESTS: usize = 500;
-/// Requests that are wanted in a run, for a 99th percentile.
+/// Number of requests wanted in a run, for a 99th percentile.
 const REQUESTS_WANTED: f64 = 300.0;
-/// How long a run is by itself.
+/// Shortest length of a run that fits its traffic; the next constant is the longest.
 const RUN_MIN: Duration = Duration::from_millis(1_500);
 const RUN_MAX: Duration = Duration::from_secs(5);
 
-/// The requests of a service.
+/// Observed requests of a service.
 pub(super) struct Traffic {
     target: Target,
     watched: Watched,
     looked_at: Instant,
     began_ns: u64,
-    /// Arrival and latency of each since the beginning.
+    /// Arrival time and latency of each request since the beginning of the run, in nanoseconds.
     seen: Vec<(u64, u64)>,
     lost: u64,
 }
 
 impl Traffic {
-    /// Begins to watch.
+    /// Begins to observe the requests of a service.
     pub(super) fn watch(target: &Target, service: &Service) -> Result<Self> {
         Ok(Self {
             target: target.clone(),
@@ -44,15 +45,15 @@ impl Traffic {
         })
     }
 
-    /// Where requests are learned from, in words.
+    /// Returns the source of the requests, in words.
     pub(super) fn source(&self) -> String {
         self.watched.requests.name().to_string()
     }
 
-    /// How many requests come in a second; nothing if it is to end.
+    /// Returns the number of requests per second; `None` if the comparison is to end.
     ///
     /// # Errors
-    /// If none come: then there is nothing to compare.
+    /// Fails if no requests come: then there is nothing to compare.
     pub(super) fn first_look(&mut self, until: &Shutdown) -> Result<Option<f64>> {
         let began = Instant::now();
         self.begin()?;
@@ -73,7 +74,7 @@ impl Traffic {
         Ok(Some(self.seen.len() as f64 / length))
     }
 
-    /// A stretch begins: what arrived before is not part of it.
+    /// Begins a time span: requests that arrived before do not count.
     pub(super) fn begin(&mut self) -> Result<()> {
         self.watched.requests.finish(|_| ())?;
         self.seen.clear();
@@ -81,7 +82,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Takes what has finished; to be called some times a second.
+    /// Collects the finished requests. The caller calls it several times a second.
     pub(super) fn drain(&mut self) -> Result<()> {
         let seen = &mut self.seen;
         self.watched.requests.drain(|request| seen.push((request.arrived_ns, request.latency_ns())))?;
@@ -92,7 +93,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// What the requests of the stretch took; nothing without any.
+    /// Ends the time span. Returns the latencies of its requests; `None` without requests.
     pub(super) fn end(&mut self) -> Result<Option<SocketTimes>> {
         let seen = &mut self.seen;
         self.watched.requests.finish(|request| seen.push((request.arrived_ns, request.latency_ns())))?;
@@ -100,13 +101,14 @@ impl Traffic {
         Ok(SocketTimes::of(&self.seen, self.began_ns))
     }
 
-    /// Records of requests that were lost before they were read.
+    /// Returns the number of records of requests that were lost before they were read.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }
 }
 
-/// How long a run has to be for its 99th percentile, as far as that goes in two minutes.
+/// Returns the length of a run that has enough requests for a 99th percentile, limited so that the comparison takes two
+/// minutes.
 pub(super) fn run_for(requests_per_s: f64) -> Duration {
     let wanted_s = (REQUESTS_WANTED / requests_per_s.max(1.0)).clamp(RUN_MIN.as_secs_f64(), RUN_MAX.as_secs_f64());
     Duration::from_millis((wanted_s * 10.0).ceil() as u64 * 100)

@@ -1,8 +1,8 @@
-//! What the rounds decide. Pure: no clock, no I/O.
+//! Decision from the rounds. The code has no side effects: no clock, no I/O.
 //!
-//! Three things are asked, each with a 95 % interval over the rounds. Does the service stay as it was under Sidelane? Is
-//! there anything to gain: is it slower beside unmanaged batch? Does batch get any work done? Sidelane is worth it if
-//! all three hold, and is not if one of them does not.
+//! Three questions are asked, each with a 95 % interval over the rounds. Does the service stay as fast under Sidelane
+//! as alone? Is there anything to gain: is it slower beside unmanaged batch? Does batch get any work done? Sidelane
+//! pays off if all three hold, and does not if one of them fails.
 
 use std::fmt;
 
@@ -13,29 +13,29 @@ use super::figures::{Figures, Round, Setting, all_of, over_alone};
 use super::words::change;
 use sidelane_stats::interval::of_median;
 
-/// CPU time that batch has to get: less is not worth a tool.
+/// Least CPU time of batch in seconds per minute for which Sidelane is worth its cost.
 const BATCH_MIN_A_MINUTE_S: f64 = 1.0;
 
-/// The measure of half of the requests.
+/// Name of the median latency in checks.
 pub(super) const P50: &str = "p50";
 
-/// What requests may lose.
+/// Bounds on the latencies of requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// Their percentiles, over those alone.
+    /// Largest ratio of a percentile under Sidelane to the same percentile alone.
     pub(super) max_slowdown: f64,
-    /// Instead, if the user has one.
+    /// Objective of the user, which replaces the ratio; `None` without one.
     pub(super) objective: Option<Objective>,
 }
 
-/// A figure by which a setting is judged: the larger, the worse for the service.
+/// Figure by which a setting is judged: the larger, the worse for the service.
 #[derive(Clone, Debug)]
 pub(super) struct Measure {
     pub(super) what: String,
     value: Option<Interval>,
     limit: f64,
     unit: Unit,
-    /// It is the inverse of a rate, and told as that rate.
+    /// Whether the figure is the inverse of a rate, and displayed as that rate.
     is_of_rate: bool,
 }
 
@@ -53,7 +53,8 @@ impl Measure {
         Check::interval_at_least(self.name(setting), self.value, self.limit, self.unit)
     }
 
-    /// The interval gets narrower with the root of the number of rounds.
+    /// Returns whether ten times the rounds would not close an open interval. The width decreases with the square root
+    /// of the number of rounds.
     fn is_far_too_wide(&self) -> bool {
         const TIMES: f64 = 10.0;
         let ends = |interval: Interval| Some((interval.measured, interval.low?, interval.high?));
@@ -83,21 +84,21 @@ impl fmt::Display for Measure {
     }
 }
 
-/// A measure, and whether it is within its bound.
+/// Measure, and the check whether it is within its bound.
 #[derive(Clone, Debug)]
 pub(super) struct Judgement {
     pub(super) measure: Measure,
     pub(super) check: Check,
 }
 
-/// What was decided.
+/// Decision from all rounds.
 #[derive(Clone, Debug)]
 pub(super) struct Judged {
-    /// Whether the service stays as it was.
+    /// Judgements whether the service stays as fast as alone.
     pub(super) kept: Vec<Judgement>,
-    /// Whether there is anything to gain.
+    /// Judgement whether there is anything to gain.
     pub(super) gain: Judgement,
-    /// Whether batch gets anything done.
+    /// Check whether batch gets enough CPU time.
     pub(super) batch: Check,
 }
 
@@ -116,13 +117,14 @@ impl Judged {
         self.all().cloned().collect()
     }
 
-    /// What further rounds are for: nothing as soon as one check is missed, since the verdict is that one's.
+    /// Returns the checks that further rounds could decide. There are none as soon as one check is missed, since it
+    /// determines the verdict.
     pub(super) fn open(&self) -> Vec<Check> {
         let is_missed = self.outcome() == Verdict::Missed;
         self.all().filter(|check| !is_missed && check.is_undecided()).cloned().collect()
     }
 
-    /// What to do where an open interval is so wide that ten times the rounds would not close it.
+    /// Returns advice if an open interval is so wide that ten times the rounds would not close it.
     pub(super) fn needs_quiet(&self) -> Option<String> {
         let mut judged = self.kept.iter().chain([&self.gain]);
         let wide = judged.find(|one| one.check.is_undecided() && one.measure.is_far_too_wide())?;
@@ -140,7 +142,7 @@ impl Judged {
     }
 }
 
-/// The measures of a setting. The last one, of the traffic, counts only where it is sure.
+/// Returns the measures of a setting. The last one, the traffic, counts only if it is certain.
 fn measures(rounds: &[Round], setting: Setting, bounds: Bounds) -> Vec<Measure> {
     if let Some(Objective { percentile, limit_ns }) = bounds.objective {
         let value = of_median(all_of(rounds, setting, |figures| figures.percentile_us(percentile)));
@@ -160,7 +162,8 @@ fn kept(rounds: &[Round], bounds: Bounds) -> Vec<Judgement> {
     measures(rounds, Setting::Sidelane, bounds).into_iter().map(judge).filter(counts).collect()
 }
 
-/// One measure that is worse is enough; that there is nothing to gain needs all of them.
+/// Judges whether there is anything to gain. One worse measure is enough for a gain; "nothing to gain" needs all
+/// measures.
 fn gain(rounds: &[Round], bounds: Bounds) -> Judgement {
     let judge = |measure: Measure| Judgement { check: measure.at_least(Setting::Unmanaged), measure };
     let all: Vec<Judgement> = measures(rounds, Setting::Unmanaged, bounds).into_iter().map(judge).collect();
@@ -174,7 +177,8 @@ mod tests {
     use super::super::sample::{BOUNDS, Run, rounds};
     use super::*;
 
-    /// Twelve rounds: unmanaged and Sidelane, p50 and p99 in microseconds; alone 100 and 1000.
+    /// Returns the decision from twelve rounds with these latencies (p50, p99) in microseconds; alone they are 100 and
+    /// 1000.
     fn judged(unmanaged: (f64, f64), sidelane: (f64, f64)) -> Judged {
         let run = |(p50_us, p99_us): (f64, f64)| Run { p50_us, p99_us, ..Run::default() };
         Judged::of(&rounds(12, [Run::default(), run(unmanaged), run(sidelane)]), BOUNDS)
@@ -238,7 +242,7 @@ mod tests {
             }
             Judged::of(&rounds, BOUNDS).needs_quiet()
         };
-        // Medians of 1.01 and of 1.10; intervals 0.95 to 1.07 and 0.2 to 2.
+        // The medians are 1.01 and 1.10; the intervals are 0.95 to 1.07 and 0.2 to 2.
         assert_eq!(advice([950.0, 1_070.0]), None);
         assert!(advice([200.0, 2_000.0]).is_some_and(|advice| advice.contains("a quieter machine")));
     }

@@ -1,4 +1,4 @@
-//! The verdict in plain words. Pure: the same rounds give the same sentence.
+//! Verdict in plain words. The code has no side effects: the same rounds give the same sentence.
 
 use sidelane_report::{Interval, Verdict};
 
@@ -7,7 +7,7 @@ use super::obstacle::Obstacle;
 use super::verdict::{Judged, Judgement, P50};
 use sidelane_stats::interval::of_median;
 
-/// What the sentence has to know of the lanes.
+/// Facts about the lanes that the sentence needs.
 #[derive(Clone, Debug)]
 pub(super) struct Lanes {
     pub(super) request: String,
@@ -15,7 +15,7 @@ pub(super) struct Lanes {
     pub(super) share_a_core: bool,
 }
 
-/// The verdict of the rounds. `advice` is what would decide it.
+/// Returns the sentence with the verdict of the rounds. `advice` says what would decide it.
 pub(super) fn finding(
     judged: &Judged,
     rounds: &[Round],
@@ -42,7 +42,7 @@ pub(super) fn finding(
     }
 }
 
-/// "p99 +1 % (−2 to +4), p50 0 % (−1 to +1)"
+/// Returns the measures under Sidelane, such as "p99 +1 % (−2 to +4), p50 0 % (−1 to +1)".
 fn kept(judged: &Judged) -> String {
     judged.kept.iter().map(|one| one.measure.to_string()).collect::<Vec<_>>().join(", ")
 }
@@ -76,20 +76,20 @@ fn nothing_to_gain(judged: &Judged, rounds: &[Round], lanes: &Lanes) -> String {
     )
 }
 
-/// "p50 +28 % (+25 to +31), which is 14 µs"
+/// Returns the cost of one measure, such as "p50 +28 % (+25 to +31), which is 14 µs".
 fn cost(one: &Judgement, rounds: &[Round]) -> String {
     let later_us = later_us(rounds).filter(|_| one.measure.what == P50);
     let which_is = later_us.map(|us| format!(", which is {us:.0} µs")).unwrap_or_default();
     format!("{}{which_is}", one.measure)
 }
 
-/// How much later half of the requests are, where that is more than nothing.
+/// Returns the median delay of requests in microseconds; `None` below 1.
 fn later_us(rounds: &[Round]) -> Option<f64> {
     let later = |round: &Round| Some(round.of(Setting::Sidelane).p50_us()? - round.of(Setting::Alone).p50_us()?);
     of_median(rounds.iter().filter_map(later)).map(|later| later.measured).filter(|later| *later >= 1.0)
 }
 
-/// The first open check.
+/// Returns the first open check in words.
 fn open(judged: &Judged) -> String {
     let question = judged.open().into_iter().next().map(|check| {
         let interval = check.interval_text().unwrap_or_else(|| "not measured".to_owned());
@@ -98,13 +98,13 @@ fn open(judged: &Judged) -> String {
     question.unwrap_or_else(|| "nothing was measured".to_owned())
 }
 
-/// What is known all the same.
+/// Returns the known figures of an undecided comparison.
 fn known(judged: &Judged, rounds: &[Round]) -> String {
     let cpu = cpu(rounds, Setting::Sidelane);
     format!("batch gets {cpu}, {}, unmanaged {}", kept(judged), judged.gain.measure)
 }
 
-/// "41 CPU seconds a minute"
+/// Returns the CPU time of batch, such as "41 CPU seconds a minute".
 fn cpu(rounds: &[Round], setting: Setting) -> String {
     let Some(cpu) = of_median(all_of(rounds, setting, Figures::batch_cpu_a_minute_s)) else {
         return "no measured CPU time".to_owned();
@@ -116,7 +116,7 @@ fn cpu(rounds: &[Round], setting: Setting) -> String {
     format!("{seconds:.0} CPU seconds per minute")
 }
 
-/// A ratio as a change: "+1 % (−2 to +4)".
+/// Formats a ratio as a change, such as "+1 % (−2 to +4)".
 pub(super) fn change(ratio: Interval) -> String {
     let percent = |ratio: f64| signed((ratio - 1.0) * 100.0);
     let ends = match (ratio.low, ratio.high) {

@@ -1,4 +1,4 @@
-//! What a run says of itself besides its figures: notes on what was degraded and what to do, the machine it ran on, and
+//! Descriptions of a run besides its figures: notes on degraded functions and what to do, the machine it ran on, and
 //! the log of decisions.
 //!
 //! # Invariants

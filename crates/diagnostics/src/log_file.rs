@@ -1,5 +1,5 @@
-//! What logs have in common: a name of the format, a head in JSON that says what follows, and chunks, of which the last
-//! one may be cut off.
+//! Common format of logs: a name of the format, a head in JSON that describes the content, and chunks, of which the
+//! last one may be cut off.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -11,12 +11,12 @@ use thiserror::Error;
 
 use crate::log_note::LogNote;
 
-/// The first bytes of a log: its format and version, and a line end.
+/// First bytes of a log: its format and version, and a line end.
 pub type Magic = [u8; 8];
-/// The longest head that is read.
+/// Largest head of a log that is read, in bytes.
 const HEAD_BYTES_MAX: u32 = 1 << 20;
 
-/// Writes the beginning of a log.
+/// Writes the beginning of a log: `magic`, the length of the head, and the head as JSON.
 pub fn write_head(file: &mut impl Write, magic: &Magic, head: &impl Serialize) -> io::Result<()> {
     let json = serde_json::to_vec(head)?;
     file.write_all(magic)?;
@@ -24,7 +24,7 @@ pub fn write_head(file: &mut impl Write, magic: &Magic, head: &impl Serialize) -
     file.write_all(&json)
 }
 
-/// Reads the beginning of a log; an error in words if it is not one of this format.
+/// Reads the beginning of a log. The error says why it is not one of this format.
 pub fn read_head<T: DeserializeOwned>(input: &mut impl Read, magic: &Magic) -> Result<T, String> {
     let mut first = Magic::default();
     input.read_exact(&mut first).map_err(|_| "it is too short".to_owned())?;
@@ -42,30 +42,30 @@ pub fn read_head<T: DeserializeOwned>(input: &mut impl Read, magic: &Magic) -> R
     serde_json::from_slice(&json).map_err(|error| format!("its head cannot be parsed: {error}"))
 }
 
-/// Why a log cannot be read.
+/// Reason why a log cannot be read.
 #[derive(Debug, Error)]
 pub enum LogError {
     /// The file cannot be read.
     #[error("cannot read the log {path}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// The system's error.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The file is not a log.
     #[error("cannot read {path}: it is not a log of `sidelane {verb}` ({what})")]
     Head {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// The verb that writes such logs.
+        /// Verb of `sidelane` that writes such logs.
         verb: &'static str,
-        /// What is wrong.
+        /// Description of the problem.
         what: String,
     },
 }
 
-/// Opens the log at `path`, whose beginning `begin` reads.
+/// Opens the log at `path`; `begin` reads its beginning.
 pub fn open<L>(
     path: &Path,
     verb: &'static str,
@@ -76,7 +76,7 @@ pub fn open<L>(
     begin(BufReader::with_capacity(1 << 20, file)).map_err(|what| LogError::Head { path: name(), verb, what })
 }
 
-/// Fills `head` with the head of the next chunk; false if the log ends before it.
+/// Reads the head of the next chunk into `head`. Returns false if the log ends before it.
 pub fn read_chunk_head(input: &mut impl Read, head: &mut [u8]) -> Result<bool, LogNote> {
     match input.read(&mut head[..1]) {
         Ok(1) => input.read_exact(&mut head[1..]).map(|()| true).map_err(|_| LogNote::LogCutOff),
@@ -85,8 +85,8 @@ pub fn read_chunk_head(input: &mut impl Read, head: &mut [u8]) -> Result<bool, L
     }
 }
 
-/// The bytes of a chunk, and whether they are all there. The buffer grows with the bytes that exist, whatever length the
-/// head claims.
+/// Reads the bytes of a chunk. Returns them, and whether they are complete. The buffer grows with the bytes that exist,
+/// so a wrong length in the head is harmless.
 pub fn read_chunk_body(input: &mut impl Read, length: u64) -> (Vec<u8>, bool) {
     let mut bytes = Vec::new();
     let read = input.take(length).read_to_end(&mut bytes);

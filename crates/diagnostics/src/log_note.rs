@@ -1,10 +1,10 @@
-//! Notes of logs.
+//! Notes on logs.
 
 use crate::audit::AuditState;
 use crate::diagnostics;
 
 diagnostics! {
-    /// Note of logs.
+    /// Note on a log.
     pub enum LogNote in Logs;
     degraded {
         AuditFails { log: String = "/tmp/log".to_owned(), error: String = "No space left on device".to_owned() } =>
@@ -30,19 +30,19 @@ diagnostics! {
 }
 
 impl LogNote {
-    /// Says that an audit log cannot be written now.
+    /// Returns the note that an audit log cannot be written now; `None` if it can.
     pub fn of_failing_audit(log: &str, state: &AuditState) -> Option<Self> {
         let error = state.error.clone()?;
         Some(Self::AuditFails { log: log.to_owned(), error })
     }
 
-    /// Says what became of an audit log: that it cannot be written, and how many lines are lost.
+    /// Returns the notes on an audit log: that it cannot be written, and how many lines are lost.
     pub fn of_audit(log: &str, state: &AuditState) -> impl Iterator<Item = Self> {
         let lost = Self::AuditLinesLost { log: log.to_owned(), lines: state.lost_lines };
         Self::of_failing_audit(log, state).into_iter().chain((state.lost_lines > 0).then_some(lost))
     }
 
-    /// Whether it is about an audit log.
+    /// Returns whether the note is about an audit log.
     pub fn is_of_audit(&self) -> bool {
         matches!(self, Self::AuditFails { .. } | Self::AuditLinesLost { .. })
     }

@@ -1,4 +1,4 @@
-//! The description of the machine in every result.
+//! Description of the machine, which every result contains.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use sidelane_host::topology::{PairKind, Topology};
 use sidelane_report::{Machine, Pair};
 use sidelane_tracker::stolen::longest_gap_ns;
 
-/// Describes this machine. `kind` is how the lanes of the run are paired.
+/// Returns a description of this machine. `kind` is how the lanes of the run are paired.
 pub fn describe(kind: PairKind) -> Machine {
     let topology = Topology::read(Path::new("/sys")).ok();
     let cpu_info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -33,7 +33,7 @@ pub fn describe(kind: PairKind) -> Machine {
     machine
 }
 
-/// The total time of the machine's CPUs in clock ticks, and the part that the hypervisor took.
+/// Total time of the machine's CPUs in clock ticks, and the part that the hypervisor took.
 #[derive(Clone, Copy)]
 struct CpuTimes {
     all: u64,
@@ -42,7 +42,7 @@ struct CpuTimes {
 
 impl CpuTimes {
     fn now() -> Option<Self> {
-        /// user nice system idle iowait irq softirq steal; the first two include the time of
+        /// Index of the steal time in user nice system idle iowait irq softirq steal; the first two include the time of
         /// guests.
         const STEAL: usize = 7;
         let text = fs::read_to_string("/proc/stat").ok()?;
@@ -53,7 +53,7 @@ impl CpuTimes {
 
 static AT_START: OnceLock<Option<CpuTimes>> = OnceLock::new();
 
-/// Starts to count the time that the hypervisor takes. Called once, when the program starts.
+/// Starts to count the time that the hypervisor takes. The program calls it once, when it starts.
 pub fn begin() {
     AT_START.get_or_init(CpuTimes::now);
 }
@@ -66,12 +66,12 @@ pub fn note_stolen(machine: &mut Machine) {
     machine.stolen_gap_max_us = longest_gap_ns().map(|ns| ns as f64 / 1e3);
 }
 
-/// Whether the kernel offers hardware counters.
+/// Returns whether the kernel offers hardware counters.
 pub fn has_pmu() -> bool {
     ["cpu", "cpu_core", "armv8_pmuv3_0"].iter().any(|pmu| Path::new("/sys/bus/event_source/devices").join(pmu).exists())
 }
 
-/// The kernel's release, e.g. `6.12.9-amd64`.
+/// Returns the kernel's release, e.g. `6.12.9-amd64`.
 pub fn kernel_release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
@@ -92,9 +92,8 @@ fn cpu_model(cpu_info: &str) -> String {
     model.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.to_owned())
 }
 
-/// The gates that a session can use here, in order of preference: the holder for every hold, the
-/// freezer and affinity for batch that has to leave a lane for long. `sidelane doctor` measures
-/// them.
+/// Returns the gates that a session can use here, in order of preference: the holder for every hold, the freezer and
+/// affinity for batch that has to leave a lane for long. `sidelane doctor` measures them.
 fn gates() -> Vec<String> {
     let hierarchies = Hierarchy::all();
     let all = [

@@ -1,14 +1,14 @@
-//! Notes: what a result says besides its figures. Each feature declares its own with
-//! [`diagnostics!`](crate::diagnostics); a list of notes of several features holds [`Note`]s; a result has them as
-//! strings.
+//! Notes: remarks of a result besides its figures. Each feature declares its own with
+//! [`diagnostics!`](crate::diagnostics). A list of notes of several features contains [`Note`]s; a result contains them
+//! as strings.
 
 use std::any::Any;
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// Declares the notes of a feature: an enum, and a table of its variants that is all there is of them: the name, the
-/// values, each with an example for the tests, the sentence and, if the note is of something degraded, what to do.
+/// Declares the notes of a feature as an enum. The table of its variants contains for each the name, the values, each
+/// with an example for the tests, and the sentence. A note on a degraded function also says what to do.
 #[macro_export]
 macro_rules! diagnostics {
     (
@@ -31,7 +31,7 @@ macro_rules! diagnostics {
         }
 
         impl $name {
-            /// Returns the sentence, and what to do.
+            /// Returns the sentence of the note, and the advice if it has one.
             fn parts(&self) -> (String, Option<String>) {
                 match self {
                     $(Self::$degraded $({ $($value),* })? => (format!($what), Some(format!($advice))),)*
@@ -39,7 +39,7 @@ macro_rules! diagnostics {
                 }
             }
 
-            /// Returns one of each kind.
+            /// Returns one note of each kind.
             #[cfg(test)]
             fn examples() -> Vec<Self> {
                 vec![
@@ -116,27 +116,28 @@ pub enum Section {
     Laboratory,
 }
 
-/// Place of a kind of note in a list: what is degraded comes first, then by feature, then as in the feature's table.
+/// Sort key of a kind of note in a list: degraded functions come first, then features in their order, then kinds as in
+/// the feature's table.
 pub type Order = (bool, Section, usize);
 
-/// Notes of one feature, declared with [`diagnostics!`](crate::diagnostics).
+/// Note of one feature, declared with [`diagnostics!`](crate::diagnostics).
 pub trait Diagnostic: Any + fmt::Debug + fmt::Display + Send + Sync {
-    /// Returns the place of this kind in a list.
+    /// Returns the sort key of this kind of note.
     fn order(&self) -> Order;
 }
 
-/// Note of any feature. Two of one kind with one text are the same.
+/// Note of any feature. Two notes of one kind with the same text are equal.
 #[derive(Clone, Debug)]
 pub struct Note(Arc<dyn Diagnostic>);
 
 impl Note {
-    /// Returns the note as its feature declares it, if it is one of `D`.
+    /// Returns the note as its feature declares it; `None` if it belongs to another feature than `D`.
     pub fn get<D: Diagnostic>(&self) -> Option<&D> {
         let note: &dyn Any = &*self.0;
         note.downcast_ref()
     }
 
-    /// Whether it is one of `D`'s that passes the test.
+    /// Returns whether the note belongs to the feature `D` and passes the test.
     pub fn is<D: Diagnostic>(&self, test: impl FnOnce(&D) -> bool) -> bool {
         self.get().is_some_and(test)
     }
@@ -174,7 +175,7 @@ impl PartialEq for Note {
 
 impl Eq for Note {}
 
-/// Returns notes as a result has them.
+/// Returns the notes as strings, as a result contains them.
 pub fn written<'a>(notes: impl IntoIterator<Item = &'a Note>) -> Vec<String> {
     notes.into_iter().map(Note::to_string).collect()
 }

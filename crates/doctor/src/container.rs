@@ -1,4 +1,4 @@
-//! What a container has to share with the host for `sidelane run` to work in it.
+//! Namespaces and mounts that a container has to share with the host for `sidelane run` to work in it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -6,11 +6,11 @@ use std::path::Path;
 
 use super::finding::Finding;
 
-/// Inode numbers of the host's own namespaces; part of the kernel's interface since 3.8.
+/// Inode numbers of the host's own namespaces; they are part of the kernel's interface since 3.8.
 const HOSTS_PID: u64 = 0xEFFF_FFFC;
 const HOSTS_CGROUP: u64 = 0xEFFF_FFFB;
 
-/// Findings about namespaces and mounts.
+/// Returns findings about namespaces and mounts.
 pub fn findings() -> Vec<Finding> {
     let is_hosts = |kind: &str, inode| fs::metadata(format!("/proc/self/ns/{kind}")).map(|ns| ns.ino() == inode).ok();
     vec![
@@ -49,7 +49,8 @@ fn groups(is_hosts: Option<bool>) -> Finding {
     }
 }
 
-/// Lanes are claimed by files in /run. Whether it is the host's, if that can be told.
+/// Returns the finding about /run, in which files claim lanes. `is_hosts` is whether it is the host's; `None` if that
+/// is unknown.
 fn run_folder(is_hosts: Option<bool>) -> Finding {
     const NAME: &str = "claims";
     match is_hosts {

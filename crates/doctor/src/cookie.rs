@@ -1,8 +1,8 @@
-//! Core scheduling: tests whether the kernel itself keeps batch off a core that other programs use.
+//! Test of core scheduling: whether the kernel itself keeps batch off a core that other programs use.
 //!
-//! Batch computes on one lane of a core all the time, and the doctor, in the service's place, on
-//! the other. The doctor reads batch's counter repeatedly. If the counter changed between two reads
-//! and the doctor was not switched out in between, both ran at once.
+//! Batch computes on one lane of a core all the time, and the doctor acts as the service on the other lane. The doctor
+//! reads batch's counter repeatedly. If the counter changed between two reads and the doctor was not switched out in
+//! between, both ran at once.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -18,17 +18,17 @@ use sidelane_host::priority::pin_this_thread;
 use sidelane_host::topology::PairKind;
 
 const NAME: &str = "core scheduling";
-/// Some tens of the scheduler's time slices.
+/// Length of a measurement: some tens of the scheduler's time slices.
 const SPAN: Duration = Duration::from_millis(150);
 
-/// The share of its time in which the service's stand-in ran beside batch, in percent.
+/// Share of the doctor's run time in which batch ran beside it, in percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Overlap {
     without_percent: f64,
     with_percent: f64,
 }
 
-/// Whether core scheduling works here; tested on `pair` if that is a pair of siblings.
+/// Returns whether core scheduling works here; it is tested on `pair` if that is a pair of siblings.
 pub fn finding(pair: Option<&TestPair>) -> Finding {
     match CoreCookie::supported() {
         Ok(()) => pair.filter(|pair| pair.kind == PairKind::Smt).map_or_else(untried, tried),
@@ -53,7 +53,7 @@ fn untried() -> Finding {
 }
 
 fn tried(pair: &TestPair) -> Finding {
-    // A thread of its own, so that its affinity ends with it.
+    // The measurement has a thread of its own, so that its affinity ends with it.
     let measured = thread::scope(|scope| scope.spawn(|| measure(pair)).join().expect("measurements do not panic"));
     match measured {
         Ok(overlap) => verdict(overlap),
@@ -66,7 +66,7 @@ fn verdict(Overlap { without_percent, with_percent }: Overlap) -> Finding {
         "batch with a core-scheduling cookie overlaps {with_percent:.1} %, without one \
                         {without_percent:.1} %"
     );
-    // Whatever the noise, working core scheduling leaves less than half of the overlap.
+    // At any noise, working core scheduling leaves less than half of the overlap.
     match with_percent < without_percent / 2.0 {
         true => Finding::works(NAME, seen),
         false => Finding::optional(NAME, format!("{seen}: the kernel does not keep them apart")),
@@ -82,14 +82,14 @@ fn measure(pair: &TestPair) -> io::Result<Overlap> {
     Ok(Overlap { without_percent, with_percent })
 }
 
-/// Batch's program; never returns.
+/// Runs batch's program: counts forever.
 fn count(board: &Board) {
     loop {
         board.turns.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// The values read at one time, in this order.
+/// Values of one look, read in this order.
 struct Look {
     own_switches: i64,
     batch_turns: u64,
@@ -103,7 +103,7 @@ impl Look {
     }
 }
 
-/// How often the calling thread was switched out.
+/// Returns how often the calling thread was switched out.
 fn own_switches() -> io::Result<i64> {
     // SAFETY: all zero is a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -120,7 +120,7 @@ fn overlap_percent(batch: &Board) -> io::Result<f64> {
     let end_ns = last.now_ns + SPAN.as_nanos() as u64;
     while last.now_ns < end_ns {
         let seen = Look::at(batch)?;
-        // From before the first look to after the second.
+        // The span without a switch reaches from before the first look to after the second.
         if own_switches()? == last.own_switches {
             let apart_ns = seen.now_ns - last.now_ns;
             ran_ns += apart_ns;

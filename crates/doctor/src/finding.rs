@@ -1,17 +1,17 @@
-//! A finding: one property of this machine, and what the user can do about it.
+//! Finding: one property of this machine, and what the user can do about it.
 
 use serde_json::{Map, Value, json};
 
-/// What a finding means for using Sidelane here.
+/// Meaning of a finding for the use of Sidelane on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It works.
+    /// The property works.
     Works,
-    /// It is missing, and `sidelane run` needs it.
+    /// The property is missing, and `sidelane run` needs it.
     Blocks,
-    /// It is missing; `sidelane run` works, but less well.
+    /// The property is missing; `sidelane run` works, but less well.
     Degrades,
-    /// It is missing or only informative; `sidelane run` does not need it.
+    /// The property is missing or only informative; `sidelane run` does not need it.
     Optional,
 }
 
@@ -26,46 +26,46 @@ impl State {
     }
 }
 
-/// One line of the doctor's report.
+/// Finding about one property, a line of the doctor's report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The name of the tested property.
+    /// Name of the tested property.
     pub name: &'static str,
-    /// Its state.
+    /// State of the property.
     pub state: State,
-    /// The details.
+    /// Details of the finding, in words.
     pub detail: String,
-    /// What the user can do about it.
+    /// What the user can do about it; `None` if there is nothing to do.
     pub fix: Option<String>,
 }
 
 impl Finding {
-    /// A property that works.
+    /// Creates a finding on a property that works.
     pub fn works(name: &'static str, detail: impl Into<String>) -> Self {
         Self { name, state: State::Works, detail: detail.into(), fix: None }
     }
 
-    /// A missing property that `sidelane run` needs.
+    /// Creates a finding on a missing property that `sidelane run` needs.
     pub fn blocks(name: &'static str, detail: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { name, state: State::Blocks, detail: detail.into(), fix: Some(fix.into()) }
     }
 
-    /// A missing property without which `sidelane run` works less well.
+    /// Creates a finding on a missing property without which `sidelane run` works less well.
     pub fn degrades(name: &'static str, detail: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { name, state: State::Degrades, detail: detail.into(), fix: Some(fix.into()) }
     }
 
-    /// An informative finding.
+    /// Creates an informative finding.
     pub fn optional(name: &'static str, detail: impl Into<String>) -> Self {
         Self { name, state: State::Optional, detail: detail.into(), fix: None }
     }
 
-    /// Adds what the user can do about it.
+    /// Adds what the user can do about the finding.
     pub fn with_fix(self, fix: impl Into<String>) -> Self {
         Self { fix: Some(fix.into()), ..self }
     }
 
-    /// The finding as JSON.
+    /// Returns the finding as JSON.
     pub fn to_json(&self) -> Value {
         json!({
             "ok": self.state == State::Works,
@@ -75,7 +75,7 @@ impl Finding {
         })
     }
 
-    /// The finding as a note in results, if the property is missing.
+    /// Returns the finding as a note in results, if the property is missing; else `None`.
     pub fn to_note(&self) -> Option<String> {
         let missing = matches!(self.state, State::Blocks | State::Degrades);
         let fix = self.fix.as_ref().map_or_else(String::new, |fix| format!("; {fix}"));
@@ -83,21 +83,21 @@ impl Finding {
     }
 }
 
-/// Findings of one kind.
+/// Findings about one subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// The subject of the findings.
+    /// Subject of the findings, displayed as a title.
     pub title: &'static str,
-    /// The findings in display order.
+    /// Findings in display order.
     pub findings: Vec<Finding>,
 }
 
-/// All findings, in order.
+/// Returns all findings of all groups, in order.
 pub fn all(groups: &[Group]) -> impl Iterator<Item = &Finding> {
     groups.iter().flat_map(|group| &group.findings)
 }
 
-/// The findings by name, as JSON.
+/// Returns the findings as JSON, by their names.
 pub fn to_json(groups: &[Group]) -> Map<String, Value> {
     all(groups).map(|finding| (finding.name.to_owned(), finding.to_json())).collect()
 }

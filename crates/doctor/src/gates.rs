@@ -1,4 +1,4 @@
-//! The gates: every way to get batch off a lane and back, with its measured latency here.
+//! Gates: all mechanisms that get batch off a lane and back, with their measured latencies on this machine.
 
 use std::thread;
 
@@ -16,21 +16,21 @@ use sidelane_host::topology::PairKind;
 use sidelane_lanes::gate::{Gate as LaneGate, sched_ext};
 use sidelane_report::Row;
 
-/// A gate that was tested.
+/// Gate that was tested.
 #[derive(Clone, Debug)]
 pub struct Gate {
-    /// Its name in results.
+    /// Name of the gate in results.
     pub name: &'static str,
-    /// The outcome of the test.
+    /// Outcome of the test.
     pub outcome: Outcome,
 }
 
-/// The outcome of testing a gate.
+/// Outcome of the test of a gate.
 #[derive(Clone, Debug)]
 pub enum Outcome {
     /// The gate works, with these latencies.
     Measured(Figures),
-    /// The gate was not measured, with the reason.
+    /// The gate was not measured; the finding has the reason.
     Unmeasured(Finding),
 }
 
@@ -44,7 +44,7 @@ impl Gate {
         Self { name, outcome }
     }
 
-    /// The reason why there are no figures, if there are none.
+    /// Returns the reason why there are no figures; `None` if there are.
     pub fn why_unmeasured(&self) -> Option<&Finding> {
         match &self.outcome {
             Outcome::Measured(_) => None,
@@ -52,7 +52,7 @@ impl Gate {
         }
     }
 
-    /// A row of results, without figures where there are none.
+    /// Returns the gate as a row of results; without a measurement its figures are missing.
     pub fn to_row(&self) -> Row {
         match &self.outcome {
             Outcome::Measured(figures) => figures.to_row(self.name),
@@ -70,8 +70,8 @@ fn without_figures(gate: &str) -> Row {
     row
 }
 
-/// Tests every other gate on `pair`, in order of preference; the holder only if `can_hold`.
-/// Temporary groups get the name `name`.
+/// Tests every gate except the instrumented one on `pair`, in order of preference; the holder only if `can_hold`.
+/// Temporary cgroups get the name `name`.
 pub fn measure_all(pair: &TestPair, name: &str, can_hold: bool, effort: &ReactionPlan) -> Vec<Gate> {
     let hold = if can_hold { held } else { unheld };
     vec![
@@ -97,13 +97,13 @@ fn held(name: &'static str, woken_by: WokenBy, pair: &TestPair, effort: &Reactio
     Gate::new(name, figures, |why| Finding::blocks(name, why, fix))
 }
 
-/// Tests the best gate, which needs a whole session. It also needs the gate's library.
+/// Tests the instrumented gate, the best one. The test needs a whole session and the gate's library.
 pub fn checked(pair: &TestPair, effort: &ReactionPlan) -> Gate {
     let name = "instrumented check (programs built with -pg)";
     Gate::new(name, apart(|| instrumented::measure(pair, effort)), |why| Finding::optional(name, why))
 }
 
-/// Without a scheduler, the finding about the kernel gives the reason.
+/// Tests the gate of sched_ext. If the kernel cannot load a scheduler, the finding has the reason.
 fn scheduled(name: &'static str, pair: &TestPair, effort: &ReactionPlan) -> Gate {
     let lack = |why| Finding::optional(name, why);
     if let Err(why) = sched_ext::available() {
@@ -131,7 +131,7 @@ fn switched(switch: &Switch, pair: &TestPair, effort: &ReactionPlan) -> Result<O
     Ok(apart(|| victim::measure(switch, pair, effort))?)
 }
 
-/// The freezer of one cgroup version.
+/// Freezer of one cgroup version: its hierarchy, control file, and the values to freeze and to thaw.
 pub struct Freezing {
     wanted: fn(&Hierarchy) -> bool,
     file: &'static str,
@@ -147,7 +147,7 @@ fn frozen(name: &'static str, how: &Freezing, leaf_name: &str, pair: &TestPair, 
     Gate::new(name, figures, |why| Finding::optional(name, why))
 }
 
-/// Runs `measure` with a switch that freezes a group `leaf_name`. The group is removed afterwards.
+/// Runs `measure` with a switch that freezes a cgroup `leaf_name`. The cgroup is removed afterwards.
 pub fn in_group<T>(how: &Freezing, leaf_name: &str, measure: impl FnOnce(&Switch) -> Result<T>) -> Result<T> {
     let hierarchy = Hierarchy::all().into_iter().find(how.wanted).context("not mounted here")?;
     let leaf = Leaf::make(&hierarchy, leaf_name).context("cannot make a group")?;
@@ -156,7 +156,7 @@ pub fn in_group<T>(how: &Freezing, leaf_name: &str, measure: impl FnOnce(&Switch
     measured
 }
 
-/// The scheduling class, which decides only between threads of the same lane.
+/// Returns the scheduling class as a gate that is not measured: it decides only between threads of the same lane.
 fn outranked(name: &'static str, pair: &TestPair) -> Gate {
     let why = match pair.kind {
         PairKind::Smt => "none: batch goes on beside the service, on the other lane of its core",

@@ -1,20 +1,20 @@
-//! Control groups: which of them can be made here, and what they can do.
+//! Cgroups: which of them can be created here, and which control files they have.
 
 use std::io;
 
 use super::finding::Finding;
 use sidelane_host::cgroup::{Hierarchy, Leaf};
 
-/// The control files that Sidelane uses.
+/// Control files that Sidelane uses.
 const FREEZE: &str = "cgroup.freeze";
 const KILL: &str = "cgroup.kill";
 const CPUS: &str = "cpuset.cpus";
 const STATE: &str = "freezer.state";
 
-/// The control files of a new group, or why it could not be made; `None` without a hierarchy.
+/// Control files of a new cgroup, or the reason why it could not be created; `None` without a hierarchy.
 type Attempt = Option<Result<Vec<&'static str>, String>>;
 
-/// The result of making a group in each hierarchy.
+/// Result of creating a cgroup in each hierarchy.
 #[derive(Debug)]
 struct Tried {
     v2: Attempt,
@@ -22,7 +22,7 @@ struct Tried {
     v1_freezer: Attempt,
 }
 
-/// Makes groups with the name `name` and removes them again.
+/// Creates cgroups with the name `name`, removes them again, and returns the findings about them.
 pub fn findings(name: &str) -> Vec<Finding> {
     let all = Hierarchy::all();
     let attempt = |wanted: &dyn Fn(&Hierarchy) -> bool| {
@@ -37,7 +37,7 @@ pub fn findings(name: &str) -> Vec<Finding> {
     tried.findings()
 }
 
-/// The control files of a new group in the hierarchy.
+/// Returns the control files of a new cgroup in the hierarchy.
 fn try_leaf(hierarchy: &Hierarchy, name: &str) -> io::Result<Vec<&'static str>> {
     let leaf = Leaf::make(hierarchy, name)?;
     let files = [FREEZE, KILL, CPUS, STATE].into_iter().filter(|file| leaf.has(file)).collect();
@@ -98,7 +98,7 @@ impl Tried {
     }
 }
 
-/// Why none of `attempts` can be used.
+/// Returns the reasons why none of `attempts` can be used.
 fn why(attempts: [&Attempt; 2]) -> String {
     let reasons: Vec<&str> =
         attempts.into_iter().flatten().filter_map(|tried| tried.as_ref().err().map(String::as_str)).collect();

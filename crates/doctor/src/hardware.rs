@@ -1,4 +1,4 @@
-//! The machine: CPUs, lanes, and features of the processor and the hypervisor.
+//! Properties of the hardware: CPUs, lanes, and features of the processor and the hypervisor.
 
 use std::fmt::Display;
 use std::fs;
@@ -12,7 +12,7 @@ use sidelane_host::nap::Nap;
 use sidelane_host::procfs::own_cpus;
 use sidelane_host::topology::{LaneError, Topology};
 
-/// Findings about the machine that need no measurement.
+/// Returns findings about the machine that need no measurement.
 pub fn findings(topology: &Topology) -> Vec<Finding> {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = cpu_flags(&cpuinfo);
@@ -89,7 +89,7 @@ fn nap(nap: Nap, flags: &[&str], smt: bool) -> Finding {
     }
 }
 
-/// How to get better naps than a PAUSE loop.
+/// Returns advice for better naps than a PAUSE loop.
 fn better_nap(mwait: bool) -> &'static str {
     match mwait {
         true => "build and load kmod/nanonap (its README says how): it lets holders use MWAIT",
@@ -106,7 +106,8 @@ fn pmu(present: bool) -> Finding {
     }
 }
 
-/// What `sidelane run` does not need: what was found, or why nothing was and what to do, which errors say.
+/// Returns a finding about hardware that `sidelane run` does not need: what was found, or an error that says why
+/// nothing was and what to do.
 fn found_or_why(name: &'static str, found: Result<impl Display, impl Into<anyhow::Error>>) -> Finding {
     match found {
         Ok(found) => Finding::works(name, found.to_string()),

@@ -1,7 +1,7 @@
 //! Interrupts of devices on the lane that batch would borrow.
 //!
-//! While such a lane is held, what an interrupt leaves to be done later (ksoftirqd) has to wait for the holder, and
-//! with it the packets of the service; and each interrupt takes the holder's reaction a little longer.
+//! An interrupt leaves some work for later (ksoftirqd). While a lane is held, that work waits for the holder, and so do
+//! the service's packets. Each interrupt also lengthens the holder's reaction a little.
 
 use std::fs;
 use std::path::Path;
@@ -11,17 +11,17 @@ use crate::reaction::pair::TestPair;
 use sidelane_host::cpulist::CpuSet;
 
 const NAME: &str = "interrupts";
-/// Devices that are named; all of them are counted.
+/// Number of devices that are named; all of them are counted.
 const NAMED: usize = 3;
 
-/// A device's interrupt.
+/// Interrupt of a device.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Interrupt {
     number: u32,
     device: String,
 }
 
-/// Looks at who may interrupt the batch lane of `pair`.
+/// Returns a finding about the interrupts on the batch lane of `pair`.
 pub fn finding(pair: &TestPair) -> Finding {
     let irqs = Path::new("/proc/irq");
     match irqs.is_dir() {
@@ -30,7 +30,8 @@ pub fn finding(pair: &TestPair) -> Finding {
     }
 }
 
-/// The interrupts of devices that this CPU serves, or may serve where the kernel does not tell which does.
+/// Returns the interrupts of devices that this CPU serves. If the kernel does not report which CPU serves one, the CPUs
+/// that may serve it count.
 fn served_by(irqs: &Path, cpu: u32) -> Vec<Interrupt> {
     let folders = fs::read_dir(irqs).into_iter().flatten().flatten();
     let mut found: Vec<Interrupt> = folders.filter_map(|folder| of_cpu(&folder.path(), cpu)).collect();
@@ -47,7 +48,7 @@ fn of_cpu(irq: &Path, cpu: u32) -> Option<Interrupt> {
     cpus.contains(cpu).then_some(Interrupt { number, device })
 }
 
-/// The CPUs in a file, if it names any.
+/// Returns the CPUs in a file; `None` if it names none.
 fn list(file: &Path) -> Option<CpuSet> {
     let cpus: CpuSet = fs::read_to_string(file).ok()?.trim().parse().ok()?;
     (!cpus.is_empty()).then_some(cpus)

@@ -1,4 +1,4 @@
-//! The kernel: its build and run-time settings that matter for lanes.
+//! Build and run-time settings of the kernel that matter for lanes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use sidelane_diagnostics::machine;
 use sidelane_lanes::gate::sched_ext::{Unavailable, available};
 
 const BTF: &str = "/sys/kernel/btf/vmlinux";
-/// Tracepoints of context switches; the lane tracker needs them.
+/// Tracepoints of context switches, which the lane tracker needs.
 const LANE_EVENTS: [&str; 8] = [
     "sched_switch",
     "sched_waking",
@@ -22,10 +22,10 @@ const LANE_EVENTS: [&str; 8] = [
     "sched_process_free",
     "cpuhp_exit",
 ];
-/// Tracepoints of requests.
+/// Tracepoints of requests, which the tracking of requests needs.
 const REQUEST_EVENTS: [&str; 4] = ["sk_data_ready", "sock_recv_length", "sock_send_length", "net_dev_start_xmit"];
 
-/// Findings about the kernel that change nothing.
+/// Returns findings about the kernel from checks that change nothing.
 pub fn findings() -> Vec<Finding> {
     let types = fs::read(BTF);
     let events = types.as_deref().map(tracepoints).unwrap_or_default();
@@ -52,8 +52,8 @@ fn btf(size_bytes: Result<usize, &io::Error>) -> Finding {
     }
 }
 
-/// The tracepoints that BPF programs can attach to: the kernel's type information has the name of
-/// each one's callback.
+/// Returns the tracepoints that BPF programs can attach to: the kernel's type information contains the name of each
+/// one's callback.
 fn tracepoints(types: &[u8]) -> BTreeSet<&str> {
     let names = types.split(|byte| *byte == 0).filter_map(|name| name.strip_prefix(b"btf_trace_"));
     names.filter_map(|name| std::str::from_utf8(name).ok()).collect()
@@ -112,13 +112,13 @@ fn throttling(runtime_us: Option<i64>, period_us: Option<i64>) -> Finding {
     }
 }
 
-/// Why batch does not get on a held lane through throttling or the fair server.
+/// Returns the reason why batch does not get on a held lane through throttling or the fair server.
 fn eviction() -> String {
     let evict_after_ms = BorrowConfig::default().evict_after_ns / 1_000_000;
     format!("batch is moved away from a lane that is held for {evict_after_ms} ms, long before that")
 }
 
-/// The time that a fair server gives ordinary threads in each second, if debugfs shows it.
+/// Returns the time per second that a fair server gives ordinary threads; `None` if debugfs does not show it.
 fn fair_server_ns() -> Option<u64> {
     fs::read_to_string("/sys/kernel/debug/sched/fair_server/cpu0/runtime").ok()?.trim().parse().ok()
 }
@@ -136,7 +136,7 @@ fn fair_server(release: &str, runtime_ns: Option<u64>) -> Finding {
     }
 }
 
-/// Whether the kernel is one of PREEMPT_RT, which says so since it is.
+/// Returns whether the kernel is built with PREEMPT_RT, which reports that in a file.
 fn is_realtime() -> bool {
     fs::read_to_string("/sys/kernel/realtime").is_ok_and(|text| text.trim() == "1")
 }
@@ -154,9 +154,9 @@ fn preemption(is_realtime: bool) -> Finding {
     }
 }
 
-/// What to do about a lane tracker that this kernel does not take.
+/// Returns advice for a kernel that rejects the lane tracker.
 pub fn another_for_the_tracker(release: &str) -> &'static str {
-    /// BPF has had the atomic operations that the kernel program uses since.
+    /// First kernel release whose BPF has the atomic operations that the kernel program uses.
     const FIRST: (u32, u32) = (5, 12);
     match version(release) {
         Some(this) if this < FIRST => "boot a kernel of 5.12 or later (docs/reference/kernels.md lists tested ones)",
@@ -164,7 +164,7 @@ pub fn another_for_the_tracker(release: &str) -> &'static str {
     }
 }
 
-/// The first two numbers of a kernel release.
+/// Returns the first two numbers of a kernel release.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|digits| digits.parse().ok());
     Some((numbers.next()??, numbers.next()??))

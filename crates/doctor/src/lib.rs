@@ -1,16 +1,15 @@
-//! `sidelane doctor`: what this machine can do, what it lacks and how to get it, and how fast batch
-//! can be got off a lane here.
+//! `sidelane doctor`: what this machine can do, what it lacks and how to get it, and how fast batch leaves a lane here.
 //!
-//! Nothing is assumed: the doctor loads programs, makes groups, changes classes and closes gates on
-//! a small scale, and undoes all of it. As in a run, a guardian process removes what would remain
-//! if the doctor were killed. Lanes that another Sidelane lends are not touched.
+//! Nothing is assumed: the doctor loads programs, creates cgroups, changes scheduling classes and tests gates on a
+//! small scale, and undoes all of it. As in a run, a guardian process removes the rest if the doctor is killed. Lanes
+//! that another Sidelane lends are not touched.
 //!
 //! The exit code answers one question: would `sidelane run` work here?
 //!
 //! # Invariants
 //!
-//! - What it calls working it has just tried: *not guarded*.
-//! - It leaves nothing behind, guarded for sched_ext alone (`tests/smt/sched_ext.sh`: `test_ext_doctor`).
+//! - The doctor has just tried each property that it reports as working: *not guarded*.
+//! - The doctor leaves nothing behind, guarded for sched_ext alone (`tests/smt/sched_ext.sh`: `test_ext_doctor`).
 //! - Calibration: samples that do not fit lead to no conclusion (`src/calibrate/analysis.rs`:
 //!   `samples_without_a_fit_are_refused`; `crates/sidelane/tests/calibrate.rs`:
 //!   `calibration_without_counters_reports_latencies_only`).
@@ -55,12 +54,12 @@ use print::Printer;
 use sidelane_host::procfs::own_cpus;
 use summary::Summary;
 
-/// The options of `sidelane doctor`.
+/// Options of `sidelane doctor`.
 #[derive(Clone, Debug, Default)]
 pub struct DoctorOptions {
-    /// `--lanes`, if given.
+    /// Lanes of the option `--lanes`, if given.
     pub lanes: Option<String>,
-    /// Fewer rounds: ends within 8 s.
+    /// Whether there are fewer rounds, so that the doctor ends within 8 s.
     pub quick: bool,
     /// File for findings and figures as JSON.
     pub json: Option<PathBuf>,
@@ -71,7 +70,7 @@ pub fn run(options: DoctorOptions) -> Result<u8> {
     let topology = Topology::read(Path::new("/sys"))?;
     let pair = TestPair::choose(&topology, &own_cpus(), options.lanes.as_deref())?;
     let effort = if options.quick { ReactionPlan::QUICK } else { ReactionPlan::FULL };
-    // First, since a session claims its lane itself.
+    // The instrumented gate comes first, since a session claims its lane itself.
     let checked = pair.as_ref().map(|pair| gates::checked(pair, &effort));
     let (claim, claimed) = pair.as_ref().map(privileges::claim).unzip();
     let name = format!("sidelane-doctor-{}", std::process::id());
@@ -97,7 +96,7 @@ pub fn run(options: DoctorOptions) -> Result<u8> {
     Ok(summary.exit_code())
 }
 
-/// Starts the process that removes the groups `name` if this process is killed.
+/// Starts the process that removes the cgroups `name` if this process is killed.
 pub fn start_guardian(name: &str, claim: Option<&Claim>) -> Result<Guardian> {
     let lock = claim.map(Claim::share).transpose()?;
     let mut guardian = Guardian::start(lock.as_slice(), None).context("cannot start the guardian process")?;
@@ -111,15 +110,15 @@ fn printer() -> Printer {
     Printer { width: terminal::width(), ink: Ink { color: terminal::color_wanted() } }
 }
 
-/// One run of the doctor.
+/// State of one run of the doctor.
 struct Doctor<'pair> {
     topology: Topology,
-    /// `None` with fewer than two CPUs.
+    /// Pair of lanes to test; `None` with fewer than two CPUs.
     pair: Option<&'pair TestPair>,
-    /// The same pair, if no other Sidelane uses it.
+    /// Pair of lanes, if no other Sidelane uses it.
     idle: Option<&'pair TestPair>,
     claimed: Option<Finding>,
-    /// The gate that was tested first.
+    /// Result of the instrumented gate, which was tested first.
     checked: Option<Gate>,
     name: String,
     effort: ReactionPlan,

@@ -7,12 +7,12 @@ use std::time::Duration;
 use super::finding::Finding;
 use crate::reaction::pair::TestPair;
 
-/// The kernel counts in steps of 10 ms, so the result is exact to 5 %.
+/// Length of the observation. The kernel counts in steps of 10 ms, so the result is exact to 5 %.
 const WATCH: Duration = Duration::from_millis(200);
-/// From this share on, waiting for other work changes the figures.
+/// Smallest share of busy time at which other load changes the figures.
 const BUSY_PERCENT: u64 = 20;
 
-/// A CPU's time so far, in the kernel's ticks.
+/// Time that a CPU has spent, in the kernel's ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Spent {
     busy: u64,
@@ -20,7 +20,7 @@ struct Spent {
 }
 
 impl Spent {
-    /// From the text of /proc/stat: `cpuN user nice system idle iowait irq softirq steal …`.
+    /// Parses the text of /proc/stat: `cpuN user nice system idle iowait irq softirq steal …`.
     fn parse(stat: &str, cpu: u32) -> Option<Self> {
         const IDLE_AND_IOWAIT: [usize; 2] = [3, 4];
         const FIELDS: usize = 8;
@@ -36,7 +36,7 @@ impl Spent {
     }
 }
 
-/// Watches the lanes of `pair` for a moment in which no thread of this program runs there.
+/// Observes the lanes of `pair` for a time in which no thread of this program runs there.
 pub fn finding(pair: &TestPair) -> Finding {
     let before = look(pair);
     thread::sleep(WATCH);

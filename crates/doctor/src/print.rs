@@ -1,4 +1,4 @@
-//! The report on the terminal.
+//! Report of the doctor on the terminal.
 
 use super::finding::{Finding, Group, State};
 use super::gates::{Gate, Outcome};
@@ -8,11 +8,11 @@ use sidelane_host::topology::PairKind;
 use sidelane_report::grid::{GAP, Grid, Ink, fitted, fold, length};
 use sidelane_report::unit::Unit;
 
-/// Details are wrapped to this width at most: longer lines are hard to read.
+/// Largest width of the details: longer lines are hard to read.
 const WIDTH_MAX: usize = 110;
-/// What all lines below a title begin with.
+/// Indentation of all lines below a title.
 const INDENT: &str = "  ";
-/// Width before a name: the indent, the mark, one space.
+/// Width before a name: the indentation, the mark and one space.
 const MARGIN: usize = 4;
 
 const TITLES: [&str; 6] = ["gate", "off p50", "off p99", "on p50", "on p99", "rounds"];
@@ -20,24 +20,24 @@ const KEY: &str = "off: from the service's start to batch's last instruction; on
                    batch's next instruction.";
 const GONE_BEFORE: &str = " 0 ns: batch was off before the service's first instruction.";
 
-/// How to print.
+/// Settings of the output.
 #[derive(Clone, Copy)]
 pub struct Printer {
-    /// Columns of the terminal.
+    /// Number of columns of the terminal.
     pub width: usize,
-    /// Whether to use colours.
+    /// Colours, or plain text.
     pub ink: Ink,
 }
 
 impl Printer {
-    /// A group with its title.
+    /// Formats a group of findings with its title.
     pub fn group(self, group: &Group) -> String {
         let name_width = widest(&group.findings.iter().collect::<Vec<_>>());
         let findings: String = group.findings.iter().map(|finding| self.finding(finding, name_width)).collect();
         format!("{}\n{findings}\n", self.ink.bold(group.title))
     }
 
-    /// The lanes on which the gates are measured.
+    /// Formats the lanes on which the gates are measured.
     pub fn gates_title(self, pair: &TestPair) -> String {
         let (request, batch) = (pair.request, pair.batch);
         let share = match pair.kind {
@@ -50,7 +50,7 @@ impl Printer {
         fitted(&line, self.width)
     }
 
-    /// The gates: a table of those that were measured, and a line for each of the others.
+    /// Formats the gates: a table of those that were measured, and a line for each of the others.
     pub fn gates(self, gates: &[Gate]) -> String {
         let lacks: Vec<&Finding> = gates.iter().filter_map(Gate::why_unmeasured).collect();
         let name_width = widest(&lacks);
@@ -77,7 +77,7 @@ impl Printer {
     fn finding(self, finding: &Finding, name_width: usize) -> String {
         let width = self.width.min(WIDTH_MAX);
         let (mark, name) = (self.mark(finding.state), finding.name);
-        // Beside long names there is no room.
+        // Beside long names there is no room for details.
         let is_beside = MARGIN + name_width + GAP.len() <= width / 2;
         let column = if is_beside { MARGIN + name_width + GAP.len() } else { MARGIN + GAP.len() };
         let separator = format!("\n{:column$}", "");
@@ -111,7 +111,7 @@ fn human(ns: u64) -> String {
     Unit::Ns.human(ns as f64)
 }
 
-/// Whether batch is mostly off before the service's first instruction.
+/// Returns whether batch is mostly off before the service's first instruction.
 fn gone_before(gate: &Gate) -> bool {
     matches!(gate.outcome, Outcome::Measured(figures) if figures.off.p50_ns == 0)
 }

@@ -1,4 +1,4 @@
-//! Privileges: what this process may do, and what `sidelane run` needs.
+//! Privileges of this process, compared with those that `sidelane run` needs.
 
 use std::io;
 use std::thread;
@@ -12,7 +12,7 @@ use sidelane_host::resident::keep_code_in_memory;
 use sidelane_lanes::preflight_errors::GRANT;
 use sidelane_rollback::claim::{Claim, ClaimError};
 
-/// The privileges of this process.
+/// Returns findings about the privileges of this process.
 pub fn findings() -> Vec<Finding> {
     let held = Capabilities::own();
     vec![
@@ -70,7 +70,7 @@ fn locked_memory(tried: io::Result<()>) -> Finding {
     }
 }
 
-/// The groups of this process in which it cannot make others.
+/// Returns the cgroups of this process in which it cannot create others.
 fn unwritable_groups() -> Vec<String> {
     let useful = |found: &Hierarchy| found.is_v2() || found.controls("freezer") || found.controls("cpuset");
     let own = Hierarchy::all().into_iter().filter(useful).filter_map(|found| found.own_dir());
@@ -108,7 +108,7 @@ pub fn claim(pair: &TestPair) -> (Option<Claim>, Finding) {
     }
 }
 
-/// Whether a finding of [`claim`] means that another Sidelane uses the lane.
+/// Returns whether a finding of [`claim`] means that another Sidelane uses the lane.
 pub fn is_lent(claimed: &Finding) -> bool {
     claimed.state == State::Optional
 }

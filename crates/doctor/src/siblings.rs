@@ -1,11 +1,10 @@
 //! Hidden siblings: whether two CPUs slow each other as the lanes of one core do.
 //!
-//! A virtual machine may get the two lanes of a core as two cores. The guest cannot query that, but
-//! it can measure it: a piece of work that keeps the core's units busy runs on one CPU, alternately
-//! alone and beside a copy of itself on the other CPU. Each of two lanes of one core loses a
-//! quarter or more of its speed; CPUs that only share a last-level cache and a power budget lose
-//! little. Runs alternate because a machine's speed drifts, and the median is used because other
-//! work interferes.
+//! A virtual machine may get the two lanes of a core as two cores. The guest cannot query that, but it can measure it.
+//! A computation that keeps the core's units busy runs on one CPU, alternately alone and beside a copy of itself on the
+//! other CPU. Each of two lanes of one core loses a quarter or more of its speed. CPUs that only share a last-level
+//! cache and a power budget lose little. Runs alternate because a machine's speed drifts, and the median is used
+//! because other work interferes.
 
 use std::hint::black_box;
 use std::io;
@@ -21,17 +20,17 @@ use sidelane_host::priority::pin_this_thread;
 use sidelane_host::topology::PairKind;
 use sidelane_stats::ranks::median;
 
-/// Frequency and shared caches explain a smaller slowdown; lanes of a core slow each other by far
-/// more.
+/// Smallest slowdown that counts as a shared core. Frequency and shared caches explain less; lanes of a core slow each
+/// other by far more.
 const SIBLING_SLOWDOWN_PERCENT: f64 = 12.0;
-/// Half a first-level cache, so that the data of two lanes of a core just fits.
+/// Number of words in the working set: half a first-level cache, so that the data of two lanes of a core just fits.
 const WORDS: usize = 2_048;
-/// Passes over the words in one run: some milliseconds.
+/// Number of passes over the words in one run, which takes some milliseconds.
 const PASSES: usize = 4_000;
 /// Time for the other CPU to start and to stop, with a large margin.
 const SETTLE: Duration = Duration::from_millis(2);
 
-/// The slowdown of the CPUs of `pair`, in percent of the speed of one alone.
+/// Returns the slowdown of the CPUs of `pair`, in percent of the speed of one alone.
 pub fn slowdown_percent(pair: &TestPair, run_pairs: usize) -> io::Result<Option<f64>> {
     thread::scope(|scope| scope.spawn(|| measure(pair, run_pairs)).join().expect("measurements do not panic"))
 }
@@ -64,7 +63,7 @@ fn run_ns() -> f64 {
     (now_ns() - began_ns) as f64
 }
 
-/// Loads and independent multiplications: enough to fill the units that lanes of a core share.
+/// Does loads and independent multiplications, enough to fill the units that lanes of a core share.
 fn pass(words: &[u64; WORDS]) -> u64 {
     let mut sums = [1_u64; 4];
     for chunk in words.chunks_exact(sums.len()) {
@@ -75,7 +74,7 @@ fn pass(words: &[u64; WORDS]) -> u64 {
     sums.iter().fold(0, |all, sum| all ^ sum)
 }
 
-/// The other CPU's program; never returns.
+/// Runs the other CPU's program; never returns.
 fn compete(board: &Board) {
     let words = [1; WORDS];
     loop {
@@ -87,7 +86,7 @@ fn compete(board: &Board) {
     }
 }
 
-/// The finding about `pair` for this slowdown.
+/// Returns the finding about `pair` for this slowdown.
 pub fn finding(pair: &TestPair, slowdown_percent: f64) -> Finding {
     Finding::optional("hidden siblings", verdict(pair, slowdown_percent))
 }

@@ -1,4 +1,4 @@
-//! The summary of a run of the doctor: the verdict for users, the results as JSON.
+//! Summary of a run of the doctor: the verdict for users, the results as JSON.
 
 use serde_json::{Map, Value, json};
 
@@ -9,35 +9,35 @@ use sidelane_diagnostics::machine;
 use sidelane_host::topology::PairKind;
 use sidelane_report::ResultFile;
 
-/// All findings.
+/// All findings and measurements of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// The findings about the machine.
+    /// Findings about the machine, by subject.
     pub groups: Vec<Group>,
-    /// The latencies of its gates; empty if none could be tested.
+    /// Tested gates with their latencies; empty if none could be tested.
     pub gates: Vec<Gate>,
-    /// The slowdown of two CPUs, if it was measured.
+    /// Slowdown of two CPUs by each other; `None` if it was not measured.
     pub slowdown_percent: Option<f64>,
 }
 
 impl Summary {
-    /// Whether no finding so far prevents `sidelane run`.
+    /// Returns whether no finding up to now prevents `sidelane run`.
     pub fn run_works(&self) -> bool {
         self.blockers().is_empty()
     }
 
-    /// The findings that prevent `sidelane run`.
+    /// Returns the findings that prevent `sidelane run`.
     fn blockers(&self) -> Vec<&Finding> {
         let gates = self.gates.iter().filter_map(Gate::why_unmeasured);
         finding::all(&self.groups).chain(gates).filter(|finding| finding.state == State::Blocks).collect()
     }
 
-    /// 0 if `sidelane run` would work here, else 1.
+    /// Returns 0 if `sidelane run` would work here, else 1.
     pub fn exit_code(&self) -> u8 {
         u8::from(!self.run_works())
     }
 
-    /// The verdict in words.
+    /// Returns the verdict in words.
     pub fn verdict(&self) -> String {
         let blockers: Vec<&str> = self.blockers().iter().map(|finding| finding.name).collect();
         match blockers.is_empty() {
@@ -46,7 +46,7 @@ impl Summary {
         }
     }
 
-    /// The results; `pair` are the lanes measured.
+    /// Returns the results; `pair` is the measured pair of lanes.
     pub fn to_result(&self, pair: Option<&TestPair>, quick: bool) -> ResultFile {
         let kind = pair.map_or(PairKind::Declared, |pair| pair.kind);
         let mut result = ResultFile::new(machine::describe(kind), self.settings(pair, quick));

@@ -1,4 +1,4 @@
-//! Tests the lane tracker: loads and attaches it, checks that it counts, and detaches it.
+//! Test of the lane tracker: loads and attaches it, checks that it counts, and detaches it.
 
 use std::thread;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use sidelane_lanes::placement::settle;
 use sidelane_tracker::tracker::{LaneLending, Purpose, TrackerError};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
-/// Long enough for some context switches even on an idle lane.
+/// Length of the test, in which some context switches happen even on an idle lane.
 const WATCH: Duration = Duration::from_millis(50);
 
 /// Tests the tracker on `pair`.
@@ -59,7 +59,7 @@ fn refused(name: &'static str, error: &anyhow::Error) -> Finding {
         Some(TrackerError::OtherPids) => {
             ("process numbers here differ from those in the kernel".to_owned(), "see the line process numbers below")
         }
-        // With what the kernel said.
+        // The detail contains the kernel's own message.
         Some(_) => (
             format!("{error:#}").trim_start_matches("lane tracker: ").to_owned(),
             another_for_the_tracker(&machine::kernel_release()),

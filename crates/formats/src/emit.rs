@@ -1,58 +1,58 @@
-//! Requests that a service emits itself. `abi/emit.h` is the wire format.
+//! Requests that a service emits itself, in shared memory. `abi/emit.h` is the wire format.
 
 use crate::stamp;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// Name of the memfd in which a process emits.
+/// Name of the memfd in which a process emits its requests.
 pub const EMIT_NAME: &str = "sidelane-requests";
-/// First word of such a file.
+/// First word of a memfd with emitted requests.
 pub const EMIT_MAGIC: u64 = 0x0071_6572_6564_6973;
-/// The version of the format.
+/// Version of the format of emitted requests.
 pub const EMIT_VERSION: u32 = 1;
-/// Number of rings in a file.
+/// Number of rings in a file, one for each emitting thread.
 pub const EMIT_THREADS: usize = 256;
 /// Number of events in a ring.
 pub const EMIT_EVENTS: usize = 2048;
 
-/// The start of the file: `struct sidelane_emit_head`.
+/// Head of the file with emitted requests: `struct sidelane_emit_head`.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct EmitHead {
-    /// [`EMIT_MAGIC`]; written last.
+    /// [`EMIT_MAGIC`], written after all other fields.
     pub magic: AtomicU64,
-    /// [`EMIT_VERSION`].
+    /// [`EMIT_VERSION`] of the writer.
     pub version: AtomicU32,
-    /// The process that emits.
+    /// Process id of the emitting process.
     pub pid: AtomicU32,
-    /// [`EMIT_THREADS`].
+    /// Number of rings: [`EMIT_THREADS`].
     pub threads: AtomicU32,
-    /// [`EMIT_EVENTS`].
+    /// Number of events in a ring: [`EMIT_EVENTS`].
     pub events: AtomicU32,
-    /// Events of threads that found no ring.
+    /// Number of events of threads that found no free ring.
     pub lost: AtomicU64,
-    /// Zero.
+    /// Reserved words, zero.
     pub reserved: [AtomicU64; 4],
 }
 
-/// A thread's counters: `struct sidelane_emit_thread`.
+/// Counters of an emitting thread: `struct sidelane_emit_thread`.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct EmitThread {
     /// Number of events written, which is the number of the last one.
     pub written: AtomicU64,
-    /// Requests received.
+    /// Number of requests received.
     pub received: AtomicU64,
-    /// Requests started.
+    /// Number of requests started.
     pub started: AtomicU64,
-    /// Requests finished.
+    /// Number of requests finished.
     pub finished: AtomicU64,
-    /// Id of the request started last, if `running_since_ns` is not 0.
+    /// Id of the request started last; valid if `running_since_ns` is not 0.
     pub running: AtomicU64,
-    /// When that request was started, 0 for none.
+    /// Start of the request `running`; 0 if none runs.
     pub running_since_ns: AtomicU64,
-    /// The thread's id, 0 for none.
+    /// Thread id of the ring's owner; 0 for a free ring.
     pub owner: AtomicU32,
-    /// Zero.
+    /// Reserved words, zero.
     pub reserved: [AtomicU32; 3],
 }
 
@@ -60,44 +60,44 @@ pub struct EmitThread {
 #[derive(Debug, Default)]
 #[repr(C, align(32))]
 pub struct EmitEvent {
-    /// Its number; 0 while it is being written.
+    /// Number of the event; 0 while the event is being written.
     pub seq: AtomicU64,
-    /// The service's own number for the request.
+    /// Number of the request, chosen by the service.
     pub id: AtomicU64,
-    /// The time of the event.
+    /// Time of the event.
     pub at_ns: AtomicU64,
-    /// `enum sidelane_emit_kind`.
+    /// Number of the [`EmitKind`]: `enum sidelane_emit_kind`.
     pub kind: AtomicU32,
-    /// The emitting thread.
+    /// Thread id of the emitting thread.
     pub tid: AtomicU32,
 }
 
-/// The kinds of events.
+/// Kind of an emitted event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmitKind {
-    /// All of the request has arrived.
+    /// The request has arrived completely.
     Received = 1,
-    /// A thread works on it.
+    /// A thread has begun to work on the request.
     Started = 2,
-    /// Its response was sent.
+    /// The response to the request was sent.
     Finished = 3,
 }
 
-/// A copy of an [`EmitEvent`].
+/// Copy of an [`EmitEvent`] in private memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EmittedEvent {
-    /// The service's own number for the request.
+    /// Number of the request, chosen by the service.
     pub id: u64,
-    /// The time of the event.
+    /// Time of the event.
     pub at_ns: u64,
-    /// The kind of the event.
+    /// Kind of the event.
     pub kind: EmitKind,
-    /// The emitting thread.
+    /// Thread id of the emitting thread.
     pub tid: u32,
 }
 
 impl EmitEvent {
-    /// Event number `seq`; `None` if it is overwritten, is being overwritten, or is invalid.
+    /// Returns a copy of the event number `seq`; `None` if it is overwritten, is being overwritten, or is invalid.
     pub fn read(&self, seq: u64) -> Option<EmittedEvent> {
         let begun = stamp::begin(&self.seq);
         if begun != seq {

@@ -1,71 +1,71 @@
-//! Signals that a program emits itself. `abi/signal.h` is the wire format.
+//! Signals that a program emits itself, in shared memory. `abi/signal.h` is the wire format.
 
 use core::sync::atomic::AtomicU8;
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// Name of the memfd in which a process emits.
+/// Name of the memfd in which a process emits its signals.
 pub const SIGNALS_NAME: &str = "sidelane-signals";
-/// First word of such a file.
+/// First word of a memfd with emitted signals.
 pub const SIGNALS_MAGIC: u64 = 0x736c_616e_6769_7364;
-/// The version of the format.
+/// Version of the format of emitted signals.
 pub const SIGNALS_VERSION: u32 = 1;
-/// Places for signals in a file.
+/// Number of slots for signals in a file.
 pub const SIGNALS: usize = 128;
-/// Bytes of a signal's name, with the 0 at the end.
+/// Bytes of a signal's name, with the 0 at its end.
 pub const SIGNAL_NAME_BYTES: usize = 48;
-/// Bytes for the names of tags' values.
+/// Bytes in a file for the names of tags' values.
 pub const SIGNAL_NAMES: usize = 8 << 20;
 
-/// The start of the file: `struct sidelane_signals_head`.
+/// Head of the file with emitted signals: `struct sidelane_signals_head`.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct SignalsHead {
-    /// [`SIGNALS_MAGIC`]; written last.
+    /// [`SIGNALS_MAGIC`], written after all other fields.
     pub magic: AtomicU64,
-    /// [`SIGNALS_VERSION`].
+    /// [`SIGNALS_VERSION`] of the writer.
     pub version: AtomicU32,
-    /// The process that emits.
+    /// Process id of the emitting process.
     pub pid: AtomicU32,
-    /// [`SIGNALS`].
+    /// Number of slots: [`SIGNALS`].
     pub signals: AtomicU32,
-    /// [`SIGNAL_NAMES`].
+    /// Number of bytes for names: [`SIGNAL_NAMES`].
     pub names: AtomicU32,
-    /// Bytes of names in use.
+    /// Number of bytes for names in use.
     pub names_end: AtomicU64,
-    /// Zero.
+    /// Reserved words, zero.
     pub reserved: [AtomicU64; 4],
 }
 
-/// One signal: `struct sidelane_signal`. Its value has a cache line of its own.
+/// Emitted signal: `struct sidelane_signal`. Its value has a cache line of its own.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct EmittedSignal {
-    /// The value.
+    /// Present value of the signal.
     pub value: AtomicU64,
-    /// Zero.
+    /// Unused words that fill the cache line, zero.
     pub unused: [AtomicU64; 7],
-    /// `enum sidelane_signal_kind`.
+    /// Number of the [`EmittedKind`]: `enum sidelane_signal_kind`; 0 for a free slot.
     pub kind: AtomicU32,
-    /// Its thread, 0 for the whole process.
+    /// Thread id of the signal's thread; 0 if the signal belongs to the whole process.
     pub tid: AtomicU32,
-    /// Ends with a 0.
+    /// Name of the signal, ended by a 0.
     pub name: [AtomicU8; SIGNAL_NAME_BYTES],
-    /// Zero.
+    /// Reserved word, zero.
     pub reserved: AtomicU64,
 }
 
-/// The kind of an emitted value.
+/// Kind of an emitted signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmittedKind {
-    /// It names the program's current activity.
+    /// The value is the number of a name: the program's present activity.
     Tag = 1,
-    /// It counts up.
+    /// The value is a counter that only increases.
     Counter = 2,
 }
 
 impl EmittedSignal {
-    /// The kind; `None` while the place is free or being claimed.
+    /// Returns the kind of the signal; `None` while its slot is free or being claimed.
     pub fn emitted_kind(&self) -> Option<EmittedKind> {
         match self.kind.load(Ordering::Acquire) {
             1 => Some(EmittedKind::Tag),
@@ -74,7 +74,7 @@ impl EmittedSignal {
         }
     }
 
-    /// The bytes of its name, up to the first 0, written to `into`.
+    /// Copies the signal's name into `into`, up to the first 0. Returns the bytes of the name.
     pub fn name_bytes<'a>(&self, into: &'a mut [u8; SIGNAL_NAME_BYTES]) -> &'a [u8] {
         let mut bytes = 0;
         for byte in &self.name {

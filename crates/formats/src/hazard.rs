@@ -1,72 +1,73 @@
-//! Hazards of servers, told to the proxy in front of them. `abi/hazard.h` is the wire format.
+//! Hazards of servers, in memory shared with the proxy in front of them. `abi/hazard.h` is the wire format.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// First word of such a page.
+/// First word of a page with hazards.
 pub const HAZARD_MAGIC: u64 = 0x6472_617a_6168_7364;
-/// The version of the format.
+/// Version of the format of hazards.
 pub const HAZARD_VERSION: u32 = 1;
-/// Servers of one page.
+/// Number of servers in one page.
 pub const HAZARD_SERVERS: usize = 2;
 
-/// Bits of [`HazardWord::hazards`], by number: `enum sidelane_hazard`. Bits 5 and 6 are of what the proxy itself notices
-/// (`unreachable`, `failing`).
+/// Bits of [`HazardWord::hazards`], by number: `enum sidelane_hazard`. Bits 5 and 6 are hazards that the proxy itself
+/// notices (`unreachable`, `failing`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum HazardBit {
-    /// Its JVM collects garbage.
+    /// The server's JVM collects garbage.
     JvmGc = 0,
-    /// Its JVM has stopped all threads.
+    /// The server's JVM has stopped all threads.
     Safepoint = 1,
-    /// It is stopped or frozen.
+    /// The server's process is stopped or frozen.
     Stopped = 2,
-    /// Its group has used up its quota of CPU time.
+    /// The server's cgroup has used up its quota of CPU time.
     Throttled = 3,
-    /// It has ended, and its successor does not listen yet.
+    /// The server's process has ended, and its successor does not listen yet.
     Restart = 4,
 }
 
-/// The start of the page: `struct sidelane_hazard_head`.
+/// Head of the page with hazards: `struct sidelane_hazard_head`.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct HazardHead {
-    /// [`HAZARD_MAGIC`].
+    /// [`HAZARD_MAGIC`] of the page.
     pub magic: AtomicU64,
-    /// [`HAZARD_VERSION`].
+    /// [`HAZARD_VERSION`] of the writer.
     pub version: AtomicU32,
-    /// [`HAZARD_SERVERS`].
+    /// Number of servers: [`HAZARD_SERVERS`].
     pub servers: AtomicU32,
-    /// Zero.
+    /// Reserved words, zero.
     pub reserved: [AtomicU64; 6],
 }
 
-/// The hazards of one server: `struct sidelane_hazard_word`. One watcher writes it.
+/// Hazards of one server: `struct sidelane_hazard_word`. One watcher writes it.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct HazardWord {
-    /// When the latest hazard began.
+    /// Time at which the latest hazard began.
     pub since_ns: AtomicU64,
-    /// Those that there are now.
+    /// Present hazards, as bits ([`HazardBit`]).
     pub hazards: AtomicU32,
-    /// How many have begun so far.
+    /// Number of hazards that have begun; wraps.
     pub began: AtomicU32,
-    /// Zero.
+    /// Reserved words, zero.
     pub reserved: [AtomicU64; 6],
 }
 
-/// What a hazard word says at one moment.
+/// Copy of a hazard word at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HazardSnapshot {
-    /// Bits by number, of those that there are.
+    /// Present hazards, as bits ([`HazardBit`]).
     pub hazards: u32,
-    /// When the latest began.
+    /// Time at which the latest hazard began.
     pub since_ns: u64,
-    /// How many have begun so far.
+    /// Number of hazards that have begun; wraps.
     pub began: u32,
 }
 
 impl HazardWord {
-    /// The server has these hazards from `now_ns` on. Whether that is news, which the proxy has to be woken for.
+    /// Stores the hazards of the server at `now_ns`. Returns whether they have changed, so that the proxy has to be
+    /// woken.
     pub fn tell(&self, hazards: u32, now_ns: u64) -> bool {
         let before = self.hazards.load(Ordering::Relaxed);
         let new = hazards & !before;
@@ -78,7 +79,7 @@ impl HazardWord {
         hazards != before
     }
 
-    /// What it says now. The time may be that of a later hazard than the bits.
+    /// Returns the present hazards. The time may belong to a later hazard than the bits.
     pub fn read(&self) -> HazardSnapshot {
         let hazards = self.hazards.load(Ordering::Acquire);
         let since_ns = self.since_ns.load(Ordering::Relaxed);

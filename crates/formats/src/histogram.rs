@@ -9,12 +9,12 @@ use crate::sync::{AtomicU32, Ordering};
 /// 32 buckets for each power of two.
 pub const HIST_SUB_BITS: u32 = 5;
 
-/// The bucket of a latency.
+/// Returns the bucket of a latency, as an index of the histogram.
 pub fn hist_bucket(latency_ns: u64) -> usize {
     bucket(latency_ns, HIST_SUB_BITS).min(GATE_HIST_BUCKETS - 1)
 }
 
-/// Counts one latency in a histogram that other threads and processes also read and write.
+/// Adds one latency to a histogram that other threads and processes also read and write.
 pub fn hist_record(counts: &[AtomicU32; GATE_HIST_BUCKETS], latency_ns: u64) {
     counts[hist_bucket(latency_ns)].fetch_add(1, Ordering::Relaxed);
 }

@@ -1,11 +1,11 @@
-//! Hold words: how a batch lane is held, as its holder and the kernel program agree on it.
+//! Hold words: the state of a batch lane, on which its holder and the kernel program agree.
 //!
-//! The holder runs on a batch lane while the service is busy on the request lane. It blocks while
-//! the service is idle, and after it has evicted batch. While it is blocked and batch may run, only
-//! the kernel program wakes it: after one missed wake-up batch would run beside the service for as
-//! long as the service stays busy. The word is the handshake that excludes missed wake-ups. While
-//! batch is evicted the holder looks by its own timer. Batch that is still on the lane beside a busy
-//! service, or back there, summons the holder as well: a freeze takes time, and a thread can leave its group.
+//! The holder runs on a batch lane while the service is busy on the request lane. It blocks while the service is idle,
+//! and after it has evicted batch. While it is blocked and batch may run, only the kernel program wakes it. After one
+//! missed wakeup batch would run beside the service for as long as the service stays busy. The word is the handshake
+//! that excludes missed wakeups. While batch is evicted the holder looks by its own timer. Batch that is still on the
+//! lane beside a busy service, or back there, summons the holder as well. A freeze takes time, and a thread can leave
+//! its cgroup.
 //!
 //! ```text
 //! RELEASED ──kernel: service starts beside running batch──► SUMMONED
@@ -18,18 +18,17 @@
 //! LENT     ──kernel: a request starts that had to wait────► SUMMONED
 //! ```
 //!
-//! Four of these are the [`LaneState`] in which the lane's keeper left it. SUMMONED is no state of the lane but of the
-//! handshake: the kernel program has called the keeper, and it has not come yet.
+//! Four of these states are the [`LaneState`] in which the lane's keeper left the lane. SUMMONED is no state of the
+//! lane but of the handshake: the kernel program has called the keeper, and it has not come yet.
 //!
-//! Each side stores its own word, then reads the other's, with a full barrier between (as in
-//! Dekker's algorithm). The holder stores RELEASED and reads whether the service is busy; the
-//! kernel program stores that the service is busy and reads whether the lane is RELEASED. The side
-//! whose barrier comes second sees the other side's store. So the holder stays, or the kernel
-//! program summons it, or both: at least one of them.
+//! Each side stores its own word, then reads the other's, with a full barrier between (as in Dekker's algorithm). The
+//! holder stores RELEASED and reads whether the service is busy. The kernel program stores that the service is busy and
+//! reads whether the lane is RELEASED. The side whose barrier comes second sees the other side's store. So the holder
+//! stays, or the kernel program summons it, or both.
 //!
-//! A summons is a compare-and-swap, so it is sent once. It is a token in a ring buffer that waits
-//! for the holder: it can be late, but is never lost. A holder that has stayed may find such a
-//! token later; it then holds the lane, sees that the service is not busy, and releases it again.
+//! A summons is a compare-and-swap, so it is sent once. It is a token in a ring buffer that waits for the holder: it
+//! can be late, but is never lost. A holder that has stayed may find such a token later. It then holds the lane, sees
+//! that the service is not busy, and releases it again.
 
 use core::fmt;
 
@@ -37,26 +36,26 @@ use sidelane_policy::borrow::LaneState;
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// What a hold word says: `enum sidelane_hold`.
+/// Content of a hold word: `enum sidelane_hold`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HoldState {
-    /// The state that the lane's keeper has stored.
+    /// State that the lane's keeper has stored.
     Stored(LaneState),
     /// A summons has been sent and has not reached the keeper.
     Summoned,
 }
 
 impl HoldState {
-    /// The number of [`HoldState::Summoned`].
+    /// Number of [`HoldState::Summoned`] in a hold word.
     pub const SUMMONED: u32 = 1;
 
-    /// Whether batch has to be off the lane while the service is busy.
+    /// Returns whether batch has to be off the lane while the service is busy.
     pub fn keeps_batch_off(self) -> bool {
         !matches!(self, Self::Stored(state) if state.lets_batch_run())
     }
 }
 
-/// A number of no [`HoldState`]: the other side is of another version.
+/// Error for a number that belongs to no [`HoldState`]: the other side has another version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownHoldState(pub u32);
 
@@ -83,28 +82,27 @@ impl TryFrom<u32> for HoldState {
     }
 }
 
-/// How a batch lane is held, in shared memory: `struct sidelane_hold_word`.
+/// State of a batch lane, in shared memory: `struct sidelane_hold_word`.
 ///
-/// Only the lane's one holder calls the methods that change the state: they are its side of the
-/// handshake.
+/// Only the lane's one holder calls the methods that change the state: they are its side of the handshake.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct HoldWord {
-    /// The number of a [`HoldState`].
+    /// Number of a [`HoldState`].
     pub state: AtomicU32,
-    /// Thread id of the holder, 0 while there is none.
+    /// Thread id of the holder; 0 while there is none.
     pub holder_pid: AtomicU32,
-    /// Wake-ups sent to the holder.
+    /// Number of wakeups sent to the holder.
     pub summons: AtomicU64,
-    /// The part sent by the request lane, which pays for it.
+    /// Number of wakeups sent by the request lane, whose CPU time they cost; a part of `summons`.
     pub lc_summons: AtomicU64,
-    /// 1 while batch, preempted, waits for the lane.
+    /// 1 while a preempted batch thread waits for the lane.
     pub batch_waits: AtomicU32,
-    /// Thread id of that batch thread.
+    /// Thread id of the batch thread that waits.
     pub waiting_pid: AtomicU32,
-    /// End of the last lending, where no holder takes the lane back.
+    /// End of the last lending, if no holder takes the lane back.
     pub lent_until_ns: AtomicU64,
-    /// Zero.
+    /// Reserved words, zero.
     pub reserved: [AtomicU32; 6],
 }
 
@@ -123,24 +121,23 @@ const _: () = {
 };
 
 impl HoldWord {
-    /// How the lane is held now.
+    /// Returns the present state of the lane, or an error for an unknown number.
     #[inline]
     pub fn state(&self) -> Result<HoldState, UnknownHoldState> {
         HoldState::try_from(self.state.load(Ordering::Acquire))
     }
 
-    /// The holder is on the lane and keeps it, with or without a summons.
+    /// Stores that the holder is on the lane and keeps it, with or without a summons.
     #[inline]
     pub fn hold(&self) {
-        // A swap is right whatever it replaces. If the kernel program summons at this moment,
-        // either its compare-and-swap fails because of this swap, or this swap overwrites SUMMONED,
-        // after which the holder sees the same state of the service and finds an outdated token
-        // later.
+        // A swap is right whatever it replaces. The kernel program may summon at this moment. Then either its
+        // compare-and-swap fails because of this swap, or this swap overwrites SUMMONED. In the second case the holder
+        // sees the same state of the service, and finds an outdated token later.
         self.state.swap(LaneState::Held as u32, Ordering::AcqRel);
     }
 
-    /// The holder is about to block and let batch run. Returns whether it may: `false` if `busy`
-    /// says that the service has started in between. Then the lane is still held.
+    /// Stores that the holder blocks and lets batch run. Returns whether it may: `false` if `busy` says that the
+    /// service has started in between. Then the lane is still held.
     ///
     /// `busy` must read the request lane's word anew; it is called once.
     #[must_use = "a holder that blocks on false is never summoned"]
@@ -148,16 +145,15 @@ impl HoldWord {
         self.leave(LaneState::Released, busy)
     }
 
-    /// The holder has evicted batch and is about to block. It looks by its own timer whether the service
-    /// has stopped, and is summoned only for batch that runs there all the same.
+    /// Stores that the holder has evicted batch and blocks. It looks by its own timer whether the service has stopped,
+    /// and is summoned only for batch that runs there nevertheless.
     #[inline]
     pub fn evict(&self) {
         self.state.store(LaneState::Evicted as u32, Ordering::Release);
     }
 
-    /// The holder is about to block and let batch run beside requests that did not wait. Returns
-    /// whether it may: `false` if `must_hold` says that a request that had to wait has started
-    /// in between.
+    /// Stores that the holder blocks and lets batch run beside requests that did not wait. Returns whether it may:
+    /// `false` if `must_hold` says that a request that had to wait has started in between.
     ///
     /// `must_hold` must read the request words anew; it is called once.
     #[must_use = "a holder that blocks on false is never summoned"]
@@ -165,15 +161,15 @@ impl HoldWord {
         self.leave(LaneState::Lent, must_hold)
     }
 
-    /// Stores `state` and leaves the lane, unless `stay`, called after that store is visible, says
-    /// that the lane must be held.
+    /// Stores `state` and leaves the lane, unless `stay` says that the lane must be held. `stay` is called after the
+    /// store is visible.
     fn leave(&self, state: LaneState, stay: impl FnOnce() -> bool) -> bool {
         self.state.store(state as u32, Ordering::Release);
         // The kernel program has the same barrier between its store of the request lane's word and
         // its load of this state.
         fence(Ordering::SeqCst);
         if stay() {
-            // Correct also if the kernel program has summoned since; see `hold`.
+            // The hold is right even if the kernel program has summoned since; see `hold`.
             self.hold();
             return false;
         }

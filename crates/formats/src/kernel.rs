@@ -1,9 +1,9 @@
-//! The kernel program's side of lane words and hold words, as a model for tests.
+//! Model of the kernel program's operations on lane words and hold words, for tests.
 //!
-//! The order of operations is that of `lane.bpf.c` at a context switch: store the lane's own word,
-//! a full barrier, read the other lane's word, compare-and-swap the hold word. In BPF every atomic
-//! operation that returns a value is a full barrier. So the program uses an exchange where the
-//! model uses a store and a fence, and has at least the order that is needed here.
+//! The order of operations is that of `lane.bpf.c` at a context switch: store the lane's own word, a full barrier, read
+//! the other lane's word, compare-and-swap the hold word. In BPF every atomic operation that returns a value is a full
+//! barrier. The program uses an exchange, and the model uses a store and a fence. So the program has at least the order
+//! that is needed here.
 
 use sidelane_policy::borrow::LaneState;
 
@@ -12,20 +12,19 @@ use crate::lane::{LaneClass, LaneWord};
 use crate::stamp;
 use crate::sync::{Ordering, fence};
 
-/// One pair of lanes and the hold word of the batch lane.
+/// Pair of a request lane and a batch lane, with the hold word of the batch lane.
 #[derive(Debug, Default)]
 pub struct LanePair {
-    /// The lane the service runs on.
+    /// Word of the lane that the service runs on.
     pub request: LaneWord,
-    /// The batch lane of the pair.
+    /// Word of the batch lane.
     pub batch: LaneWord,
-    /// How the batch lane is held.
+    /// Hold word of the batch lane.
     pub hold: HoldWord,
 }
 
 impl LanePair {
-    /// A pair with `on_batch_lane` on the batch lane, hold state `state`, and the service busy or
-    /// not.
+    /// Creates a pair with `on_batch_lane` on the batch lane, hold state `state`, and the service busy or not.
     pub fn new(on_batch_lane: LaneClass, state: LaneState, busy: bool) -> Self {
         let pair = Self::default();
         pair.batch.class.store(on_batch_lane as u32, Ordering::Relaxed);
@@ -34,33 +33,33 @@ impl LanePair {
         pair
     }
 
-    /// On the request lane: the service is switched in. Returns whether the holder was summoned.
+    /// Models a switch to the service on the request lane. Returns whether the holder was summoned.
     pub fn service_starts(&self) -> bool {
         self.request.busy.store(1, Ordering::Relaxed);
         self.summon_on_start()
     }
 
-    /// On the request lane: the service is switched out and sleeps. No summons follows.
+    /// Models that the service is switched out on the request lane and sleeps. No summons follows.
     pub fn service_stops(&self) {
         self.request.busy.store(0, Ordering::Relaxed);
     }
 
-    /// On the batch lane: batch is switched in. The service may have started before batch was
-    /// there, so this is the second place that summons. Returns whether the holder was summoned.
+    /// Models a switch to batch on the batch lane. The service may have started before batch was there, so this is the
+    /// second place that summons. Returns whether the holder was summoned.
     pub fn batch_starts(&self) -> bool {
         self.batch.class.store(LaneClass::Batch as u32, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         self.request.busy() && self.summon(LaneState::Released)
     }
 
-    /// A thread of the service is put on the batch lane. Returns whether the holder was summoned.
+    /// Models that a thread of the service is put on the batch lane. Returns whether the holder was summoned.
     pub fn service_visits(&self) -> bool {
         self.batch.lc_visitors.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         self.summon(LaneState::Released)
     }
 
-    /// Number of wake-ups sent.
+    /// Returns the number of wakeups sent to the holder.
     pub fn summons(&self) -> u64 {
         self.hold.summons.load(Ordering::Relaxed)
     }
@@ -70,7 +69,7 @@ impl LanePair {
         self.batch.class() == Ok(LaneClass::Batch) && self.summon(LaneState::Released)
     }
 
-    /// Wakes the holder, once, if the holder left the lane in the state `left`.
+    /// Wakes the holder, once, if the holder left the lane in the state `left`. Returns whether it was woken.
     fn summon(&self, left: LaneState) -> bool {
         let (left, summoned) = (left as u32, HoldState::SUMMONED);
         let swap = self.hold.state.compare_exchange(left, summoned, Ordering::Relaxed, Ordering::Relaxed);

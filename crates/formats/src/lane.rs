@@ -1,40 +1,39 @@
-//! Lane words: what runs on each lane, written by the kernel program.
+//! Lane words: the thread that runs on each lane, written by the kernel program.
 //!
-//! One cache line for each lane, stored at each context switch by the lane's own CPU and read by
-//! anyone. Elfen's borrowing depends on this channel: the holder of a batch lane watches the
-//! request lane's word instead of making system calls. `abi/lane.h` is the wire format.
+//! Each lane has one cache line. The lane's own CPU stores it at each context switch, and any process may read it.
+//! Elfen's borrowing depends on this channel: the holder of a batch lane watches the request lane's word instead of
+//! making system calls. `abi/lane.h` is the wire format.
 //!
-//! There are two ways to read it. Reading one field ([`LaneWord::busy`] and similar) is a single
-//! load and gives a valid value of that field, without relation to the others. A [`LaneSnapshot`]
-//! has all fields of one context switch, because the kernel program follows [`crate::stamp`]: it
-//! stores `since_ns` = 0 before the other fields and the time after them. Only `lc_visitors`, which
-//! other CPUs increment, may be newer.
+//! There are two ways to read it. Reading one field ([`LaneWord::busy`] and similar) is a single load and gives a valid
+//! value of that field, without relation to the others. A [`LaneSnapshot`] has all fields of one context switch,
+//! because the kernel program follows [`crate::stamp`]. It stores `since_ns` = 0 before the other fields and the time
+//! after them. Only `lc_visitors`, which other CPUs increment, may be newer.
 
 use core::fmt;
 
 use crate::stamp;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, spin_loop};
 
-/// Attempts of [`LaneWord::snapshot`] to read a lane word. A switch is written in some 10 ns and an
-/// attempt takes about 100 ns, so the second one nearly always succeeds. If eight in a row fail,
-/// the writer's virtual CPU is off its physical one for a while.
+/// Largest number of attempts of [`LaneWord::snapshot`] to read a lane word. A switch is written in some 10 ns and an
+/// attempt takes about 100 ns, so the second one nearly always succeeds. If eight in a row fail, the writer's virtual
+/// CPU does not run for a while.
 const SNAPSHOT_LOOKS_MAX: u32 = 8;
 
-/// What kind of thread runs on a lane: `enum sidelane_class`.
+/// Class of the thread that runs on a lane: `enum sidelane_class`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum LaneClass {
-    /// The idle task.
+    /// Idle task of the kernel.
     Idle = 0,
-    /// A thread of the latency-critical service.
+    /// Thread of the latency-critical service.
     Lc = 1,
-    /// A thread of the batch command.
+    /// Thread of the batch command.
     Batch = 2,
-    /// Anything else, the lane's holder included.
+    /// Any other thread, the lane's holder included.
     Other = 3,
 }
 
-/// A number of no [`LaneClass`]: the writer is of another version.
+/// Error for a number that belongs to no [`LaneClass`]: the writer has another version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownLaneClass(pub u32);
 
@@ -60,33 +59,33 @@ impl TryFrom<u32> for LaneClass {
     }
 }
 
-/// What runs on a lane, in shared memory: `struct sidelane_lane_word`.
+/// State of a lane, in shared memory: `struct sidelane_lane_word`.
 ///
 /// The fields are public because they are the wire format. Only the kernel program writes them.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct LaneWord {
-    /// Time of the last switch; 0 before the first one and while one is being written.
+    /// Time of the last context switch; 0 before the first one and while one is being written.
     pub since_ns: AtomicU64,
-    /// [`LaneClass`] of the running thread (`class_` in C).
+    /// Number of the [`LaneClass`] of the running thread (`class_` in C).
     pub class: AtomicU32,
     /// Thread id of the running thread.
     pub pid: AtomicU32,
     /// Process id of the running thread.
     pub tgid: AtomicU32,
-    /// Context switches seen; wraps.
+    /// Number of context switches on the lane; wraps.
     pub switches: AtomicU32,
     /// 1 while the service needs the lane: it was woken, runs, or was preempted.
     pub busy: AtomicU32,
-    /// LC threads that were put on this lane while it is a batch lane; wraps.
+    /// Number of threads of the service (LC) that were put on this lane while it is a batch lane; wraps.
     pub lc_visitors: AtomicU32,
-    /// Start of the current or last busy period.
+    /// Start of the current or last busy period of the service.
     pub busy_since_ns: AtomicU64,
-    /// End of the last busy period, 0 before the first.
+    /// End of the last busy period of the service; 0 before the first.
     pub idle_since_ns: AtomicU64,
-    /// Time LC threads ran here, up to the last LC switch-out.
+    /// Time for which threads of the service (LC) ran here, up to the last switch away from one.
     pub lc_done_ns: AtomicU64,
-    /// Start of the running LC thread's turn, 0 while none runs.
+    /// Start of the turn of the service's (LC) running thread; 0 while none runs.
     pub lc_since_ns: AtomicU64,
 }
 
@@ -108,44 +107,44 @@ const _: () = {
 };
 
 impl LaneWord {
-    /// Whether the service needs the lane: it was woken, runs, or was preempted.
+    /// Returns whether the service needs the lane: it was woken, runs, or was preempted.
     #[inline]
     pub fn busy(&self) -> bool {
         self.busy.load(Ordering::Acquire) != 0
     }
 
-    /// The class of the running thread.
+    /// Returns the class of the running thread, or an error for an unknown number.
     #[inline]
     pub fn class(&self) -> Result<LaneClass, UnknownLaneClass> {
         LaneClass::try_from(self.class.load(Ordering::Acquire))
     }
 
-    /// Context switches seen; wraps.
+    /// Returns the number of context switches on the lane; wraps.
     #[inline]
     pub fn switches(&self) -> u32 {
         self.switches.load(Ordering::Acquire)
     }
 
-    /// LC threads that were put on this lane while it is a batch lane; wraps.
+    /// Returns the number of threads of the service that were put on this lane while it is a batch lane; wraps.
     #[inline]
     pub fn lc_visitors(&self) -> u32 {
         self.lc_visitors.load(Ordering::Acquire)
     }
 
-    /// Start of the current or last busy period, if there was one.
+    /// Returns the start of the current or last busy period of the service; `None` before the first.
     #[inline]
     pub fn busy_since_ns(&self) -> Option<u64> {
         nonzero(self.busy_since_ns.load(Ordering::Acquire))
     }
 
-    /// End of the last busy period, if there was one.
+    /// Returns the end of the last busy period of the service; `None` before the first.
     #[inline]
     pub fn idle_since_ns(&self) -> Option<u64> {
         nonzero(self.idle_since_ns.load(Ordering::Acquire))
     }
 
-    /// All fields of one switch; `None` before the first switch, or if a writer interfered with
-    /// each of several attempts.
+    /// Returns all fields of one context switch; `None` before the first switch, or if a writer interfered with each of
+    /// eight attempts.
     pub fn snapshot(&self) -> Option<LaneSnapshot> {
         for _ in 0..SNAPSHOT_LOOKS_MAX {
             let seen = self.look();
@@ -162,7 +161,7 @@ impl LaneWord {
         stamp::finish(&self.since_ns, since_ns, || self.copy(since_ns))
     }
 
-    /// Copies the fields one by one; [`stamp::finish`] checks whether they are of one switch.
+    /// Copies the fields one by one; [`stamp::finish`] checks whether they belong to one switch.
     fn copy(&self, since_ns: u64) -> LaneSnapshot {
         LaneSnapshot {
             since_ns,
@@ -180,16 +179,16 @@ impl LaneWord {
     }
 }
 
-/// 0 in the wire format means none.
+/// Returns `None` for 0, which means "none" in the wire format.
 #[inline]
 fn nonzero(time_ns: u64) -> Option<u64> {
     (time_ns != 0).then_some(time_ns)
 }
 
-/// All fields of a [`LaneWord`] at one switch.
+/// Copy of all fields of a [`LaneWord`] at one context switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneSnapshot {
-    /// Time of the last switch.
+    /// Time of the last context switch.
     pub since_ns: u64,
     /// Number of the [`LaneClass`] of the running thread.
     pub class: u32,
@@ -197,31 +196,31 @@ pub struct LaneSnapshot {
     pub pid: u32,
     /// Process id of the running thread.
     pub tgid: u32,
-    /// Context switches seen; wraps.
+    /// Number of context switches on the lane; wraps.
     pub switches: u32,
     /// Whether the service needs the lane: it was woken, runs, or was preempted.
     pub busy: bool,
-    /// LC threads that were put on this lane while it is a batch lane; wraps.
+    /// Number of threads of the service (LC) that were put on this lane while it is a batch lane; wraps.
     pub lc_visitors: u32,
-    /// Start of the current busy period.
+    /// Start of the current or last busy period; `None` before the first.
     pub busy_since_ns: Option<u64>,
-    /// End of the last busy period.
+    /// End of the last busy period; `None` before the first.
     pub idle_since_ns: Option<u64>,
-    /// Time LC threads ran here, up to the last LC switch-out.
+    /// Time for which threads of the service (LC) ran here, up to the last switch away from one.
     pub lc_done_ns: u64,
-    /// Start of the running LC thread's turn.
+    /// Start of the turn of the service's (LC) running thread; `None` while none runs.
     pub lc_since_ns: Option<u64>,
 }
 
 impl LaneSnapshot {
-    /// The class of the running thread.
+    /// Returns the class of the running thread, or an error for an unknown number.
     pub fn class(&self) -> Result<LaneClass, UnknownLaneClass> {
         LaneClass::try_from(self.class)
     }
 
-    /// Time that LC threads have run here up to `now_ns`, the current turn included.
+    /// Returns the time for which threads of the service (LC) have run here up to `now_ns`, the current turn included.
     pub fn lc_ns(&self, now_ns: u64) -> u64 {
-        // A switch may be stamped after the caller read its clock; the turn's time is then 0.
+        // A switch may have a later time than `now_ns`, which the caller read before; the turn's time is then 0.
         let turn_ns = self.lc_since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
         self.lc_done_ns + turn_ns
     }

@@ -1,32 +1,31 @@
-//! Channels in shared memory, through which signals are written and read.
+//! Formats of channels in shared memory, through which programs exchange signals.
 //!
-//! A *signal* is a value that changes with time; a *channel* is the place where it is read. The
-//! channels of this crate are cache lines that one side stores to and others load from, without a
-//! lock or a system call on either side (thesis "SHIM and Its Applications", section 4.2.1):
+//! A *signal* is a value that changes with time; a *channel* is the place where it is read. The channels of this crate
+//! are cache lines. One side stores to them and others load from them, without a lock or a system call on either side
+//! (thesis "SHIM and Its Applications", section 4.2.1):
 //!
 //! - [`EventSlot`]: the latest event of a thread or a program; the next event overwrites it.
-//! - [`LaneWord`]: what runs on a lane; the kernel program writes it at each context switch.
-//! - [`HoldWord`]: how a batch lane is held; the lane's holder and the kernel program change it, in
-//!   a handshake that misses no start of the service.
-//! - [`RequestWord`]: the request that a lane works on; [`ServiceWord`]: how many requests wait.
+//! - [`LaneWord`]: the thread that runs on a lane; the kernel program writes it at each context switch.
+//! - [`HoldWord`]: the state of a batch lane; the lane's holder and the kernel program change it, in a handshake that
+//!   misses no start of the service.
+//! - [`RequestWord`]: the request that a lane works on; [`ServiceWord`]: the number of requests that wait.
 //! - [`EmitHead`], [`EmitThread`], [`EmitEvent`]: requests that a service emits itself.
 //! - [`SignalsHead`], [`EmittedSignal`]: tags and counters that a program emits itself.
-//! - [`HazardWord`]: what makes a server slow at the moment, for the proxy in front of it.
-//! - [`StatsLine`]: requests that a service writes to a pipe, as text.
+//! - [`HazardWord`]: the present reasons why a server is slow, for the proxy in front of it.
+//! - [`StatsLine`]: events of requests that a service writes to a pipe, as text.
 //! - [`LaneLimits`], [`GateWord`]: the lending limits of a batch lane, and the accounting of
 //!   batch that checks its own lane.
 //!
-//! `abi/*.h` are the wire format. The types here mirror them; their offsets are asserted at compile
-//! time and compared with a C compiler's in the tests. [`view()`] turns mapped memory into them.
-//! All fields in shared memory are atomics, so a faulty writer cannot cause undefined behaviour in
-//! a reader.
+//! `abi/*.h` are the wire format. The types here mirror them; their offsets are asserted at compile time and compared
+//! with a C compiler's in the tests. [`view()`] turns mapped memory into them. All fields in shared memory are atomics,
+//! so a faulty writer cannot cause undefined behaviour in a reader.
 //!
-//! [`mod@look`] turns the words of a lane into what policies are told; [`nap`] waits on a lane.
+//! [`mod@look`] turns the words of a lane into the input of policies; [`nap`] waits on a lane.
 //!
 //! This crate is linked into services and batch programs. So it needs no `std`, allocates nothing, and takes the time as
 //! an argument. It depends on `sidelane-policy` alone, whose observation it fills.
 //!
-//! Its memory orderings are checked by exhaustive search: `RUSTFLAGS="--cfg loom" cargo test -p
+//! The memory orderings of this crate are checked by exhaustive search: `RUSTFLAGS="--cfg loom" cargo test -p
 //! sidelane-formats --release --test loom`.
 //!
 //! # Invariants

@@ -1,38 +1,37 @@
-//! Napping: to keep a lane while using as little of its core as possible (Elfen §3.1).
+//! Naps: waiting on a lane with little use of its core (Elfen §3.1).
 //!
 //! All code here is specific to x86-64. In order of preference:
-//! - UMONITOR/UMWAIT (WAITPKG: Intel since Alder Lake and Sapphire Rapids) sleep in C0.2 until
-//!   the watched cache line is written or a deadline passes;
+//! - UMONITOR/UMWAIT (WAITPKG: Intel since Alder Lake and Sapphire Rapids) sleep in C0.2 until the watched cache line
+//!   is written or a deadline passes;
 //! - MONITORX/MWAITX (AMD since Excavator) do the same in C1;
-//! - PAUSE, where neither exists or a hypervisor hides them, only slows a spin loop down: the paper
-//!   measures that even this takes a share of the core (its IPC 0.01 co-runner).
+//! - PAUSE only slows a spin loop down, if neither exists or a hypervisor hides them. The paper measures that even this
+//!   takes a share of the core (its IPC 0.01 co-runner).
 //!
-//! Two kinds of programs nap: the lane holder, and batch programs that check their own lane. It makes no system call and
-//! allocates nothing.
+//! Two kinds of programs nap: the lane holder, and batch programs that check their own lane. A nap makes no system call
+//! and allocates nothing.
 
 use core::arch::asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count, _mm_pause, _rdtsc};
 use core::fmt;
 use core::sync::atomic::AtomicU32;
 
-/// The longest single nap in TSC cycles, some 10 µs. A nap ends early when its cache line is
-/// written, so this only bounds the delay in noticing a deadline, or a write to a second watched
-/// lane.
+/// Longest single nap in TSC cycles, some 10 µs. A nap ends early when its cache line is written. So this value only
+/// bounds the delay in noticing a deadline, or a write to a second watched lane.
 const NAP_CYCLES_MAX: u64 = 20_000;
-/// PAUSEs between two reads of the word: about 100 ns, a few percent of a reaction time.
+/// Number of PAUSE instructions between two reads of the word: about 100 ns, a few percent of a reaction time.
 const PAUSES: u32 = 4;
 
 const CPUID_7_ECX_WAITPKG: u32 = 1 << 5;
 const CPUID_80000001_ECX_MONITORX: u32 = 1 << 29;
 
-/// A way to wait on a lane without using it.
+/// Instructions that wait on a lane without using it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nap {
-    /// UMONITOR/UMWAIT.
+    /// Waits with UMONITOR/UMWAIT.
     Umwait,
-    /// MONITORX/MWAITX.
+    /// Waits with MONITORX/MWAITX.
     Mwaitx,
-    /// A PAUSE loop.
+    /// Waits in a loop of PAUSE.
     Pause,
 }
 
@@ -47,7 +46,7 @@ impl fmt::Display for Nap {
 }
 
 impl Nap {
-    /// The best this CPU offers to user programs.
+    /// Returns the best kind of nap that this CPU offers to user programs.
     pub fn probe() -> Self {
         if __cpuid(0).eax >= 7 && __cpuid_count(7, 0).ecx & CPUID_7_ECX_WAITPKG != 0 {
             Nap::Umwait
@@ -59,8 +58,8 @@ impl Nap {
         }
     }
 
-    /// Waits a moment, or until the cache line of `watched` is written, if the CPU can detect that.
-    /// Does not wait if `done` holds after the watch has begun.
+    /// Waits a moment, or until the cache line of `watched` is written, if the CPU can detect that. Does not wait if
+    /// `done` holds after the watch has begun.
     #[inline]
     pub fn wait(self, watched: &AtomicU32, done: impl Fn() -> bool) {
         match self {
@@ -89,9 +88,9 @@ fn umwait(watched: &AtomicU32, done: impl Fn() -> bool) {
 
 #[inline]
 fn mwaitx(watched: &AtomicU32, done: impl Fn() -> bool) {
-    /// No deeper sleep state than C0: batch must be back within microseconds.
+    /// Hint of MWAITX for no deeper sleep state than C0: batch must be back within microseconds.
     const HINT_C0: u32 = 0xf0;
-    /// EBX holds the longest wait in TSC cycles.
+    /// Flag of MWAITX: EBX holds the longest wait in TSC cycles.
     const USE_TIMER: u32 = 1 << 1;
     // SAFETY: MONITORX only arms a watch on the line of a valid address; the CPU was probed.
     unsafe {

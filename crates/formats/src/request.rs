@@ -1,5 +1,5 @@
-//! Request words: the request that a request lane works on. The kernel program learns it from the
-//! service's sockets, or the agent from the service itself. `abi/request.h` is the wire format.
+//! Request words: the request that a request lane works on. The kernel program learns it from the service's sockets, or
+//! the agent from the service itself. `abi/request.h` is the wire format.
 //!
 //! The words correspond to Elfen's signals `queue_len` and `running_request` (ATC'16 Fig. 9(b),
 //! (c)). A budget policy needs them to know which request batch would delay.
@@ -7,50 +7,50 @@
 use crate::stamp;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, spin_loop};
 
-/// As for lane words: the second attempt nearly always succeeds.
+/// Largest number of attempts to read a request word; the second one nearly always succeeds.
 const SNAPSHOT_LOOKS_MAX: u32 = 8;
 
-/// The request that a lane works on, in shared memory: `struct sidelane_request_word`.
+/// Request that a lane works on, in shared memory: `struct sidelane_request_word`.
 ///
-/// The fields are public because they are the wire format. They have one writer at a time: the
-/// kernel program or, where requests are emitted, the thread of the agent whose turn it is.
+/// The fields are public because they are the wire format. They have one writer at a time: the kernel program or, for
+/// emitted requests, the thread of the agent whose turn it is.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct RequestWord {
     /// Time of the last change; 0 before the first one and while one is being written.
     pub stamp_ns: AtomicU64,
-    /// Number of the request that runs here, 0 for none; never reused.
+    /// Number of the request that runs here, never reused; 0 for none.
     pub running: AtomicU64,
-    /// Its arrival.
+    /// Arrival time of the running request.
     pub arrived_ns: AtomicU64,
-    /// Its start.
+    /// Start time of the running request.
     pub started_ns: AtomicU64,
-    /// When the last request finished here, 0 for never.
+    /// Time at which the last request finished here; 0 for never.
     pub finished_ns: AtomicU64,
-    /// 1: it arrived before the last request on this lane finished.
+    /// 1 if the running request arrived before the last request on this lane finished, else 0.
     pub waited: AtomicU32,
-    /// Requests that finished here; wraps.
+    /// Number of requests that finished here; wraps.
     pub finished: AtomicU32,
-    /// Zero.
+    /// Reserved words, zero.
     pub reserved: [AtomicU64; 2],
 }
 
-/// The running request, at one change of a [`RequestWord`].
+/// Copy of the running request, at one change of a [`RequestWord`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RunningRequest {
-    /// Number of the request that runs, 0 for none.
+    /// Number of the request that runs; 0 for none.
     pub number: u64,
-    /// Its arrival.
+    /// Arrival time of the request.
     pub arrived_ns: u64,
-    /// Its start.
+    /// Start time of the request.
     pub started_ns: u64,
-    /// Whether it arrived before the last request on this lane finished.
+    /// Whether the request arrived before the last request on this lane finished.
     pub waited: bool,
 }
 
 impl RequestWord {
-    /// The running request; `None` before the first request, or if a writer interfered with each of
-    /// several attempts.
+    /// Returns the running request; `None` before the first request, or if a writer interfered with each of eight
+    /// attempts.
     pub fn snapshot(&self) -> Option<RunningRequest> {
         for _ in 0..SNAPSHOT_LOOKS_MAX {
             let stamp_ns = stamp::begin(&self.stamp_ns);
@@ -62,7 +62,8 @@ impl RequestWord {
         None
     }
 
-    /// Writes the running request, and when the last one finished here. One caller at a time.
+    /// Writes the running request, and the time at which the last one finished here. There must be one caller at a
+    /// time.
     pub fn show(&self, running: &RunningRequest, finished_ns: u64, finished: u32, now_ns: u64) {
         let stamp_ns = now_ns.max(self.stamp_ns.load(Ordering::Relaxed).saturating_add(1));
         stamp::publish(&self.stamp_ns, stamp_ns, || {
@@ -85,17 +86,17 @@ impl RequestWord {
     }
 }
 
-/// The service as a whole: `struct sidelane_service_word`. Written from every CPU.
+/// State of the whole service: `struct sidelane_service_word`. Every CPU may write it.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct ServiceWord {
-    /// Requests that have arrived and not started.
+    /// Number of requests that have arrived and not started.
     pub queue_len: AtomicU32,
-    /// Request lanes whose lane word is busy.
+    /// Number of request lanes whose lane word is busy.
     pub busy_lanes: AtomicU32,
-    /// 1 while requests are tracked.
+    /// 1 while requests are tracked, else 0.
     pub tracked: AtomicU32,
-    /// Zero.
+    /// Reserved words, zero.
     pub reserved: [AtomicU32; 13],
 }
 

@@ -1,6 +1,6 @@
-//! From the words in shared memory to the policy's observation.
+//! Conversion of the words in shared memory into the policy's observation.
 //!
-//! Keepers and batch programs that check their own lane use this code, so that they see the same.
+//! Keepers and batch programs that check their own lane use this code, so that they see the same state.
 
 use core::sync::atomic::Ordering;
 
@@ -9,8 +9,8 @@ use sidelane_policy::Nanos;
 use crate::{LaneLimits, LaneWord, RequestWord, ServiceWord};
 use sidelane_policy::borrow::{ContentionCost, LaneObservation, LendingLimits, Requests, RunningRequest};
 
-/// The observation of a batch lane; `lanes` and `requests` are the words of its request lanes.
-/// Whether the service ran on the batch lane itself has to come from the caller.
+/// Returns the observation of a batch lane; `lanes` and `requests` are the words of its request lanes.
+/// `service_on_batch_lane` is false: whether the service ran on the batch lane itself has to come from the caller.
 pub fn sample<'word>(
     lanes: impl Iterator<Item = &'word LaneWord> + Clone,
     requests: impl Iterator<Item = &'word RequestWord>,
@@ -27,17 +27,18 @@ pub fn sample<'word>(
     }
 }
 
-/// Since when the service has needed one of its lanes; meaningful while it does.
+/// Returns the time since which the service has needed one of its lanes; valid only while it needs one.
 pub fn busy_since<'word>(lanes: impl Iterator<Item = &'word LaneWord>) -> Nanos {
     lanes.filter(|word| word.busy()).filter_map(LaneWord::busy_since_ns).min().unwrap_or(0)
 }
 
-/// Since when the service has needed none of its lanes; meaningful while it needs none.
+/// Returns the time since which the service has needed none of its lanes; valid only while it needs none.
 pub fn idle_since<'word>(lanes: impl Iterator<Item = &'word LaneWord>) -> Nanos {
     lanes.filter_map(LaneWord::idle_since_ns).max().unwrap_or(0)
 }
 
-/// The service's requests. If several run, the one that started last is reported as running.
+/// Returns the service's requests; `None` if they are not tracked. If several run, the one that started last is
+/// reported as running.
 pub fn running_requests<'word>(
     words: impl Iterator<Item = &'word RequestWord>,
     service: &ServiceWord,
@@ -52,7 +53,7 @@ pub fn running_requests<'word>(
     Some(Requests { queue_len: service.queue_len.load(Ordering::Acquire), running })
 }
 
-/// The request that runs on one request lane.
+/// Returns the request that runs on one request lane; `None` if there is none.
 fn running(word: &RequestWord) -> Option<RunningRequest> {
     let request = word.snapshot().filter(|request| request.number != 0)?;
     let (arrived, started) = (request.arrived_ns, request.started_ns);
@@ -78,7 +79,7 @@ mod tests {
         LaneWord { busy: busy.into(), busy_since_ns, idle_since_ns, ..LaneWord::default() }
     }
 
-    /// A request that arrived 5 ns before its start.
+    /// Returns the word of a request that arrived 5 ns before its start.
     fn request(number: u64, started_ns: u64, waited: u32) -> RequestWord {
         RequestWord {
             stamp_ns: 1.into(),

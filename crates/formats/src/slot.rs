@@ -1,42 +1,40 @@
-//! Event slots: a channel that holds one event; the next event overwrites it.
+//! Event slot: channel that holds one event, which the next event overwrites.
 //!
-//! Tailor's single-entry software channels (thesis "SHIM and Its Applications", section 4.2.1,
-//! figures 4.3 and 4.4): the writer makes a dozen stores to a line that it owns and never waits.
-//! The observer polls often enough for its purpose, and recognises an event that it has seen by the
-//! timestamp (section 4.2.2, figure 4.6). A rare event that frequent ones must not overwrite gets a
-//! slot of its own.
+//! These are Tailor's single-entry software channels (thesis "SHIM and Its Applications", section 4.2.1, figures 4.3
+//! and 4.4). The writer makes a dozen stores to a line that it owns and never waits. The observer polls often enough
+//! for its purpose, and recognises an event that it has seen by the timestamp (section 4.2.2, figure 4.6). A rare event
+//! that frequent ones must not overwrite gets a slot of its own.
 //!
-//! Two things differ from the thesis. An event is accepted only if it is whole, by the protocol in
-//! [`crate::stamp`]. And `seq` counts the events of a slot, so a reader knows how many it missed.
-//! `abi/slot.h` is the wire format.
+//! Two things differ from the thesis. An event is accepted only if it is whole, by the protocol in [`crate::stamp`].
+//! And `seq` counts the events of a slot, so a reader knows how many it missed. `abi/slot.h` is the wire format.
 
 use crate::stamp;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// Words of payload in an event.
+/// Number of payload words in an event.
 ///
 /// All words are handled alike, so one is enough when loom tries every interleaving.
 pub const PAYLOAD_WORDS: usize = if cfg!(loom) { 1 } else { 5 };
 
-/// The data of an event besides its kind; the emitter defines their meaning.
+/// Data of an event besides its kind; the emitter defines its meaning.
 pub type Payload = [u64; PAYLOAD_WORDS];
 
-/// One event in shared memory: `struct sidelane_event_slot`.
+/// Event in shared memory: `struct sidelane_event_slot`.
 ///
-/// All zeroes is an empty slot. Write through a [`SlotWriter`], and read through a [`SlotReader`];
-/// the fields are public because they are the wire format.
+/// All zeroes is an empty slot. Events are written through a [`SlotWriter`], and read through a [`SlotReader`]; the
+/// fields are public because they are the wire format.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct EventSlot {
     /// Time of the event, CLOCK_MONOTONIC; 0 while the slot is empty or being written.
     pub timestamp_ns: AtomicU64,
-    /// The kind of the event, in the emitter's own numbering (`type` in C).
+    /// Kind of the event, in the emitter's own numbering (`type` in C).
     pub kind: AtomicU32,
-    /// Number of the event, from 1 on; wraps.
+    /// Number of the event, from 1; wraps.
     pub seq: AtomicU32,
-    /// Thread that the event is about.
+    /// Thread id of the thread that the event is about.
     pub tid: AtomicU32,
-    /// Process of that thread.
+    /// Process id of the thread that the event is about.
     pub pid: AtomicU32,
     /// Data whose meaning depends on `kind`.
     pub payload: [AtomicU64; PAYLOAD_WORDS],
@@ -55,7 +53,7 @@ const _: () = {
 };
 
 impl EventSlot {
-    /// Copies the fields one by one; [`stamp::finish`] checks whether they are of one event.
+    /// Copies the fields one by one; [`stamp::finish`] checks whether they belong to one event.
     #[inline]
     fn copy(&self, timestamp_ns: u64) -> Event {
         Event {
@@ -69,24 +67,24 @@ impl EventSlot {
     }
 }
 
-/// One event, copied from its slot.
+/// Event, copied from its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     /// Time of the event, CLOCK_MONOTONIC; strictly increasing within a slot.
     pub timestamp_ns: u64,
-    /// The kind of the event, in the emitter's own numbering.
+    /// Kind of the event, in the emitter's own numbering.
     pub kind: u32,
-    /// The event's number in its slot, from 1; wraps.
+    /// Number of the event in its slot, from 1; wraps.
     pub seq: u32,
-    /// Thread that the event is about.
+    /// Thread id of the thread that the event is about.
     pub tid: u32,
-    /// Process of that thread.
+    /// Process id of the thread that the event is about.
     pub pid: u32,
     /// Data whose meaning depends on `kind`.
     pub payload: Payload,
 }
 
-/// The writing end of a slot.
+/// Writing end of a slot.
 ///
 /// A slot must have one writer at a time. Two writers are memory-safe, but readers may then get
 /// mixtures of two events. A new writer continues the slot's numbering, so it can follow one that
@@ -99,15 +97,15 @@ pub struct SlotWriter<'a> {
 }
 
 impl<'a> SlotWriter<'a> {
-    /// The one writer of `slot`.
+    /// Creates the one writer of `slot`.
     pub fn new(slot: &'a EventSlot) -> Self {
         Self { slot, last_ns: slot.timestamp_ns.load(Ordering::Acquire), last_seq: slot.seq.load(Ordering::Relaxed) }
     }
 
-    /// Emits an event; it overwrites the one before.
+    /// Emits an event, which overwrites the one before.
     ///
-    /// `now_ns` may repeat or go back: the slot then gets the next larger timestamp, because
-    /// readers tell events apart by it.
+    /// `now_ns` may repeat or decrease: the slot then gets the next larger timestamp, because readers tell events apart
+    /// by it.
     #[inline]
     pub fn emit(&mut self, now_ns: u64, kind: u32, tid: u32, pid: u32, payload: Payload) {
         self.last_ns = now_ns.max(self.last_ns.wrapping_add(1));
@@ -124,41 +122,41 @@ impl<'a> SlotWriter<'a> {
     }
 }
 
-/// The result of one poll of a slot.
+/// Result of one poll of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Poll {
-    /// A new, whole event.
+    /// The poll found a new, whole event.
     Event {
-        /// The event.
+        /// Event that was read.
         event: Event,
-        /// Number of events that were overwritten unread between the last one and this one.
+        /// Number of events that were overwritten unread between the last event and this one.
         missed: u32,
     },
-    /// No new event: the slot holds the event returned last, or none yet.
+    /// There is no new event: the slot holds the event returned last, or none yet.
     Repeated,
     /// The slot is being written. The next poll will find an event, unless the writer died during
     /// the write.
     Torn,
 }
 
-/// A reading end of a slot. A slot may have any number of readers; each remembers what it has seen.
+/// Reading end of a slot. A slot may have any number of readers; each remembers the last event that it has read.
 #[derive(Debug)]
 pub struct SlotReader<'a> {
     slot: &'a EventSlot,
     last_ns: u64,
-    /// `None` until the first event of a reader that joined later.
+    /// Number of the last event that was read; `None` until the first event of a reader that joined later.
     last_seq: Option<u32>,
 }
 
 impl<'a> SlotReader<'a> {
-    /// A reader that counts from the slot's first event: events overwritten before the reader was
-    /// made count as missed.
+    /// Creates a reader that counts from the slot's first event: events overwritten before the reader was made count as
+    /// missed.
     pub fn from_start(slot: &'a EventSlot) -> Self {
         Self { slot, last_ns: stamp::BEING_WRITTEN, last_seq: Some(0) }
     }
 
-    /// A reader that joins a slot in use. Its first event is the one in the slot, or the next one;
-    /// earlier events do not count as missed.
+    /// Creates a reader that joins a slot in use. Its first event is the one in the slot, or the next one; earlier
+    /// events do not count as missed.
     pub fn join(slot: &'a EventSlot) -> Self {
         Self { slot, last_ns: stamp::BEING_WRITTEN, last_seq: None }
     }
@@ -177,7 +175,7 @@ impl<'a> SlotReader<'a> {
         }
     }
 
-    /// Remembers `event` as the last one seen.
+    /// Records `event` as the last one that was read, and returns it with the number of missed events.
     fn accept(&mut self, event: Event) -> Poll {
         let missed = match self.last_seq {
             Some(last) => event.seq.wrapping_sub(last).wrapping_sub(1),
@@ -197,7 +195,7 @@ mod tests {
         writer.emit(now_ns, n, n, n, [u64::from(n); PAYLOAD_WORDS]);
     }
 
-    /// The result of a poll that finds the event of `emit_numbered`.
+    /// Returns the result of a poll that finds the event of `emit_numbered`.
     fn found(timestamp_ns: u64, n: u32, missed: u32) -> Poll {
         let payload = [u64::from(n); PAYLOAD_WORDS];
         let (kind, seq, tid, pid) = (n, n, n, n);

@@ -1,30 +1,30 @@
-//! The pipe of Hurry-up (Nishtala et al., §III-C): a service writes a line when a thread begins a request, and the same
-//! line with another time when it ends it: `THREAD;REQUEST;MILLISECONDS`.
+//! Lines of Hurry-up's pipe (Nishtala et al., §III-C). A service writes a line `THREAD;REQUEST;MILLISECONDS` when a
+//! thread begins a request. It writes the same line with another time when the thread ends it.
 //!
-//! Problem. The writer is a foreign program: it may have errors, it may be killed in the middle of a line and restarted, and
-//! its wall clock may be set.
+//! Problem. The writer is a foreign program. It may have errors, it may be killed in the middle of a line and
+//! restarted, and its wall clock may be set.
 //!
-//! Approach. [`StatsLines`] takes bytes as they come, in any pieces. What is not such a line is counted and skipped up
-//! to the next line. [`StatsClock`] turns the time of a line into one of our clock: a line cannot be older than the time
-//! for which we have not read, nor come from the future.
+//! Approach. [`StatsLines`] takes bytes in pieces of any size. Other lines are counted and skipped. [`StatsClock`]
+//! converts the time of a line to the reader's clock. A line cannot be older than the time since the last read, nor
+//! come from the future.
 
-/// The longest line that is taken, without its end.
+/// Longest valid line in bytes, without its end of line.
 pub const STATS_LINE_MAX: usize = 128;
 
-/// One line. Begin and end look alike: the first line of a request is its begin.
+/// Line of the pipe. Start and end of a request look alike: the first line of a request is its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatsLine {
-    /// The thread.
+    /// Number of the thread that works on the request.
     pub thread: u32,
-    /// The request: a hash of its name (64-bit FNV-1a), since names have any length. Two requests under way are taken
-    /// for one with a probability of 2⁻⁴⁷ where 512 are.
+    /// Number of the request: a hash of its name (64-bit FNV-1a), since names have any length. Among 512 requests under
+    /// way, two have the same number with a probability of 2⁻⁴⁷.
     pub request: u64,
-    /// Milliseconds of the writer's wall clock.
+    /// Time in milliseconds of the writer's wall clock.
     pub at_ms: u64,
 }
 
 impl StatsLine {
-    /// The line in `text`, which has no end of line. The name of a request may have semicolons in it.
+    /// Parses the line in `text`, which has no end of line. The name of a request may contain semicolons.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let text = text.strip_suffix(b"\r").unwrap_or(text);
         let first = text.iter().position(|byte| *byte == b';')?;
@@ -35,7 +35,7 @@ impl StatsLine {
     }
 }
 
-/// Decimal digits, at least one.
+/// Parses a number of decimal digits, at least one.
 fn number(digits: &[u8]) -> Option<u64> {
     let add = |number: u64, digit: &u8| {
         let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
@@ -48,13 +48,13 @@ fn hash(name: &[u8]) -> u64 {
     name.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Lines from bytes in any pieces.
+/// Parser that splits bytes, in pieces of any size, into lines.
 #[derive(Clone, Debug)]
 pub struct StatsLines {
-    /// The line that has begun.
+    /// Present incomplete line.
     begun: [u8; STATS_LINE_MAX],
     len: usize,
-    /// It is too long: its rest is skipped.
+    /// Whether the present line is too long, so that its rest is skipped.
     skips: bool,
     malformed: u64,
 }
@@ -66,17 +66,17 @@ impl Default for StatsLines {
 }
 
 impl StatsLines {
-    /// Before the first byte.
+    /// Creates a parser in its state before the first byte.
     pub const fn new() -> Self {
         Self { begun: [0; STATS_LINE_MAX], len: 0, skips: false, malformed: 0 }
     }
 
-    /// Lines that were skipped.
+    /// Returns the number of lines that were skipped because they are malformed.
     pub fn malformed(&self) -> u64 {
         self.malformed
     }
 
-    /// Takes further bytes, and tells of each whole line.
+    /// Adds further bytes, and calls `tell` with each complete line.
     pub fn take(&mut self, bytes: &[u8], mut tell: impl FnMut(StatsLine)) {
         for byte in bytes {
             match byte {
@@ -90,7 +90,8 @@ impl StatsLines {
         }
     }
 
-    /// The writer has closed the pipe. What it had begun is no line; another writer begins anew.
+    /// Drops an incomplete line after the writer has closed the pipe, and counts it as malformed. Another writer begins
+    /// a new line.
     pub fn closed(&mut self) {
         self.malformed += u64::from(self.len > 0);
         (self.len, self.skips) = (0, false);
@@ -104,33 +105,33 @@ impl StatsLines {
     }
 }
 
-/// From the writer's wall clock to ours, which never goes back.
+/// Converter from the writer's wall clock to the reader's clock, which never goes back.
 #[derive(Clone, Copy, Debug)]
 pub struct StatsClock {
-    /// All that was written before was read then.
+    /// Time of the last read; everything that was written before was read then.
     read_at_ns: u64,
     steps: u64,
 }
 
 impl StatsClock {
-    /// The pipe was opened at `now_ns`.
+    /// Creates a converter for a pipe that was opened at `now_ns`.
     pub const fn new(now_ns: u64) -> Self {
         Self { read_at_ns: now_ns, steps: 0 }
     }
 
-    /// The pipe was read until it was empty.
+    /// Records that the pipe was read until it was empty.
     pub fn emptied(&mut self, now_ns: u64) {
         self.read_at_ns = now_ns;
     }
 
-    /// Lines whose times cannot be: the wall clock was set.
+    /// Returns the number of lines with impossible times, because the wall clock was set.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// The time of a line on our clock, on which it is `now_ns`, while the wall clock has `wall_ms`.
+    /// Returns the time of a line on the reader's clock, which shows `now_ns` while the wall clock shows `wall_ms`.
     pub fn time_ns(&mut self, line: &StatsLine, now_ns: u64, wall_ms: u64) -> u64 {
-        // A clock that counts milliseconds is up to one behind.
+        // A clock that counts milliseconds may be up to one millisecond behind.
         const STEP_NS: u64 = 1_000_000;
         let most_ns = now_ns.saturating_sub(self.read_at_ns);
         let age_ns = wall_ms.saturating_sub(line.at_ms).saturating_mul(1_000_000);

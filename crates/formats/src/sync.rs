@@ -1,5 +1,5 @@
-//! The atomics of this crate: the processor's, or loom's replacements, with which a test tries
-//! every order and every stale value that the memory model allows.
+//! Atomics of this crate: the processor's, or loom's replacements. With loom a test tries every order and every stale
+//! value that the memory model allows.
 
 #[cfg(not(loom))]
 pub(crate) use core::{

@@ -1,7 +1,6 @@
-//! Turns mapped memory into slots and words.
+//! Conversion of mapped memory into slots and words.
 //!
-//! The caller maps the file or BPF map: this crate makes no system calls. Only this module turns
-//! bytes into references.
+//! The caller maps the file or BPF map: this crate makes no system calls. Only this module turns bytes into references.
 
 use core::slice;
 
@@ -13,7 +12,7 @@ use crate::{
     LaneWord, RequestWord, ServiceWord, SignalsHead,
 };
 
-/// A part of the wire format that may be used in memory to which others store.
+/// Type of the wire format that may be used in memory to which others store.
 ///
 /// # Safety
 ///
@@ -53,8 +52,8 @@ unsafe impl Shared for AtomicU8 {}
 // SAFETY: an atomic integer: 64 threads' bits.
 unsafe impl Shared for AtomicU64 {}
 
-/// The `len` bytes at `base` as slots or words, without an incomplete last one. `None` if `base` is
-/// not aligned for them; an address from `mmap` always is.
+/// Returns the `len` bytes at `base` as slots or words, without an incomplete last one. `None` if `base` is not aligned
+/// for them; an address from `mmap` always is.
 ///
 /// # Safety
 ///

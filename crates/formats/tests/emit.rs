@@ -1,5 +1,5 @@
-//! A C program emits events through `abi/slot.h` into a shared file, and Rust in another process
-//! reads them at the same time. The reader accepts only whole events, accounts for every event, and
+//! Test of event slots between languages. A C program emits events through `abi/slot.h` into a shared file, and Rust in
+//! another process reads them at the same time. The reader accepts only whole events, accounts for every event, and
 //! does not miss the last one.
 
 use std::fs::File;
@@ -11,10 +11,10 @@ use sidelane_formats::{Event, EventSlot, PAYLOAD_WORDS, Poll, SlotReader, view};
 
 mod support;
 
-/// Enough events that each is overwritten while it is read many times, in less than a second.
+/// Number of events. Each is overwritten many times while it is read, in less than a second.
 const EVENTS: u32 = 200_000;
 
-/// A new file with one empty slot.
+/// Creates a file with one empty slot.
 fn slot_file() -> (PathBuf, File) {
     let name = format!("slot-{}", std::process::id());
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -24,7 +24,7 @@ fn slot_file() -> (PathBuf, File) {
     (path, file)
 }
 
-/// The file's slot, mapped until the process ends.
+/// Returns the file's slot, mapped until the process ends.
 fn map_slot(file: &File) -> &'static EventSlot {
     let memory = Box::leak(Box::new(MmapOptions::new().map_raw_read_only(file).expect("the file can be mapped")));
     // SAFETY: mapped for reading and never unmapped; this process only polls it.
@@ -41,7 +41,7 @@ fn assert_whole(event: &Event) {
     assert_eq!(*event, Event { kind, tid, pid, payload, ..*event });
 }
 
-/// The events that a reader has seen so far.
+/// Counts of the events that a reader has seen.
 #[derive(Debug, Default)]
 struct Tally {
     accepted: u32,
@@ -67,12 +67,12 @@ impl Tally {
     }
 }
 
-/// Reads until the emitter has ended, and once more after that.
+/// Reads until the emitter has ended, and once more after that. Returns the counts.
 fn read_until_end(reader: &mut SlotReader, emitter: &mut Child) -> Tally {
     let mut tally = Tally::default();
     loop {
         let ended = emitter.try_wait().expect("the emitter is our child");
-        // Many polls for one system call, so that the slot is watched nearly all the time.
+        // There are many polls for one system call, so that the slot is watched nearly all the time.
         for _ in 0..10_000 {
             tally.count(reader.poll());
         }

@@ -1,6 +1,5 @@
-//! Compares the Rust mirror of `abi/*.h` with the headers, as a C compiler and a C++ compiler see
-//! them: every field's offset and size, and every constant's value. A field that exists on one side
-//! only is an error too.
+//! Comparison of the Rust mirror of `abi/*.h` with the headers, as a C compiler and a C++ compiler see them: every
+//! field's offset and size, and every constant's value. A field that exists on one side only is an error, too.
 
 use std::mem::offset_of;
 
@@ -14,13 +13,13 @@ use sidelane_policy::borrow::LaneState;
 
 mod support;
 
-/// Size of the field that a pointer-to-field function returns.
+/// Returns the size of the field that a pointer-to-field function returns.
 fn size_of_field<S, F>(_: fn(&S) -> &F) -> usize {
     size_of::<F>()
 }
 
-/// The lines that `abi/tests/layout.c` prints for a struct: its C name and, for each field, the C
-/// name and the Rust name.
+/// Returns the lines that `abi/tests/layout.c` prints for a struct. The macro gets its C name and, for each field, the
+/// C name and the Rust name.
 macro_rules! layout {
     ($rust:ty, $c:literal: $($c_field:literal $field:ident),* $(,)?) => {{
         let mut lines = vec![format!("{} {}", $c, size_of::<$rust>())];

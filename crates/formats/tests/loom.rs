@@ -1,14 +1,13 @@
-//! Every interleaving, and every stale value that the memory model allows, of the two protocols of
-//! this crate:
+//! Exhaustive tests of the two protocols of this crate: every interleaving, and every stale value that the memory model
+//! allows.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p sidelane-formats --release --test loom`
 //!
-//! If any fence or ordering in `stamp.rs`, `hold.rs` or `kernel.rs` is removed that a comment there
-//! calls necessary, one of these tests fails. Check that again after changing a test: a changed
-//! model may stop finding errors without any sign. For each atomic, loom tries other orders only
-//! around the latest access to it, so a thread that loads a word before it stores it hides its race
-//! with the others. Loom also treats sequentially consistent loads and stores as acquire and
-//! release, so a test that passes here relies on the fences alone.
+//! If any fence or ordering in `stamp.rs`, `hold.rs` or `kernel.rs` is removed that a comment there calls necessary,
+//! one of these tests fails. Check that again after changing a test: a changed model may stop finding errors without
+//! any sign. For each atomic, loom tries other orders only around the latest access to it. So a thread that loads a
+//! word before it stores it hides its race with the others. Loom also treats sequentially consistent loads and stores
+//! as acquire and release, so a test that passes here relies on the fences alone.
 
 #![cfg(loom)]
 
@@ -23,7 +22,7 @@ use sidelane_policy::borrow::LaneState;
 mod slot {
     use super::*;
 
-    /// Preemptions for each execution. Three are enough to find every error inserted on purpose;
+    /// Largest number of preemptions in one execution. Three are enough to find every error inserted on purpose;
     /// without a limit, three events take minutes.
     const PREEMPTIONS_MAX: usize = 4;
 
@@ -31,7 +30,7 @@ mod slot {
         writer.emit(10 * u64::from(n), n, n, n, [u64::from(n)]);
     }
 
-    /// Adds a poll to the count; returns the number of events accounted for so far.
+    /// Checks the result of a poll, and returns the number of events accounted for up to now.
     fn account(poll: Poll, so_far: u32) -> u32 {
         let Poll::Event { event, missed } = poll else {
             return so_far;
@@ -44,8 +43,7 @@ mod slot {
         n
     }
 
-    /// Checks every order in which `events` are written while a reader polls `polls` times, and
-    /// once more at the end.
+    /// Checks every order in which `events` are written while a reader polls `polls` times, and once more at the end.
     fn check(events: u32, polls: usize) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(PREEMPTIONS_MAX);
@@ -53,8 +51,7 @@ mod slot {
     }
 
     fn read_while_writing(events: u32, polls: usize) {
-        // Leaked, so that the writer can be created here, where its loads hide no race, and moved
-        // to its thread.
+        // The slot is leaked. So the writer can be created here, where its loads hide no race, and moved to its thread.
         let slot: &'static EventSlot = Box::leak(Box::default());
         let mut writer = SlotWriter::new(slot);
         let mut reader = SlotReader::from_start(slot);
@@ -111,7 +108,8 @@ mod lane {
 mod hold {
     use super::*;
 
-    /// Runs one side on a thread of its own and the other on this thread.
+    /// Runs one side on a thread of its own and the other on this thread. Returns the pair of lanes and the result of
+    /// `one`.
     fn race<A: 'static>(
         pair: LanePair,
         one: impl FnOnce(&LanePair) -> A + 'static,
@@ -133,7 +131,7 @@ mod hold {
         pair.hold.evict();
     }
 
-    /// Conditions on a holder that left, or stayed, when the lane must be held.
+    /// Checks that the lane is held or will be: the holder stayed, or was summoned once after it left.
     fn assert_someone_comes(pair: &LanePair, left: bool) {
         let summons = pair.summons();
         assert!(summons <= 1, "two summons for one hold");
@@ -156,7 +154,7 @@ mod hold {
         });
     }
 
-    /// As in a whole turn: batch gets on the lane only when the holder leaves.
+    /// As in a whole turn, batch gets on the lane only when the holder leaves.
     #[test]
     fn a_start_that_races_with_release_and_switch_is_noticed() {
         loom::model(|| {
@@ -201,8 +199,8 @@ mod hold {
         });
     }
 
-    /// The sleep of a holder has ended by its timer: unless it was summoned it sleeps on. What it has not taken by then
-    /// wakes it from the next sleep.
+    /// The sleep of a holder has ended by its timer; unless it was summoned it sleeps again. A token that it has not
+    /// taken by then wakes it from the next sleep.
     #[test]
     fn a_summons_that_races_with_the_end_of_a_sleep_is_not_lost() {
         loom::model(|| {
@@ -221,7 +219,7 @@ mod hold {
         });
     }
 
-    /// A thread of the service comes to the batch lane itself.
+    /// A thread of the service runs on the batch lane itself.
     #[test]
     fn a_visit_that_races_with_a_release_is_noticed() {
         loom::model(|| {
@@ -234,8 +232,8 @@ mod hold {
         });
     }
 
-    /// The holder looks by its timer and brings batch back. From then on no start is missed,
-    /// although it was not summoned for earlier ones.
+    /// The holder looks by its timer and brings batch back. After that no start is missed, although the holder was not
+    /// summoned for earlier ones.
     #[test]
     fn a_start_that_races_with_the_return_of_batch_is_noticed() {
         loom::model(|| {

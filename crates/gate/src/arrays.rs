@@ -1,4 +1,4 @@
-//! The arrays that this process shares with the agent and the kernel program, mapped into memory.
+//! Arrays that this process shares with the agent and the kernel program, mapped into memory.
 //!
 //! The file descriptors come through exec. A program in between may have closed them and opened
 //! other files under the same numbers. So each descriptor is checked before it is mapped: it has to
@@ -14,13 +14,13 @@ use crate::decide::SharedPolicy;
 use crate::environment::GateFds;
 use crate::page::PAGE_BYTES;
 
-/// `BPF_MAP_TYPE_ARRAY`.
+/// Number of the map type `BPF_MAP_TYPE_ARRAY`.
 const ARRAY: usize = 2;
-/// Each service's word has a page of its own.
+/// Number of service words in a page; each service has a page of its own.
 const SERVICES_A_PAGE: usize = PAGE_BYTES / size_of::<ServiceWord>();
 const WRONG: &str = "a descriptor in SIDELANE_GATE is closed, or not an array of Sidelane";
 
-/// The arrays that the slow path needs, mapped until the process ends.
+/// Arrays that the slow path needs, mapped until the process ends.
 pub(crate) struct Arrays {
     pub(crate) lanes: &'static [LaneWord],
     pub(crate) requests: &'static [RequestWord],
@@ -28,7 +28,7 @@ pub(crate) struct Arrays {
     pub(crate) limits: &'static [LaneLimits],
     pub(crate) gates: &'static [GateWord],
     pub(crate) threads: &'static [AtomicU64],
-    /// This process's policy states, one for each lane.
+    /// Policy states of this process, one for each lane.
     pub(crate) states: &'static [SharedPolicy],
     pub(crate) nap: Nap,
     pub(crate) opened: Moment,
@@ -51,7 +51,7 @@ impl Arrays {
         })
     }
 
-    /// Whether `fd` is still the array of service words.
+    /// Returns whether `fd` is still the array of service words.
     pub(crate) fn is_service(fd: i32) -> bool {
         Shape::of(fd).is_some_and(|shape| shape.is_array_of::<ServiceWord>())
     }
@@ -65,8 +65,8 @@ fn map<T: Shared>(fd: i32, protection: i32) -> Result<&'static [T], &'static str
     unsafe { view(base, bytes) }.ok_or("an array in SIDELANE_GATE is not aligned")
 }
 
-/// Memory for this process's lane states. A forked child gets it zeroed, so the child's states
-/// begin unlocked and new.
+/// Allocates memory for this process's lane states. A forked child gets it zeroed, so the child's states begin unlocked
+/// and new.
 fn own(lanes: usize) -> Result<&'static [SharedPolicy], &'static str> {
     let bytes = lanes * size_of::<SharedPolicy>();
     let base = map_bytes(-1, bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS)?;
@@ -83,7 +83,7 @@ fn map_bytes(fd: i32, bytes: usize, protection: i32, flags: i32) -> Result<*mut 
     if base == libc::MAP_FAILED { Err("an array in SIDELANE_GATE cannot be mapped") } else { Ok(base.cast()) }
 }
 
-/// What the kernel says about a BPF map.
+/// Type and size of a BPF map, as the kernel reports them.
 #[derive(Debug, PartialEq, Eq)]
 struct Shape {
     kind: usize,
@@ -92,9 +92,9 @@ struct Shape {
 }
 
 impl Shape {
-    /// `None` if `fd` is not a BPF map.
+    /// Reads the shape of the map `fd`; `None` if `fd` is not a BPF map.
     fn of(fd: i32) -> Option<Self> {
-        /// All fields that are read here are in the first few hundred bytes.
+        /// Size of the buffer for the file: all fields that are read here are in its first few hundred bytes.
         const INFO_MAX: usize = 1024;
         let mut info = [0; INFO_MAX];
         let len = read_info(fd, &mut info)?;
@@ -115,7 +115,7 @@ impl Shape {
 }
 
 fn read_info(fd: i32, info: &mut [u8]) -> Option<usize> {
-    /// Room for `/proc/self/fdinfo/`, a number and a final zero byte.
+    /// Size of the buffer for `/proc/self/fdinfo/`, a number and a final zero byte.
     const PATH_MAX: usize = 40;
     let mut path = [0_u8; PATH_MAX];
     std::io::Write::write_fmt(&mut path.as_mut_slice(), format_args!("/proc/self/fdinfo/{fd}\0")).ok()?;

@@ -1,12 +1,11 @@
-//! The accounting of a nap: how long the nap was, and for how much of it the service ran.
+//! Accounting of a nap: its length, and the part of it in which the service ran.
 //!
-//! To the kernel a thread that naps is a thread that runs, so the kernel's accounting counts the
-//! nap as batch time, and as overlap. The nap's time is therefore counted here, and the agent
-//! subtracts it. To subtract too much would make the overlap look smaller than it is, so only time
-//! in which this thread was on the lane counts. Naps are counted in chunks of a microsecond. Of a
-//! chunk, the part before the lane's last context switch is left out: the kernel program adds that.
-//! Of the part after it, a service that runs now ran since it began, which may be all of it. A chunk that took longer than
-//! a nap can, because a POSIX signal handler ran in it, is left out as a whole.
+//! To the kernel a thread that naps is a thread that runs. So the kernel's accounting counts the nap as batch time, and
+//! as overlap. Therefore the nap's time is counted here, and the agent subtracts it. Subtracting too much would make
+//! the overlap look smaller than it is, so only time in which this thread was on the lane counts. Naps are counted in
+//! chunks of a microsecond. The part of a chunk before the lane's last context switch is left out, since the kernel
+//! program adds that. In the rest of the chunk, a running service is counted from the start of its turn. A chunk that
+//! took longer than a nap can, because a POSIX signal handler ran in it, is left out as a whole.
 
 use std::sync::atomic::Ordering;
 
@@ -14,14 +13,13 @@ use sidelane_policy::Nanos;
 
 use crate::lane::Lane;
 
-/// The age at which a chunk is closed: a context switch then costs little of the count.
+/// Age at which a chunk is closed: a context switch then costs little of the count.
 const CHUNK_NS: Nanos = 1_000;
-/// A chunk older than this is not all nap, for the longest nap takes 10 µs. The limit is much
-/// higher, because a virtual CPU may be taken off its physical CPU during a nap; nothing runs
-/// beside the service then.
+/// Largest age of a chunk that counts: an older one is not all nap, for the longest nap takes 10 µs. The limit is much
+/// higher, because a virtual CPU may lose its physical CPU during a nap; nothing runs beside the service then.
 const CHUNK_MAX_NS: Nanos = 200_000;
 
-/// A stretch of napping that is not in the accounting yet.
+/// Part of a nap that is not in the accounting yet.
 pub(crate) struct Chunk {
     since_ns: Nanos,
     lc_ns: Option<Nanos>,
@@ -34,7 +32,7 @@ impl Chunk {
         Self { since_ns: now_ns, lc_ns: lane.lc_ns(now_ns), switches: lane.own.switches() }
     }
 
-    /// Closes the chunk if it is old enough, and begins the next.
+    /// Closes the chunk if it is old enough, and begins the next one.
     pub(crate) fn go_on(&mut self, lane: &Lane, now_ns: Nanos) {
         if now_ns.saturating_sub(self.since_ns) >= CHUNK_NS {
             self.close(lane, now_ns);
@@ -42,11 +40,11 @@ impl Chunk {
         }
     }
 
-    /// Adds the nap up to now, as far as it is in the thread's current turn on the CPU. The part
-    /// before the last context switch is counted by the kernel program alone.
+    /// Adds the nap up to now, as far as it is in the thread's current turn on the CPU. The kernel program alone counts
+    /// the part before the last context switch.
     pub(crate) fn close(&self, lane: &Lane, now_ns: Nanos) {
-        // Cleared first: a nap that is cut short before this line is added by the kernel program,
-        // one cut short after it is not.
+        // The mark is cleared first. The kernel program adds a nap that a context switch ends before this line, and
+        // does not add one that ends after it.
         lane.gate.nap_mark_ns.store(0, Ordering::SeqCst);
         let whole = lane.own.switches() == self.switches;
         let since_ns = self.since_ns.max(lane.turn_since_ns());

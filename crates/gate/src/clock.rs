@@ -1,12 +1,12 @@
-//! Two clocks: CLOCK_MONOTONIC, for times that are shared with others, and the processor's time
-//! stamp counter, which costs a third as much to read and is precise enough for microseconds.
+//! Two clocks. CLOCK_MONOTONIC is for times that are shared with other programs. The processor's time stamp counter
+//! costs a third as much to read, and is precise enough for microseconds.
 
 use std::arch::x86_64::_rdtsc;
 
-/// The counter's rate is not known well enough before this much time has passed.
+/// Time after which the rate of the time stamp counter is known well enough.
 const RATE_KNOWN_AFTER_NS: u64 = 1_000_000;
 
-/// The time now, in nanoseconds of the clock that the kernel program uses too.
+/// Returns the time in nanoseconds of the clock that the kernel program uses too.
 pub(crate) fn now_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: fills in `now`; needs no system call, and cannot fail for this clock.
@@ -14,14 +14,14 @@ pub(crate) fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The time stamp counter's value.
+/// Returns the value of the time stamp counter.
 #[inline]
 pub(crate) fn tsc() -> u64 {
     // SAFETY: only reads a counter.
     unsafe { _rdtsc() }
 }
 
-/// One moment on both clocks. Two such moments give the counter's rate.
+/// Moment on both clocks. Two moments give the counter's rate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     at_ns: u64,
@@ -33,8 +33,7 @@ impl Moment {
         Self { at_ns: now_ns(), at_tsc: tsc() }
     }
 
-    /// The number of counts in `span_ns`; `None` if `now` is too soon after `self` to know the
-    /// rate.
+    /// Returns the number of counts in `span_ns`; `None` if `now` is too soon after `self` to know the rate.
     pub(crate) fn counts(self, span_ns: u64, now: Self) -> Option<u64> {
         let elapsed_ns = now.at_ns.saturating_sub(self.at_ns);
         if elapsed_ns < RATE_KNOWN_AFTER_NS {

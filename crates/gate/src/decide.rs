@@ -1,8 +1,8 @@
-//! The policy of this process for each lane, behind a lock that no thread waits for.
+//! Policy state of this process for each lane, behind a lock that no thread waits for.
 //!
-//! Elfen keeps `lane_status` in a per-CPU variable (Fig. 9(b)). Here, too, each process has one
-//! state for each lane: threads of the process that take turns on the lane share it. A thread that
-//! finds the lock taken naps until the service is idle, which is right under every policy.
+//! Elfen keeps `lane_status` in a per-CPU variable (Fig. 9(b)). Here, too, each process has one state for each lane,
+//! and threads of the process that take turns on the lane share it. A thread that finds the lock taken naps until the
+//! service is idle, which is right under every policy.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -14,35 +14,35 @@ use sidelane_policy::borrow::{AnyRule, Borrow, BorrowConfig, LaneObservation, Po
 
 /// The policy that a lane's limits ask for.
 fn policy_for(limits: &LaneLimits) -> Borrow<AnyRule> {
-    // A policy that this version does not know: borrow-idle, which never lends the lane beside a
+    // The default for a policy that this version does not know is borrow-idle, which never lends the lane beside a
     // request.
     let kind = PolicyKind::try_from(limits.policy.load(Ordering::Relaxed)).unwrap_or_default();
     kind.policy(BorrowConfig {
         min_idle_ns: limits.min_idle_ns.load(Ordering::Relaxed),
         // A thread that naps in SCHED_IDLE starves no other thread, so no hold is too long.
         evict_after_ns: Nanos::MAX,
-        // No wakeup is needed: the thread checks its lane itself.
+        // No wakeup is needed, since the thread checks its lane itself.
         lend_ahead_min_ns: 0,
     })
 }
 
-/// What the thread has to do.
+/// Decision for a batch thread: nap or run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nap. Ask again when the observation changes, or at `until_ns`.
+    /// The thread has to nap. It asks again when the observation changes, or at `until_ns`.
     Nap { until_ns: Option<Nanos> },
-    /// Go on. Ask again when the observation changes, or at `until_ns`.
+    /// The thread may run. It asks again when the observation changes, or at `until_ns`.
     GoOn { until_ns: Option<Nanos> },
 }
 
 const FREE: u32 = 0;
 const LOCKED: u32 = 1;
 
-/// One lane's policy in this process. All zero: not locked, and no policy chosen yet.
+/// Policy of one lane in this process. All zero means: not locked, and no policy chosen yet.
 pub(crate) struct SharedPolicy {
     lock: AtomicU32,
-    /// The service's run time on the lane when a thread was last allowed to run beside it; 0:
-    /// already accounted for.
+    /// Service's run time on the lane when a thread was last allowed to run beside it; 0 if that is already accounted
+    /// for.
     let_go_lc_ns: AtomicU64,
     inner: UnsafeCell<Inner>,
 }
@@ -50,8 +50,8 @@ pub(crate) struct SharedPolicy {
 struct Inner {
     begun: bool,
     policy: MaybeUninit<Borrow<AnyRule>>,
-    /// The latest time that the policy was given: threads may ask in another order than they read
-    /// the clock, but the policy's time must not go back.
+    /// Latest time that the policy was given. Threads may ask in another order than they read the clock, but the
+    /// policy's time must not decrease.
     now_ns: Nanos,
 }
 
@@ -59,14 +59,14 @@ struct Inner {
 unsafe impl Sync for SharedPolicy {}
 
 impl SharedPolicy {
-    /// A thread goes on beside the service, whose run time is `lc_ns` now.
+    /// Records that a thread runs on beside the service, whose run time is `lc_ns` now.
     pub(crate) fn let_go(&self, lc_ns: Nanos) {
         self.let_go_lc_ns.store(lc_ns.max(1), Ordering::Relaxed);
     }
 
-    /// How long the service has run beside the thread since the thread was let go on, at most
-    /// `limit_ns`. `lc_ns` is the service's run time now. The limit is there because a thread that
-    /// has not checked for longer than its leave was not allowed to run for the time after it.
+    /// Returns how long the service has run beside the thread since the thread was allowed to run on, at most
+    /// `limit_ns`. `lc_ns` is the service's run time now. The limit exists because a thread that has not checked for
+    /// longer than its pass was not allowed to run for the time after it.
     pub(crate) fn went_on_ns(&self, lc_ns: Nanos, limit_ns: Nanos) -> Nanos {
         match self.let_go_lc_ns.swap(0, Ordering::Relaxed) {
             0 => 0,
@@ -74,7 +74,7 @@ impl SharedPolicy {
         }
     }
 
-    /// Asks the policy; `None` if another thread is asking.
+    /// Asks the policy for a decision; `None` if another thread is asking.
     pub(crate) fn ask(&self, limits: &LaneLimits, now_ns: Nanos, seen: &LaneObservation) -> Option<Verdict> {
         self.lock.compare_exchange(FREE, LOCKED, Ordering::Acquire, Ordering::Relaxed).ok()?;
         // SAFETY: locked; a POSIX signal handler that arrives here finds it locked too.

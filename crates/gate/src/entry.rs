@@ -1,7 +1,7 @@
-//! The functions that compilers call at each function's entry: one load, one compare, one branch.
+//! Functions that compilers call at each function's entry: one load, one compare, one branch.
 //!
-//! The C library has functions of the same names for its profiler; those of a preloaded or linked
-//! library take precedence.
+//! The C library has functions of the same names for its profiler; those of a preloaded or linked library take
+//! precedence.
 
 use std::arch::naked_asm;
 
@@ -9,7 +9,7 @@ use crate::page::{OWN, WORD_OFFSET};
 use crate::save::slow_path_keeping_registers;
 use crate::slow::sidelane_gate_slow_path;
 
-/// The check. If the word is set, it jumps to `$slow_path`, which returns to the checking
+/// Defines the check of the word. If the word is set, the check jumps to `$slow_path`, which returns to the checking
 /// function's caller in its place.
 macro_rules! check {
     ($slow_path:path) => {
@@ -24,7 +24,7 @@ macro_rules! check {
     };
 }
 
-/// `gcc -pg` calls this after a function's prologue, its arguments still in registers.
+/// Checks the lane after a function's prologue, its arguments still in registers. `gcc -pg` inserts the call.
 ///
 /// # Safety
 /// Callable from anywhere; changes no register.
@@ -34,27 +34,27 @@ pub unsafe extern "C" fn mcount() {
     check!(slow_path_keeping_registers)
 }
 
-/// The name of `mcount` on other systems and in older compilers.
+/// Checks the lane like `mcount`; this is its name on other systems and in older compilers.
 ///
 /// # Safety
-/// As for [`mcount`].
+/// The requirements are those of [`mcount`].
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _mcount() {
     check!(slow_path_keeping_registers)
 }
 
-/// `gcc -pg -mfentry` calls this before a function's prologue.
+/// Checks the lane before a function's prologue. `gcc -pg -mfentry` inserts the call.
 ///
 /// # Safety
-/// As for [`mcount`].
+/// The requirements are those of [`mcount`].
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __fentry__() {
     check!(slow_path_keeping_registers)
 }
 
-/// `gcc -finstrument-functions` calls this at a function's entry, as an ordinary call: the compiler
+/// Checks the lane at a function's entry. `gcc -finstrument-functions` inserts an ordinary call, so the compiler
 /// expects registers to change.
 ///
 /// # Safety
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn __cyg_profile_func_enter() {
     check!(sidelane_gate_slow_path)
 }
 
-/// `gcc -finstrument-functions` calls this before a function returns.
+/// Checks the lane before a function returns. `gcc -finstrument-functions` inserts the call.
 ///
 /// # Safety
 /// Callable from anywhere.

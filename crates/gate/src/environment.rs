@@ -5,10 +5,10 @@ use std::ffi::CStr;
 
 use sidelane_formats::{GATE_ENV, GATE_VERSION};
 
-/// Upper limit of the service numbers.
+/// Number of possible service numbers: all are below this value.
 const SERVICES_MAX: usize = 64;
 
-/// The file descriptors of the arrays, in the order of `abi/gate.h`, and the number of the service.
+/// File descriptors of the arrays, in the order of `abi/gate.h`, and the number of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GateFds {
     pub(crate) lanes: i32,
@@ -17,12 +17,12 @@ pub(crate) struct GateFds {
     pub(crate) limits: i32,
     pub(crate) gates: i32,
     pub(crate) threads: i32,
-    /// The place of the service's page in the array of services.
+    /// Index of the service's page in the array of services.
     pub(crate) number: usize,
 }
 
 impl GateFds {
-    /// The descriptors in the environment, if the variable is set and in this version's format.
+    /// Returns the descriptors in the environment; `None` if the variable is not set or in another format.
     pub(crate) fn from_environment() -> Option<Self> {
         Self::parse(variable(GATE_ENV)?)
     }
@@ -51,7 +51,7 @@ pub(crate) fn explain(why: &str) {
     }
 }
 
-/// Reads an environment variable without copying it: `std::env::var` allocates.
+/// Reads an environment variable without a copy, since `std::env::var` allocates.
 fn variable(name: &str) -> Option<&'static str> {
     const NAME_MAX: usize = 32;
     let mut terminated = [0_u8; NAME_MAX];

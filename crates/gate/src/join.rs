@@ -1,4 +1,4 @@
-//! How a process joins: from its environment to the mapped arrays.
+//! Start of the instrumented gate in a process: from its environment to the mapped arrays.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,24 +9,24 @@ use crate::page::{self, CheckPage};
 use crate::save;
 use crate::slow::{SlowPath, sidelane_gate_slow_path};
 
-/// The environment has not been read.
+/// State in which the environment has not been read.
 const UNKNOWN: u32 = 0;
-/// The environment names arrays; nothing is mapped before the first check.
+/// State in which the environment names arrays, and nothing is mapped before the first check.
 const ARMED: u32 = 1;
-/// A thread is mapping the arrays.
+/// State in which a thread maps the arrays.
 const OPENING: u32 = 2;
-/// The arrays are mapped.
+/// State in which the arrays are mapped.
 const OPEN: u32 = 3;
-/// This process does not run under Sidelane, or the arrays cannot be used.
+/// State of a process that does not run under Sidelane, or cannot use the arrays.
 const ABSENT: u32 = 4;
 
 static STATE: AtomicU32 = AtomicU32::new(UNKNOWN);
 static ARRAYS: OnceLock<Arrays> = OnceLock::new();
 
-/// Runs when the library is loaded, before the program's own code.
+/// Reads the environment when the library is loaded, before the program's own code runs.
 ///
-/// Only reads the environment: most programs of a batch command, such as the compilers that `make`
-/// starts, never check, and should not pay for the programs that do.
+/// It does no more than that. Most programs of a batch command, such as the compilers that `make` starts, never check,
+/// and should not pay for the programs that do.
 extern "C" fn arm() {
     if STATE.load(Ordering::Relaxed) != UNKNOWN {
         return;
@@ -48,7 +48,7 @@ extern "C" fn arm() {
 #[unsafe(link_section = ".init_array")]
 static ARM: extern "C" fn() = arm;
 
-/// The arrays, if there are any. The first call maps them.
+/// Returns the arrays; `None` without Sidelane. The first call maps them.
 pub(crate) fn arrays() -> Option<&'static Arrays> {
     match STATE.load(Ordering::Acquire) {
         OPEN => ARRAYS.get(),
@@ -58,8 +58,8 @@ pub(crate) fn arrays() -> Option<&'static Arrays> {
 }
 
 fn open() -> Option<&'static Arrays> {
-    // Another thread, or a POSIX signal handler in this thread, may call this at the same time; it goes on
-    // without the arrays.
+    // Another thread, or a POSIX signal handler in this thread, may call this at the same time; it continues without
+    // the arrays.
     STATE.compare_exchange(ARMED, OPENING, Ordering::AcqRel, Ordering::Acquire).ok()?;
     let fds = GateFds::from_environment();
     match fds.ok_or("SIDELANE_GATE is no longer set").and_then(|fds| Ok((fds, Arrays::map(&fds)?))) {
@@ -78,17 +78,15 @@ fn open() -> Option<&'static Arrays> {
     }
 }
 
-/// Maps the word that all checks read over the page of a module that was compiled with
-/// `sidelane_gate.h`. Returns the function to call when the word is set. `page` must live as long
-/// as the module's code.
+/// Maps the word that all checks read over the page of a module that was compiled with `sidelane_gate.h`. Returns the
+/// function to call when the word is set. `page` must live as long as the module's code.
 ///
 /// # Safety
 ///
 /// `page` is a page of the module, and used for nothing else.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidelane_gate_join(page: *mut u32) -> SlowPath {
-    // The loader runs the constructors of a preloaded library first, but those of a linked library
-    // may run later.
+    // The loader runs the constructors of a preloaded library first, but those of a linked library may run later.
     arm();
     // SAFETY: the caller's promise; the alignment is checked.
     if let Some(page) = unsafe { page.cast::<CheckPage>().as_ref() }.filter(|page| aligned(page)) {
@@ -113,8 +111,8 @@ fn take_in(page: &'static CheckPage) {
     }
 }
 
-/// The address of the word that checks read: not 0 while the service is busy. Null if this process
-/// does not run under Sidelane. For runtimes that generate code with checks.
+/// Returns the address of the word that checks read, which is not 0 while the service is busy. Null if this process
+/// does not run under Sidelane. Runtimes that generate code with checks call it.
 #[unsafe(no_mangle)]
 pub extern "C" fn sidelane_check_address() -> *const u32 {
     arm();

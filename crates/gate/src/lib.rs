@@ -1,42 +1,38 @@
-//! The instrumented gate: the batch program itself checks its lane every few hundred instructions,
-//! and naps in place while the service runs (Elfen, ATC'16 §3.3 and Fig. 9).
+//! Instrumented gate: the batch program itself checks its lane every few hundred instructions, and naps in place while
+//! the service runs (Elfen, ATC'16 §3.3 and Fig. 9).
 //!
-//! It is the fastest gate: batch is off within a microsecond, no interrupt is sent, and the service
-//! pays nothing. In return the batch program has to contain the checks. There are four ways to put
-//! them there:
+//! It is the fastest gate: batch is off within a microsecond, no interrupt is sent, and the service pays nothing. In
+//! return the batch program has to contain the checks. There are four ways to insert them:
 //!
 //! - `gcc -pg`, with or without `-mfentry`: each function calls `mcount` or `__fentry__`;
-//! - `gcc -finstrument-functions`: each calls `__cyg_profile_func_enter` and `_exit`;
+//! - `gcc -finstrument-functions`: each function calls `__cyg_profile_func_enter` and `_exit`;
 //! - `runtime/c/sidelane_gate.h` in the program's own source;
 //! - an agent in a virtual machine that compiles checks into its code.
 //!
-//! This library, preloaded or linked, provides the functions that these call. Without
-//! `SIDELANE_GATE` in the environment, or if the variable does not lead to Sidelane's arrays, every
-//! check says "not busy".
+//! This library, preloaded or linked, provides the functions that these call. Without `SIDELANE_GATE` in the
+//! environment, or if the variable does not lead to Sidelane's arrays, every check says "not busy".
 //!
 //! # The check
 //!
-//! All checks of a process read one word, [`ServiceWord::busy_lanes`], in which the kernel program
-//! keeps the number of busy lanes. The word lies in a page at a fixed address of each module that
-//! checks ([`page`]). The service's array is mapped over that page, so a check is one load, one
-//! compare and one branch that is rarely taken. Only the slow path finds out on which lane the
-//! thread is, and whether that lane's service is the busy one.
+//! All checks of a process read one word, [`ServiceWord::busy_lanes`], in which the kernel program keeps the number of
+//! busy lanes. The word lies in a page at a fixed address of each module that checks ([`page`]). The service's array is
+//! mapped over that page, so a check is one load, one compare and one branch that is rarely taken. Only the slow path
+//! finds out on which lane the thread is, and whether that lane's service is the busy one.
 //!
 //! # The promise
 //!
-//! A thread that checks promises to check often, and the kernel program then summons no holder for
-//! it. A thread makes the promise by its first check, so a thread that never checks never promises.
-//! To get that first check to the slow path, the word is set although nothing is mapped over it
-//! yet; the slow path then sets the thread's bit and maps the word. Threads and processes that a
-//! promising thread starts inherit its bit in the kernel, so no function of the C library has to be
-//! interposed for them. A newly executed program has to make its own promise. If a thread does not
+//! A thread that checks promises to check often, and the kernel program then summons no holder for it. A thread makes
+//! the promise by its first check, so a thread that never checks never promises. The first check must reach the slow
+//! path, so the word is set although nothing is mapped over it yet. The slow path then sets the thread's bit and maps
+//! the word. Threads and processes that a promising thread starts inherit its bit in the kernel, so no function of the
+//! C library has to be interposed for them. A newly executed program has to make its own promise. If a thread does not
 //! keep its promise, the lane's holder notices that and takes the promise back.
 //!
 //! # Rules
 //!
-//! A check can be anywhere: in a POSIX signal handler, in `malloc`, in a constructor, under a lock.
-//! So the slow path allocates nothing, waits for no lock, keeps `errno` and all registers of
-//! callers that do not expect a call, and never unwinds.
+//! A check can be anywhere: in a POSIX signal handler, in `malloc`, in a constructor, under a lock. So the slow path
+//! allocates nothing, waits for no lock, and never unwinds. It keeps `errno` and all registers of callers that do not
+//! expect a call.
 //!
 //! [`ServiceWord::busy_lanes`]: sidelane_formats::ServiceWord::busy_lanes
 //!

@@ -1,34 +1,34 @@
-//! The check page: the memory that a module's checks read.
+//! Check page: the memory that a module's checks read.
 //!
-//! The page has an address that the linker knows, so that a check needs no pointer. When the gate
-//! is open, the service's array is mapped over the page. Before that the page is the module's own
-//! memory: zero, or with the *knock*, a value that makes the first check take the slow path.
+//! The page has an address that the linker knows, so that a check needs no pointer. When the gate is open, the
+//! service's array is mapped over the page. Before that the page is the module's own memory: zero, or with the *knock*,
+//! a value that makes the first check take the slow path.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use sidelane_formats::ServiceWord;
 
-/// The size of a page on x86-64.
+/// Size of a page on x86-64, in bytes.
 pub(crate) const PAGE_BYTES: usize = 4096;
-/// Offset of the word in its page: `ServiceWord::busy_lanes`.
+/// Offset of the checked word in its page: `ServiceWord::busy_lanes`.
 pub(crate) const WORD_OFFSET: usize = std::mem::offset_of!(ServiceWord, busy_lanes);
 const WORDS: usize = PAGE_BYTES / size_of::<u32>();
-/// Most modules with pages of their own: programs and libraries that were compiled with the header.
+/// Largest number of modules with pages of their own: programs and libraries that were compiled with the header.
 const MODULES_MAX: usize = 64;
 
-/// A module's check page.
+/// Check page of a module.
 #[repr(C, align(4096))]
 pub struct CheckPage([AtomicU32; WORDS]);
 
-/// This library's own page, for the functions that compilers call.
+/// Check page of this library, for the functions that compilers call.
 pub(crate) static OWN: CheckPage = CheckPage([const { AtomicU32::new(0) }; WORDS]);
 
-/// The pages of other modules.
+/// Check pages of other modules; null for a free slot.
 static MODULES: [AtomicPtr<CheckPage>; MODULES_MAX] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MODULES_MAX];
 
 impl CheckPage {
-    /// The word that checks read.
+    /// Returns the word that checks read.
     pub(crate) fn word(&self) -> &AtomicU32 {
         &self.0[WORD_OFFSET / size_of::<u32>()]
     }
@@ -37,13 +37,13 @@ impl CheckPage {
         std::ptr::from_ref(self).cast_mut().cast()
     }
 
-    /// Makes the next check take the slow path (`on`) or the fast path. Only allowed while nothing
-    /// is mapped over the page.
+    /// Makes the next check take the slow path (`on`) or the fast path. Allowed only while nothing is mapped over the
+    /// page.
     pub(crate) fn knock(&self, on: bool) {
         self.word().store(u32::from(on), Ordering::Relaxed);
     }
 
-    /// Maps the page of the service `number` here. If that fails, checks say "not busy".
+    /// Maps the page of the service `number` over this page. If that fails, checks say "not busy".
     pub(crate) fn show(&self, services_fd: i32, number: usize) {
         // SAFETY: replaces a whole page that holds only the word, for all threads at once.
         let shown = unsafe {
@@ -57,7 +57,7 @@ impl CheckPage {
     }
 }
 
-/// Adds the page of another module; returns whether there was room.
+/// Adds the page of another module. Returns whether there was room.
 pub(crate) fn adopt(page: &'static CheckPage) -> bool {
     let page = std::ptr::from_ref(page).cast_mut();
     MODULES.iter().any(|slot| {
@@ -71,12 +71,12 @@ pub(crate) fn knock_all() {
     all().for_each(|page| page.knock(true));
 }
 
-/// Makes all checks say "not busy" from now on.
+/// Makes all later checks say "not busy".
 pub(crate) fn silence_all() {
     all().for_each(|page| page.knock(false));
 }
 
-/// Makes all checks read the page of the service `number` from now on.
+/// Makes all later checks read the page of the service `number`.
 pub(crate) fn show_all(services_fd: i32, number: usize) {
     all().for_each(|page| page.show(services_fd, number));
 }

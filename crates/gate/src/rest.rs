@@ -1,4 +1,4 @@
-//! Napping in place: what a batch thread does while the service needs its core.
+//! Naps in place, by which a batch thread waits while the service needs its core.
 
 use std::sync::atomic::Ordering;
 
@@ -11,8 +11,8 @@ use crate::clock::now_ns;
 use crate::decide::Verdict;
 use crate::lane::Lane;
 
-/// Naps until the policy allows the thread to go on, or the thread is moved off the lane. `me` is
-/// the thread's id as the kernel program knows it.
+/// Naps until the policy allows the thread to run on, or the thread is moved off the lane. `me` is the thread's id as
+/// the kernel program knows it.
 pub(crate) fn rest(lane: &Lane, me: u32, nap: Nap) {
     let began_ns = now_ns();
     begin(lane, me, began_ns);
@@ -24,8 +24,7 @@ pub(crate) fn rest(lane: &Lane, me: u32, nap: Nap) {
             break;
         }
         chunk.go_on(lane, now_ns);
-        // Several threads may nap on this lane in turn; the one on the CPU is the one that naps
-        // now.
+        // Several threads may nap on this lane in turn; the one on the CPU is the one that naps now.
         lane.gate.nap_tid.store(me, Ordering::Relaxed);
     }
     let ended_ns = now_ns();
@@ -36,7 +35,7 @@ pub(crate) fn rest(lane: &Lane, me: u32, nap: Nap) {
     let _ = lane.gate.nap_tid.compare_exchange(me, 0, Ordering::Relaxed, Ordering::Relaxed);
 }
 
-/// Naps until the service is idle. For POSIX signal handlers: without accounting, policy or lock.
+/// Naps until the service is idle, without accounting, policy or lock, for POSIX signal handlers.
 pub(crate) fn rest_until_idle(lane: &Lane, nap: Nap) {
     while lane.busy() && !lane.left() {
         wait(lane, nap);
@@ -47,16 +46,16 @@ fn begin(lane: &Lane, me: u32, now_ns: Nanos) {
     lane.gate.naps.fetch_add(1, Ordering::Relaxed);
     lane.gate.nap_since_ns.store(now_ns, Ordering::Relaxed);
     lane.gate.nap_tid.store(me, Ordering::Relaxed);
-    // A reaction is measured from the start of a busy period, when the service begins to run, and
-    // only under borrow-idle. Batch that is switched in beside a busy service would measure the
-    // time from its own start; the overlap shows that case.
+    // A reaction is measured from the start of a busy period, when the service begins to run, and only under
+    // borrow-idle. Batch that is switched in beside a busy service would measure the time from its own start. The
+    // overlap shows that case.
     if lane.borrows_idle() && lane.busy_since_ns() >= lane.turn_since_ns() {
         hist_record(&lane.gate.off_hist, lane.ran_ns(now_ns));
     }
 }
 
 fn wait(lane: &Lane, nap: Nap) {
-    // A short idle period is waited out awake: its end writes no cache line that could be watched.
+    // The thread waits out a short idle period with PAUSE: its end writes no cache line that could be watched.
     let nap = if lane.busy() { nap } else { Nap::Pause };
     if let Some(watched) = lane.requests().next() {
         nap.wait(&watched.busy, || !lane.busy());

@@ -1,9 +1,9 @@
-//! Saving registers for callers that do not expect a call.
+//! Saving of registers for callers that do not expect a call.
 //!
-//! `mcount` and `__fentry__` are called while arguments are still in registers: integers, vectors
-//! of any width, the number of vectors in AL, the static chain in R10. The fast path changes only
-//! the flags, whose values are not needed there. The slow path saves every register that a C
-//! function may change. XSAVE costs some 50 ns, so the thread's pass is checked first.
+//! Compilers call `mcount` and `__fentry__` while arguments are still in registers: integers, vectors of any width, the
+//! number of vectors in AL, the static chain in R10. The fast path changes only the flags, whose values are not needed
+//! there. The slow path saves every register that a C function may change. XSAVE costs some 50 ns, so the thread's pass
+//! is checked first.
 
 use std::arch::naked_asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -11,22 +11,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::slow::sidelane_gate_slow_path;
 
-/// Vector and mask registers: SSE, AVX, and the three parts of AVX-512. The slow path uses no
-/// others.
+/// Vector and mask registers that are saved, as XSAVE components: SSE, AVX, and the three parts of AVX-512. The slow
+/// path uses no others.
 const COMPONENTS: u64 = 0b1110_0110;
 const FIRST_BEYOND_SSE: u32 = 2;
 const LAST: u32 = 7;
-/// Size of the legacy area and the header.
+/// Size of XSAVE's legacy area and header, in bytes.
 const XSAVE_LEAST_BYTES: u64 = 512 + 64;
 const CPUID_1_ECX_OSXSAVE: u32 = 1 << 27;
 const LEAF_XSAVE: u32 = 0xd;
 
-/// The components that XSAVE saves; 0: this CPU has only FXSAVE.
+/// Components that XSAVE saves; 0 if this CPU has only FXSAVE.
 static MASK: AtomicU64 = AtomicU64::new(0);
-/// Bytes of the save area.
+/// Size of the save area in bytes.
 static BYTES: AtomicU64 = AtomicU64::new(XSAVE_LEAST_BYTES);
 
-/// Finds out which registers this CPU has to save. Must run before the first slow path.
+/// Finds out which registers this CPU has to save. It must run before the first slow path.
 pub(crate) fn prepare() {
     if __cpuid(1).ecx & CPUID_1_ECX_OSXSAVE == 0 {
         return;
@@ -42,7 +42,7 @@ pub(crate) fn prepare() {
     MASK.store(mask, Ordering::Relaxed);
 }
 
-/// Calls the slow path and keeps every register, whatever the alignment of the caller's stack.
+/// Calls the slow path and keeps every register, at any alignment of the caller's stack.
 ///
 /// # Safety
 /// Jumped to from a function's entry: the return address is on top of the stack.
@@ -58,7 +58,7 @@ pub(crate) unsafe extern "C" fn slow_path_keeping_registers() {
         "push rax",
         "push rcx",
         "push rdx",
-        // `Thread::has_pass`, with three registers.
+        // The same check as in `Thread::has_pass`, with three registers.
         "mov rcx, qword ptr [rip + sidelane_gate_thread@GOTTPOFF]",
         "add rcx, qword ptr fs:[0]",
         "rdtsc",

@@ -1,4 +1,4 @@
-//! The slow path: a check has found the word set.
+//! Slow path of a check, taken when the check has found the word set.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,15 +13,14 @@ use crate::lane::{Lane, PassWords, this_cpu};
 use crate::rest::{rest, rest_until_idle};
 use crate::thread::{Depth, Thread, this_thread};
 
-/// The longest pass. A thread that moved to another lane notices that at most this late.
+/// Longest pass. A thread that moved to another lane notices that at most this late.
 const PASS_MAX_NS: Nanos = 20_000;
 
-/// The function that a check calls when the word is set.
+/// Function that a check calls when the word is set.
 pub type SlowPath = extern "C" fn();
 
-/// Finds out on which lane the calling thread is and whether that lane's service is busy, and naps
-/// in place for as long as the policy says. The thread's first call makes its promise to check
-/// often.
+/// Finds out on which lane the calling thread is and whether that lane's service is busy, and naps in place for as long
+/// as the policy says. The thread's first call makes its promise to check often.
 #[unsafe(no_mangle)]
 pub extern "C" fn sidelane_gate_slow_path() {
     let thread = this_thread();
@@ -41,14 +40,14 @@ pub extern "C" fn sidelane_gate_slow_path() {
 }
 
 fn check(arrays: &'static Arrays, thread: &Thread) {
-    // A thread that cannot promise does not nap: for it, the holder is summoned.
+    // A thread that cannot promise does not nap: the holder is summoned for it.
     let Some((cpu, me)) = promise(arrays) else { return };
     let Some(lane) = Lane::of(arrays, cpu) else { return };
     lane.gate.slow_paths.fetch_add(1, Ordering::Relaxed);
     if !lane.busy() {
         return;
     }
-    // Read before the decision, so that a change after it ends the pass.
+    // The words are read before the decision, so that a change after it ends the pass.
     let words = lane.pass_words();
     let now = Moment::now();
     settle(&lane, now.ns());
@@ -58,7 +57,7 @@ fn check(arrays: &'static Arrays, thread: &Thread) {
     }
 }
 
-/// Gives the thread a pass until `until_ns`, at most for the longest pass.
+/// Gives the thread a pass until `until_ns`, limited to the longest pass.
 fn go_on(lane: &Lane, thread: &Thread, words: Option<PassWords>, now: Moment, until_ns: Option<Nanos>) {
     if let Some(lc_ns) = lane.lc_ns(now.ns()) {
         lane.state.let_go(lc_ns);
@@ -70,7 +69,7 @@ fn go_on(lane: &Lane, thread: &Thread, words: Option<PassWords>, now: Moment, un
     }
 }
 
-/// Accounts for the time that threads ran beside the service since they were let go on.
+/// Adds the time that threads ran beside the service since they were allowed to run on.
 fn settle(lane: &Lane, now_ns: Nanos) {
     if let Some(lc_ns) = lane.lc_ns(now_ns) {
         let went_on_ns = lane.state.went_on_ns(lc_ns, PASS_MAX_NS);
@@ -84,8 +83,8 @@ fn check_in_handler(arrays: &'static Arrays) {
     }
 }
 
-/// Sets the calling thread's bit, unless it is set, and returns the CPU that the thread is on and the
-/// thread's id. `None` if the arrays have no room for either.
+/// Sets the calling thread's bit, unless it is set. Returns the CPU that the thread is on and the thread's id. `None`
+/// if the arrays have no room for either.
 fn promise(arrays: &Arrays) -> Option<(u32, u32)> {
     let (cpu, tid) = this_thread_on(arrays.lanes)?;
     let (bits, bit): (&AtomicU64, u64) = (arrays.threads.get(tid as usize / 64)?, 1 << (tid % 64));
@@ -96,22 +95,22 @@ fn promise(arrays: &Arrays) -> Option<(u32, u32)> {
     Some((cpu, tid))
 }
 
-/// The CPU that the calling thread is on, and the thread's id. The id comes from the CPU's word, which has it as
-/// the kernel program knows it, whatever PID namespace this thread is in.
+/// Returns the CPU that the calling thread is on, and the thread's id. The id comes from the CPU's word, which has it
+/// as the kernel program knows it, whatever PID namespace this thread is in.
 fn this_thread_on(lanes: &[LaneWord]) -> Option<(u32, u32)> {
     loop {
         let cpu = this_cpu();
         let word = lanes.get(cpu as usize)?;
         let switches = word.switches();
         let tid = word.pid.load(Ordering::Acquire);
-        // After a context switch the word has another thread's id.
+        // After a context switch the word contains another thread's id.
         if word.switches() == switches && this_cpu() == cpu {
             return Some((cpu, tid));
         }
     }
 }
 
-/// The C library's error number. A check must not change it.
+/// Access to the C library's error number, which a check must not change.
 mod errno {
     pub(super) fn get() -> i32 {
         // SAFETY: this thread's own variable.
@@ -128,7 +127,7 @@ mod errno {
 mod tests {
     use super::*;
 
-    /// The holder does not see a nap under id 0.
+    /// The holder does not see a nap under the id 0.
     #[test]
     fn preempted_thread_still_learns_its_id() {
         let lanes: Vec<LaneWord> = (0..1024).map(|_| LaneWord::default()).collect();

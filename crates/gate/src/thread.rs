@@ -1,9 +1,9 @@
-//! The state of one thread: whether it is on the slow path, and its pass.
+//! State of one thread: whether it is on the slow path, and its pass.
 //!
-//! A *pass* lets a thread go on beside a busy service for a short while without asking again. While
-//! a policy lends the lane beside requests, every check takes the slow path, so the slow path has
-//! to be cheap. A pass is a deadline of the time stamp counter and two words that must not have
-//! changed. The entry in `save.rs` checks the pass before it saves a vector register.
+//! A *pass* lets a thread run on beside a busy service for a short while without asking again. While a policy lends the
+//! lane beside requests, every check takes the slow path, so the slow path has to be cheap. A pass is a deadline of the
+//! time stamp counter and two words that must not have changed. The entry in `save.rs` checks the pass before it saves
+//! a vector register.
 //!
 //! Rust's own thread-locals may allocate at a thread's first access if the library was loaded late.
 //! This state lies in the static TLS block that every thread gets when it is created.
@@ -14,16 +14,16 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::clock::tsc;
 use crate::lane::PassWords;
 
-/// One thread's state, all zero at first. `save.rs` uses the offsets of the fields.
+/// State of one thread, all zero at first. `save.rs` uses the offsets of the fields.
 #[repr(C)]
 pub(crate) struct Thread {
-    /// The pass ends when the time stamp counter reaches this value; 0: there is no pass.
+    /// Value of the time stamp counter at which the pass ends; 0: there is no pass.
     until_tsc: AtomicU64,
-    /// The first word that must not change.
+    /// First word that must not change during the pass.
     first: AtomicPtr<AtomicU64>,
-    /// The value of the first word when the pass was given.
+    /// Value of the first word when the pass was given.
     first_was: AtomicU64,
-    /// The second word that must not change, and its value.
+    /// Second word that must not change during the pass; the next field is its value.
     second: AtomicPtr<AtomicU64>,
     second_was: AtomicU64,
     /// Number of slow paths under way in this thread: a POSIX signal handler may check too.
@@ -49,8 +49,8 @@ global_asm!(
     ".popsection",
 );
 
-/// The calling thread's state. It lives until the thread ends, so it outlives every call that the
-/// thread makes here.
+/// Returns the calling thread's state. It lives until the thread ends, so it outlives every call that the thread makes
+/// here.
 #[inline]
 pub(crate) fn this_thread() -> &'static Thread {
     let state: *const Thread;
@@ -68,19 +68,19 @@ pub(crate) fn this_thread() -> &'static Thread {
     }
 }
 
-/// How deep a thread is in slow paths.
+/// Nesting depth of a thread's slow paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// The first slow path: it may look at the lane, ask the policy and nap.
+    /// First slow path: it may look at the lane, ask the policy and nap.
     First,
-    /// In a POSIX signal handler that interrupted the first slow path.
+    /// Slow path in a POSIX signal handler that interrupted the first one.
     InHandler,
-    /// In a further handler.
+    /// Slow path in a further handler.
     TooDeep,
 }
 
 impl Thread {
-    /// Whether the pass is still valid.
+    /// Returns whether the pass is still valid.
     #[inline]
     pub(crate) fn has_pass(&self) -> bool {
         tsc() < self.until_tsc.load(Ordering::Relaxed)
@@ -101,7 +101,7 @@ impl Thread {
         self.until_tsc.store(until_tsc, Ordering::Relaxed);
     }
 
-    /// Enters a slow path.
+    /// Enters a slow path, and returns its depth.
     pub(crate) fn enter(&self) -> Depth {
         let depth = self.depth.load(Ordering::Relaxed);
         self.depth.store(depth + 1, Ordering::Relaxed);
@@ -112,8 +112,8 @@ impl Thread {
         }
     }
 
-    /// Leaves the slow path. A handler that jumps out of a slow path skips this call; the later
-    /// checks of its thread then nap as a handler's checks do.
+    /// Leaves the slow path. A handler that jumps out of a slow path skips this call. Later checks of its thread then
+    /// nap like those of a handler.
     pub(crate) fn leave(&self) {
         let depth = self.depth.load(Ordering::Relaxed);
         self.depth.store(depth.saturating_sub(1), Ordering::Relaxed);

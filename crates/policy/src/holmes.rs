@@ -1,11 +1,11 @@
-//! Holmes (HPDC'22): which CPUs batch has beside services, by interference between siblings.
+//! Holmes policy (HPDC'22): which CPUs batch has beside services, decided by interference between siblings.
 //!
-//! Problem. Two threads on one core disturb each other's memory accesses, and a service on a machine full of batch is
-//! up to 2.5 times as slow. To keep batch off all siblings wastes half of the machine.
+//! Problem. Two threads on one core disturb each other's memory accesses. A service on a machine full of batch is up to
+//! 2.5 times as slow. Keeping batch off all siblings wastes half of the machine.
 //!
-//! Approach. Three algorithms (§4.3), below in sections named after them; the numbers in the comments are the paper's
-//! lines. Services run on a few *reserved* CPUs, batch on all others; batch leaves the siblings of a CPU on which a
-//! service is disturbed, and comes back after calm.
+//! Approach. Holmes has three algorithms (§4.3), below in sections named after them; the numbers in the comments are
+//! the paper's lines. Services run on a few *reserved* CPUs, batch on all others. Batch leaves the siblings of a CPU on
+//! which a service is disturbed, and returns after calm.
 //!
 //! Decisions that the paper leaves open:
 //!
@@ -13,16 +13,17 @@
 //!   is a service.
 //! - *CPUs that are taken.* All threads of the core leave, be they two or four, and the CPU itself if it is not
 //!   reserved: counters do not tell which thread it was. A CPU without activity has no interference.
-//! - *Calm*: a core without a disturbance so far is open at once (line 12 asks for S after a disturbance).
-//! - *Order of CPUs and containers*: see [`crate::cpus`]' `crowd.rs`. Fewest containers, then not beside a service,
-//!   then beside one. A sibling comes back for one container a look (line 13: priority, then fewest CPUs).
-//! - *Time at which batch comes back*: S doubles when interference follows soon; when traffic ends S is enough
+//! - *Calm*: a core without an earlier disturbance is open at once (line 12 asks for S after a disturbance).
+//! - *Order of CPUs and containers*: see [`crate::cpus`]' `crowd.rs`. A container prefers CPUs with the fewest
+//!   containers, then those not beside a service. A sibling is offered to one container a look (line 13: priority, then
+//!   fewest CPUs).
+//! - *Time at which batch returns*: S doubles when interference follows soon; when traffic ends S is enough
 //!   (`core_clock.rs`).
 //! - *Reserved CPUs* are judged over a window, since a look may cover microseconds. They are not judged while batch
-//!   that disturbs has yet to leave ("but VPI is less than E"). One that was added is given up again when one fewer
-//!   would suffice for [`ROOMY_FOR`] calm times, and at once when there is no service.
-//! - *A container without a CPU* is paused. One that cannot be paused runs on the one CPU where it disturbs services
-//!   least. With a floor, batch always keeps that number of CPUs; they are never reserved ones.
+//!   that disturbs has yet to leave ("but VPI is less than E"). An added CPU is given up again when one fewer would
+//!   suffice for [`ROOMY_FOR`] calm times. It is given up at once when there is no service.
+//! - *A container without a CPU* is paused. A container that cannot be paused runs on the one CPU where it disturbs
+//!   services least. With a floor, batch always keeps that number of CPUs; they are never reserved ones.
 
 use crate::cpus::{
     Assignment, BatchCpus, CoreClocks, CoreTopology, CpuActions, CpuMask, CpuReason, Hosts, LastActions,
@@ -31,28 +32,28 @@ use crate::cpus::{
 };
 use crate::{Nanos, Policy};
 
-/// Calm times for which one reserved CPU fewer has to suffice before it is given up.
+/// Number of calm times for which one reserved CPU fewer has to suffice before it is given up.
 const ROOMY_FOR: u64 = 10;
 
-/// The tunables of [`Holmes`].
+/// Tunables of [`Holmes`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HolmesConfig {
-    /// E: interference from which batch leaves a core.
+    /// E of the paper: interference at which batch leaves a core.
     pub threshold: f64,
-    /// S: time for which interference stays below E before batch comes back.
+    /// S of the paper: time for which interference stays below E before batch returns.
     pub calm_ns: Nanos,
     /// The CPUs that batch never runs on. [`CoreTopology::spread`] chooses some by number.
     pub reserved: CpuMask,
-    /// T: the share of the reserved CPUs above which one more is reserved, 0 to 1.
+    /// T of the paper: share of the reserved CPUs' time above which one more CPU is reserved, 0 to 1.
     pub busy_most: f64,
-    /// Time over which the load of the reserved CPUs is judged. The policy wants to look once in it.
+    /// Time over which the load of the reserved CPUs is judged. The policy looks once in it.
     pub window_ns: Nanos,
-    /// Number of CPUs that batch always has, so that it always progresses; 0: it may be paused.
+    /// Number of CPUs that batch always has, so that it always progresses; with 0 it may be paused.
     pub floor: usize,
 }
 
 impl Default for HolmesConfig {
-    /// The paper's E and T (§5). It names no S.
+    /// Returns the paper's E and T (§5). The paper has no value for S.
     fn default() -> Self {
         Self {
             threshold: 40.0,
@@ -65,7 +66,7 @@ impl Default for HolmesConfig {
     }
 }
 
-/// Holmes on one machine.
+/// Holmes policy for one machine.
 #[derive(Clone, Debug)]
 pub struct Holmes {
     config: HolmesConfig,
@@ -104,7 +105,7 @@ impl Holmes {
         self.reserve.cpus()
     }
 
-    /// Returns the CPUs that batch had to leave, for interference or for a reserved sibling.
+    /// Returns the CPUs that batch had to leave, because of interference or a reserved sibling.
     pub fn taken(&self) -> CpuMask {
         let taken = self.cores.cpus(&self.clocks.taken());
         taken.and(&self.looks.online()).without(&self.reserved()).without(&self.kept)
@@ -116,16 +117,16 @@ impl Holmes {
     }
 }
 
-// Process launching (§4.3, Algorithm 1).
+// Section "Process launching" of the paper (§4.3, Algorithm 1).
 impl Holmes {
-    /// Returns the reserved CPUs for a service whose owner lets it be placed (lines 4 and 5).
+    /// Returns the reserved CPUs for a service whose owner permits its placement (lines 4 and 5).
     fn launch_service(service: &ServiceObservation, reserved: &CpuMask) -> Option<CpuMask> {
         let cpus = service.allowed.and(reserved);
         Some(cpus).filter(|cpus| service.may_be_placed && !cpus.is_empty())
     }
 }
 
-// Process running (§4.3, Algorithm 2).
+// Section "Process running" of the paper (§4.3, Algorithm 2).
 impl Holmes {
     /// Returns the cores on which a service is disturbed (lines 1 and 2).
     fn disturbed(&self, seen: &MachineObservation, hosting: &CpuMask) -> CpuMask {
@@ -133,7 +134,7 @@ impl Holmes {
         self.cores.numbers(&hosting.and(&self.looks.online()).iter().filter(is_disturbed).collect())
     }
 
-    /// Makes batch leave these cores (lines 3 to 5). Returns whether it was still on one of them.
+    /// Makes batch leave these cores (lines 3 to 5). Returns whether batch was still on one of them.
     fn deallocate_siblings(&mut self, now: Nanos, disturbed: &CpuMask) -> bool {
         let mut has_to_leave = false;
         for core in disturbed.iter() {
@@ -145,7 +146,7 @@ impl Holmes {
         has_to_leave
     }
 
-    /// Lets batch come back to cores that were calm for S (line 12).
+    /// Lets batch return to cores that were calm for S (line 12).
     fn end_calm(&mut self, now: Nanos, seen: &MachineObservation, for_ns: Nanos, disturbed: &CpuMask) {
         for core in self.clocks.taken().without(disturbed).iter() {
             let serving = self.cores.cpus_of(core).map(|cpu| seen.cpus[cpu].serving).sum();
@@ -155,7 +156,7 @@ impl Holmes {
         }
     }
 
-    /// Adds a CPU to a busy reserve (lines 17 to 20).
+    /// Reserves one more CPU because the reserved ones are busy (lines 17 to 20).
     fn grow_reserved(&mut self, now: Nanos, hosting: &CpuMask) {
         if let Some(cpu) = self.get_or_deprive(hosting) {
             self.reserve.add(cpu);
@@ -182,8 +183,8 @@ impl Holmes {
         }
     }
 
-    /// Gives each container CPUs until it has enough, highest priority and fewest CPUs first: those that run (lines 6
-    /// to 8 and 13 to 14), and those that were launched (Algorithm 1, line 7). Returns whether anything changed.
+    /// Gives each container CPUs until it has enough, highest priority and fewest CPUs first. That applies to running
+    /// containers (lines 6 to 8 and 13 to 14) and to new ones (Algorithm 1, line 7). Returns whether anything changed.
     fn allocate(&mut self, ground: BatchCpus) -> bool {
         let (mut pass, mut changed) = (Pass::new(ground), false);
         for place in self.crowd.order() {
@@ -197,7 +198,7 @@ impl Holmes {
     }
 }
 
-// Process exiting (§4.3, Algorithm 3).
+// Section "Process exiting" of the paper (§4.3, Algorithm 3).
 impl Holmes {
     /// Lets batch use the siblings of all CPUs that host no service, when a service has ended (lines 1 to 5).
     fn free_siblings(&mut self, hosting: &CpuMask) {
@@ -205,14 +206,14 @@ impl Holmes {
     }
 }
 
-// Parts of a look.
+// Steps of one look, which the paper does not name.
 impl Holmes {
     /// Returns the CPUs that host a service.
     fn hosting(&self) -> CpuMask {
         if self.hosts.any() { self.hosts.cpus().or(&self.reserved()) } else { CpuMask::EMPTY }
     }
 
-    /// Gives up added reserved CPUs that are gone, that no service needs, or that the floor needs.
+    /// Gives up added reserved CPUs that are offline, that no service needs, or that the floor needs.
     fn keep_reserved(&mut self) {
         let online = self.looks.online();
         let needed = if self.hosts.any() { online } else { CpuMask::EMPTY };
@@ -233,7 +234,7 @@ impl Holmes {
         }
     }
 
-    /// Judges the load of the reserved CPUs, except for times in which batch `disturbs`.
+    /// Judges the load of the reserved CPUs, except while batch `disturbs` a service.
     fn judge_reserved(&mut self, now: Nanos, seen: &MachineObservation, for_ns: Nanos, disturbs: bool) -> Usage {
         if disturbs || !self.hosts.any() {
             self.reserve.start_again();
@@ -248,7 +249,7 @@ impl Holmes {
         let others = self.looks.online().without(&self.reserved());
         let free = others.without(&self.cores.cpus(&self.clocks.taken()));
         let (away, short) = (others.without(&free), self.config.floor.saturating_sub(free.len()));
-        // Cores that were kept before come first, so that no container moves.
+        // CPUs that were kept before come first, so that no container moves.
         let before = self.kept.and(&away);
         self.kept = before.iter().chain(away.without(&before).iter()).take(short).collect();
         BatchCpus::of(free.or(&self.kept), hosting, &self.cores)
@@ -268,8 +269,8 @@ impl Holmes {
         let reserved = self.reserved().and(&online);
         let service = |place: usize| Self::launch_service(seen.services[place].as_ref()?, &reserved);
         let beside = self.cores.whole(&hosting);
-        // The cost of a CPU for a container that cannot be paused: a sibling comes before a CPU that hosts a service,
-        // and a reserved CPU comes last.
+        // Cost of a CPU for a container that cannot be paused: a sibling is cheaper than a CPU that hosts a service,
+        // and a reserved CPU costs most.
         let cost = |cpu: usize| (reserved.contains(cpu), hosting.contains(cpu), beside.contains(cpu));
         let crowd = &self.crowd;
         let container =

@@ -1,7 +1,7 @@
-//! Sidelane's decisions.
+//! Decisions of Sidelane, as policies without side effects.
 //!
 //! A policy gets an observation and its time, and answers with actions. It does no I/O, reads no clock and allocates
-//! nothing, so the same code runs in the agent, inside instrumented batch programs and in the simulator, and a test can
+//! nothing. So the same code runs in the agent, inside instrumented batch programs and in the simulator, and a test can
 //! drive it through any history.
 //!
 //! # Invariants
@@ -31,7 +31,7 @@
 //!   (`tests/hedge/properties.rs`: `swaps_alternate_and_only_those_of_the_backup_are_sent_again`).
 //! - `hedge`: hedges cost no more than successes paid for (`tests/hedge/properties.rs`:
 //!   `hedges_cost_no_more_than_what_was_saved_up_and_earned`).
-//! - `hedge`: without a backup it only observes (`tests/hedge/properties.rs`:
+//! - `hedge`: without a backup the policy only observes (`tests/hedge/properties.rs`:
 //!   `without_a_backup_nothing_is_swapped_sent_again_or_warmed_up`).
 //! - `hedge`: one of the two servers always stays in service (`tests/hedge/outliers.rs`:
 //!   `one_server_at_most_is_out_and_for_30_to_300_s`).
@@ -63,11 +63,11 @@ pub mod unmanaged;
 /// Nanoseconds on a monotonic clock. Only differences have a meaning.
 pub type Nanos = u64;
 
-/// The reason why a policy last acted, or did not act: a closed list for each family of policies. The audit log has it
-/// as it is displayed.
+/// Reason why a policy last acted, or did not act: a closed list for each family of policies. The audit log contains
+/// its displayed form.
 pub trait PolicyReason: Copy + Eq + fmt::Debug + fmt::Display {}
 
-/// The actions of one observation, in order. It has room for `MAX`, the most that one observation can cause.
+/// Actions of one observation, in order. The list has room for `MAX`, the most that one observation can cause.
 #[derive(Clone, Copy, Debug)]
 pub struct ActionList<A, const MAX: usize> {
     list: [Option<A>; MAX],
@@ -81,18 +81,18 @@ impl<A: Copy, const MAX: usize> Default for ActionList<A, MAX> {
 }
 
 impl<A: Copy, const MAX: usize> ActionList<A, MAX> {
-    /// The most actions that one observation causes.
+    /// Largest number of actions of one observation.
     pub const MAX: usize = MAX;
 
-    /// Forgets all actions, so that the value can be used again.
+    /// Removes all actions, so that the list can be used again.
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// Adds an action.
+    /// Appends an action to the list.
     ///
     /// # Panics
-    /// When there are `MAX` already: a policy that does so has a bug.
+    /// Panics if there are `MAX` actions already: a policy that does so has a bug.
     pub fn push(&mut self, action: A) {
         self.list[self.len] = Some(action);
         self.len += 1;
@@ -109,23 +109,24 @@ impl<A: Copy, const MAX: usize> ActionList<A, MAX> {
     }
 }
 
-/// A decision maker. Its observations, actions and reasons are its own; all policies are driven in the same way.
+/// Decision maker. Each family has its own observations, actions and reasons; all policies are driven in the same way.
 ///
 /// The caller observes at least once at or after each [`Policy::next_wakeup`], and carries out every action, in order,
 /// before it observes again.
 pub trait Policy {
-    /// Its input.
+    /// Input of the policy.
     type Observation;
     /// Its answer to one observation: [`ActionList`] of its family.
     type Actions;
-    /// The reason of an answer.
+    /// Reason of an answer.
     type Reason: PolicyReason;
 
-    /// Takes in the observation of `now` and appends actions to `out`. `now` never goes back from one call to the next.
+    /// Processes the observation of `now` and appends actions to `out`. `now` never decreases from one call to the
+    /// next.
     fn observe(&mut self, now: Nanos, seen: &Self::Observation, out: &mut Self::Actions);
 
-    /// Returns when the policy wants to look again even if nothing changes; `None`: only on a change. Always later than
-    /// the last `now`. While a hold goes on, or batch is on a budget, looking again early never postpones it.
+    /// Returns when the policy wants to look again even if nothing changes; `None`: only on a change. The time is
+    /// always later than the last `now`. During a hold, or while batch uses a budget, an early look never postpones it.
     fn next_wakeup(&self) -> Option<Nanos>;
 
     /// Returns the reason of the present state.

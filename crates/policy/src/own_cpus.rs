@@ -1,20 +1,20 @@
-//! CPUs of the tool's own threads: none on which the observed services run, if there are others.
+//! CPUs for the tool's own threads: if possible none on which the observed services run.
 
 use crate::Nanos;
 use crate::cpus::CpuMask;
 
-/// The CPUs of the tool's own threads.
+/// Choice of CPUs for the tool's own threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// The CPUs.
+    /// Chosen CPUs.
     pub cpus: CpuMask,
-    /// Whether the services run elsewhere, so that the tool's threads delay none of theirs.
+    /// Whether the services run elsewhere, so that the tool's threads delay none of the services' threads.
     pub is_apart: bool,
 }
 
-/// Chooses CPUs among `own`, those that the tool may use. The services may run on `allowed`. If no CPU is left, the
-/// CPUs count on which they ran lately, by `ran_ns`: a CPU with less than `busy_ns` is not theirs while they run on
-/// others. If they ran on all of them, the tool takes the CPU with least.
+/// Chooses CPUs from `own`, the CPUs that the tool may use. CPUs outside `allowed`, where the services may run, are
+/// preferred. If there are none, CPUs with less than `busy_ns` of services (`ran_ns`) are chosen, provided that
+/// services run on others. If services ran on all of them, the tool takes the CPU with the least.
 pub fn place(own: &CpuMask, allowed: &CpuMask, ran_ns: impl Fn(usize) -> Nanos, busy_ns: Nanos) -> Placement {
     let outside = own.without(allowed);
     if !outside.is_empty() {

@@ -1,16 +1,16 @@
-//! PerfIso (Iorgulescu et al., USENIX ATC'18): some CPUs are always kept idle for the services.
+//! PerfIso policy (Iorgulescu et al., USENIX ATC'18): some CPUs are always kept idle for the services.
 //!
 //! Problem. A service that gets a burst of requests wakes many threads within microseconds, sooner than any controller
 //! can act. So there have to be idle CPUs for them beforehand.
 //!
-//! Approach. That of the paper's "CPU blind isolation": the services ("primary") run on any CPU and are never changed;
-//! batch ("secondary") is one group on S CPUs. The number of idle CPUs, I, is compared all the time with a buffer of B
-//! CPUs. I < B: S gets smaller, I > B: S gets larger. It is blind to the threads on the busy CPUs, and knows no
-//! siblings.
+//! Approach. The policy is the paper's "CPU blind isolation". The services ("primary") run on any CPU and are never
+//! changed; batch ("secondary") is one group on S CPUs. The number of idle CPUs, I, is compared all the time with a
+//! buffer of B CPUs. If I < B, S decreases; if I > B, S increases. The policy is blind to the threads on the busy CPUs,
+//! and does not know siblings.
 //!
-//! Differences from the paper: a look covers a stretch of time, not a moment, so I is the sum of the CPUs' idle shares
-//! over [`PerfIsoConfig::window_ns`], rounded. S gets smaller by as many CPUs as are missing, larger by one. Batch has
-//! the CPUs with the highest numbers, at first all but B, and always at least [`PerfIsoConfig::floor`] of them.
+//! Differences from the paper: a look covers a stretch of time, not a moment. So I is the sum of the CPUs' idle shares
+//! over [`PerfIsoConfig::window_ns`], rounded. S decreases by as many CPUs as are missing, and increases by one. Batch
+//! has the CPUs with the highest numbers, at first all but B, and always at least [`PerfIsoConfig::floor`] of them.
 
 use crate::cpus::{
     Average, ContainerObservation, CpuActions, CpuMask, CpuReason, LastActions, MachineObservation, ObservationStart,
@@ -18,39 +18,39 @@ use crate::cpus::{
 };
 use crate::{Nanos, Policy};
 
-/// The tunables of [`PerfIso`].
+/// Tunables of [`PerfIso`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PerfIsoConfig {
-    /// B: number of CPUs that are kept idle.
+    /// B of the paper: number of CPUs that are kept idle.
     pub buffer: usize,
-    /// Number of CPUs that batch always has, so that it always progresses; 0: it may be paused.
+    /// Number of CPUs that batch always has, so that it always progresses; with 0 it may be paused.
     pub floor: usize,
-    /// Time over which idle CPUs are counted. The policy wants to look once in it.
+    /// Time over which idle CPUs are counted. The policy looks once in it.
     pub window_ns: Nanos,
 }
 
 impl Default for PerfIsoConfig {
-    /// Returns a buffer that suits a machine of some tens of CPUs, looked at a thousand times a second.
+    /// Returns a buffer that suits a machine of some tens of CPUs, checked a thousand times a second.
     fn default() -> Self {
         Self { buffer: 4, floor: 1, window_ns: 1_000_000 }
     }
 }
 
-/// PerfIso on one machine.
+/// PerfIso policy for one machine.
 #[derive(Clone, Debug)]
 pub struct PerfIso {
     config: PerfIsoConfig,
     looks: ObservationState,
-    /// S, after the first look.
+    /// S of the paper: number of CPUs of batch; `None` before the first look.
     size: Option<usize>,
     idle: Average,
-    /// Whether the present window began again once, because the CPUs changed.
+    /// Whether the present window was restarted once, because the CPUs changed.
     put_off: bool,
     given: LastActions,
 }
 
 impl PerfIso {
-    /// Creates the policy, before it has looked.
+    /// Creates the policy in its state before the first look.
     pub fn new(config: PerfIsoConfig) -> Self {
         let (looks, idle, given) = Default::default();
         Self { config, looks, size: None, idle, put_off: false, given }
@@ -63,7 +63,7 @@ impl PerfIso {
         online.iter().skip(others).collect()
     }
 
-    /// Changes S after a window in which `idle` CPUs were idle ("CPU blind isolation").
+    /// Changes S after a window in which `idle` CPUs were idle (the paper's "CPU blind isolation").
     fn adjust(&mut self, idle: usize) {
         let size = self.size.unwrap_or_default();
         let (reason, size) = match idle.cmp(&self.config.buffer) {
@@ -77,13 +77,13 @@ impl PerfIso {
         }
     }
 
-    /// Returns S raised to the floor, if there are enough CPUs.
+    /// Returns the number of CPUs `size`, raised to the floor and limited to the online CPUs.
     fn within(&self, size: usize) -> usize {
         size.max(self.config.floor).min(self.looks.online().len())
     }
 
-    /// Sets S at the first look, and fits it to the CPUs that are there now. A window begins again when the CPUs
-    /// change, but only once: lanes that are evicted and restored change them more often than once a window.
+    /// Sets S at the first look, and limits it to the CPUs that are online now. A window restarts when the CPUs change,
+    /// but only once: lanes that are evicted and restored change them more often than once a window.
     fn note_cpus(&mut self, other_cpus: bool) {
         if other_cpus && self.size.is_some() && !core::mem::replace(&mut self.put_off, true) {
             self.idle = Average::default();
@@ -117,7 +117,7 @@ impl Policy for PerfIso {
         let idle = self.looks.online().iter().map(|cpu| 1.0 - seen.cpus[cpu].busy).sum();
         if let Some(idle) = self.idle.add(idle, for_ns, self.config.window_ns) {
             self.put_off = false;
-            // Rounded to the nearest: a service's own timers do not cost batch a CPU.
+            // The number is rounded to the nearest integer: a service's own timers do not cost batch a CPU.
             self.adjust((idle + 0.5) as usize);
         }
         let (batch, online) = (self.batch(), self.looks.online());

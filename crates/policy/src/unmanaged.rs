@@ -1,10 +1,10 @@
-//! Unmanaged: batch is left alone, except on lanes that it was sent away from.
+//! Unmanaged policy: batch is not changed, except on lanes that it was evicted from.
 //!
-//! Problem. An agent that only lends lanes by a gate needs no policy of CPUs. But a keeper that sends batch away from
-//! its lane leaves the lane, and any batch that may run there would run beside a busy service.
+//! Problem. An agent that only lends lanes by a gate needs no policy for CPUs. But after a keeper has sent batch away
+//! from its lane, the keeper leaves the lane. Any batch that may use that lane would then run beside a busy service.
 //!
-//! Approach. A container that is sent away from none of its CPUs is left as it is. Otherwise it has its remaining CPUs,
-//! or is paused. When it may come back it has all the CPUs again that it was found with.
+//! Approach. A container that is evicted from none of its CPUs is not changed. Otherwise it has its remaining CPUs, or
+//! is paused. When it may return it has all the CPUs again that it was found with.
 
 use crate::cpus::{
     ContainerObservation, CpuActions, CpuMask, CpuReason, LastActions, MAX_CONTAINERS, MachineObservation,
@@ -12,7 +12,7 @@ use crate::cpus::{
 };
 use crate::{Nanos, Policy};
 
-/// Batch on one machine, unmanaged.
+/// Unmanaged policy for the batch of one machine.
 #[derive(Clone, Debug, Default)]
 pub struct Unmanaged {
     looks: ObservationState,

@@ -1,4 +1,4 @@
-//! The `sidelane` command.
+//! Entry point of the `sidelane` command.
 
 // These macros panic if the output was closed; `sidelane_report::terminal` is used instead.
 #![deny(clippy::print_stdout, clippy::print_stderr)]

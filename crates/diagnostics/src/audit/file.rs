@@ -1,32 +1,32 @@
-//! The file of an audit log: whole lines, and an exact count of those that are lost.
+//! File of an audit log: whole lines, and an exact count of lost ones.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// An audit log's file. It may be missing for now.
+/// File of an audit log. It may be missing for a time.
 pub struct AuditFile {
     path: PathBuf,
     lines: WholeLines<File>,
-    /// Why it is missing.
+    /// Error because of which the file is missing; `None` if it is there.
     error: Option<io::Error>,
 }
 
 impl AuditFile {
-    /// Empties the file at `path`, or creates it.
+    /// Creates the file at `path`, or empties it.
     ///
     /// # Errors
-    /// If the path itself is wrong: no directory, no permission. A full or failing disk is no error here: the file is
-    /// opened later.
+    /// Fails if the path itself is wrong: no directory, no permission. A full or failing disk is no error here: the
+    /// file is opened later.
     pub fn create(path: PathBuf) -> io::Result<Self> {
         Self::begin(path, OpenOptions::new().write(true).create(true).truncate(true))
     }
 
-    /// Opens the file at `path` to write below what is in it, or creates it.
+    /// Opens the file at `path` to append to it, or creates it.
     ///
     /// # Errors
-    /// As those of [`AuditFile::create`].
+    /// Fails like [`AuditFile::create`].
     pub fn append(path: PathBuf) -> io::Result<Self> {
         Self::begin(path, OpenOptions::new().append(true).create(true))
     }
@@ -42,12 +42,12 @@ impl AuditFile {
         Ok(Self { path, lines, error })
     }
 
-    /// Its name.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Opens what is at the path now, such as after a rename of the old file.
+    /// Opens the file that is at the path now, for example after a rename of the old file.
     pub(super) fn open_again(&mut self) -> io::Result<()> {
         let opened = OpenOptions::new().append(true).create(true).open(&self.path);
         let known = self.lines.out.as_ref().and_then(identity);
@@ -66,7 +66,7 @@ impl AuditFile {
         }
     }
 
-    /// Makes sure that lines reach a file that has a name: one that was removed is made anew.
+    /// Makes sure that lines reach a file that has a name: a removed file is created again.
     pub(super) fn must_be_there(&mut self) -> io::Result<()> {
         if let Some(error) = self.error.take() {
             return Err(error);
@@ -80,7 +80,7 @@ impl AuditFile {
     }
 }
 
-/// Whether the error says nothing against the path: it is one of the disk or of the machine, and may pass.
+/// Returns whether the error comes from the disk or the machine, and may pass; other errors are about the path.
 fn may_pass(error: &io::Error) -> bool {
     !matches!(
         error.raw_os_error(),
@@ -101,7 +101,7 @@ fn identity(file: &File) -> Option<(u64, u64)> {
     file.metadata().ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// Whether an earlier writer could not finish its last line.
+/// Returns whether an earlier writer could not finish its last line.
 fn ends_within_a_line(path: &Path) -> bool {
     let last = || -> io::Result<u8> {
         let mut file = File::open(path)?;
@@ -110,41 +110,41 @@ fn ends_within_a_line(path: &Path) -> bool {
         file.read_exact(&mut byte)?;
         Ok(byte[0])
     };
-    // Nothing is read of a pipe or a device.
+    // The check reads nothing from a pipe or a device.
     path.metadata().is_ok_and(|file| file.is_file() && file.len() > 0) && last().is_ok_and(|byte| byte != b'\n')
 }
 
-/// Lines on their way to `W`, which may fail at any byte.
+/// Writer of whole lines to `W`, which may fail at any byte.
 pub struct WholeLines<W> {
     out: Option<W>,
-    /// The rest of a line of which the beginning is written.
+    /// Rest of a line whose beginning is written.
     rest: Vec<u8>,
-    /// What is written already ends within a line that is not ours to finish.
+    /// Whether the file ends within a line of an earlier writer, which has to be ended.
     is_torn: bool,
-    /// Lost since the log last told of it.
+    /// Number of lines that were lost since the log last reported a loss.
     untold: u64,
-    /// Lost in all.
+    /// Number of all lost lines.
     lost: u64,
 }
 
 impl<W: Write> WholeLines<W> {
-    /// Lines that go there.
+    /// Creates a writer of lines to `out`.
     pub fn to(out: Option<W>) -> Self {
         Self { out, rest: Vec::new(), is_torn: false, untold: 0, lost: 0 }
     }
 
-    /// Lines that are lost, in all.
+    /// Returns the number of all lost lines.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Counts lines as lost.
+    /// Counts `lines` as lost.
     pub fn lose(&mut self, lines: u64) {
         self.untold += lines;
         self.lost += lines;
     }
 
-    /// Lines go there from now on. A line that was begun elsewhere is lost.
+    /// Changes the output to `out`. A line that was begun in the old output is lost.
     pub fn go_on_in(&mut self, out: Option<W>) {
         self.out = out;
         if !std::mem::take(&mut self.rest).is_empty() {
@@ -152,12 +152,13 @@ impl<W: Write> WholeLines<W> {
         }
     }
 
-    /// The file at `path` is where lines go: its last line is ended, if an earlier writer could not finish it.
+    /// Makes the writer continue the file at `path`. If an earlier writer could not finish the last line there, that
+    /// line is ended.
     pub fn go_on_behind(&mut self, path: &Path) {
         self.is_torn = ends_within_a_line(path);
     }
 
-    /// Finishes the line that was begun, and tells of lost lines with the line that `tell` makes of their count.
+    /// Finishes an incomplete line, and reports lost lines with the line that `tell` makes of their number.
     pub fn catch_up(&mut self, tell: impl FnOnce(u64) -> Vec<u8>) -> io::Result<()> {
         if std::mem::take(&mut self.is_torn) {
             self.rest.insert(0, b'\n');
@@ -178,7 +179,7 @@ impl<W: Write> WholeLines<W> {
         result
     }
 
-    /// Writes whole lines, and counts those as lost of which nothing could be written.
+    /// Writes whole lines. A line of which nothing could be written is counted as lost.
     pub fn put(&mut self, text: &[u8]) -> io::Result<()> {
         let (written, result) = self.write(text);
         let is_within = written > 0 && text[written - 1] != b'\n';
@@ -190,7 +191,7 @@ impl<W: Write> WholeLines<W> {
         result
     }
 
-    /// How many bytes were written, and why no more.
+    /// Writes bytes. Returns how many were written, and the error that stopped the write.
     fn write(&mut self, bytes: &[u8]) -> (usize, io::Result<()>) {
         let Some(out) = &mut self.out else { return (0, Err(ErrorKind::NotFound.into())) };
         let mut written = 0;
@@ -212,7 +213,7 @@ mod tests {
 
     use super::*;
 
-    /// A disk with room for this number of bytes.
+    /// Disk with room for a number of bytes.
     #[derive(Default)]
     struct Disk {
         text: Vec<u8>,
@@ -236,7 +237,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever room there is at each write, lines are whole, in order, and written or counted.
+        /// With any room at each write, lines are whole, in order, and written or counted.
         #[test]
         fn each_line_is_whole_or_counted_as_lost(rooms in prop::collection::vec(0..40_usize, 1..60)) {
             let mut lines = WholeLines::to(Some(Disk::default()));

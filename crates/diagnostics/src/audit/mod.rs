@@ -1,7 +1,7 @@
-//! The audit log: every actuation with its reason, and with what was seen.
+//! Audit log: every action with its reason, and with the observation that led to it.
 //!
-//! Deciders write to a ring of fixed size that was allocated beforehand and never wait for its
-//! reader; what does not fit is counted. A thread of its own ([`AuditLog`]) writes the rings into a file.
+//! Deciders write to a ring of fixed size that was allocated beforehand, and never wait for its reader; entries without
+//! room are counted. A thread of its own ([`AuditLog`]) writes the rings into a file.
 
 mod file;
 mod writer;
@@ -16,21 +16,21 @@ use serde_json::{Map, Value, json};
 pub use file::{AuditFile, WholeLines};
 pub use writer::{AuditLog, AuditState};
 
-/// Decisions kept between two drains: at a drain every 100 ms, room for 80 000 a second.
+/// Capacity of a ring in decisions. At a drain every 100 ms, it has room for 80 000 a second.
 const RING_ENTRIES: usize = 8192;
 
-/// What becomes a line of the log. It is made where it must not cost anything, and written out elsewhere.
+/// Entry that becomes a line of the log. A decider creates it at little cost, and another thread formats it.
 pub trait Line: Send + 'static {
-    /// Its fields, without the time.
+    /// Returns the fields of the line, without the time.
     fn fields(&self) -> Map<String, Value>;
-    /// Whether it is of interest to people, and is in a log of events alone.
+    /// Returns whether the entry is of interest to people, so that a log of events contains it.
     fn is_event(&self) -> bool {
         true
     }
 }
 
-/// The fields of a policy's decision: what was acted on (a word for its kind, and its number), what was done, why, and what
-/// was seen.
+/// Returns the fields of a policy's decision: its object (a word for its kind, and its number), the action, the reason,
+/// and the observation.
 pub fn decision(
     (kind, number): (&str, u32),
     action: &str,
@@ -45,7 +45,7 @@ pub fn decision(
     fields
 }
 
-/// What is written down.
+/// Level of detail of an audit log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum AuditLevel {
     /// Starts, ends, notes, and batch that is moved away from its lane and back
@@ -57,7 +57,7 @@ pub enum AuditLevel {
 
 type Ring<L> = (SyncSender<(u64, L)>, Arc<AtomicU64>);
 
-/// A decider's pen. The default one writes nothing.
+/// Sender of a decider's entries to the audit log. The default one drops all entries.
 #[derive(Clone)]
 pub struct Audit<L> {
     ring: Option<Ring<L>>,
@@ -70,14 +70,14 @@ impl<L> Default for Audit<L> {
 }
 
 impl<L: Line> Audit<L> {
-    /// A pen, and the lines that it writes, for a log.
+    /// Creates a sender, and the receiver that a log reads.
     pub fn ring() -> (Self, Lines) {
         let (ring, lines) = sync_channel(RING_ENTRIES);
         let lost = Arc::new(AtomicU64::new(0));
         (Self { ring: Some((ring, Arc::clone(&lost))) }, Lines(Box::new(Noted { lines, lost })))
     }
 
-    /// Notes a decision. Never waits.
+    /// Sends an entry. It never waits: without room the entry is counted as lost.
     pub fn record(&self, at_ns: u64, line: L) {
         let Some((ring, lost)) = &self.ring else { return };
         if ring.try_send((at_ns, line)).is_err() {
@@ -86,11 +86,11 @@ impl<L: Line> Audit<L> {
     }
 }
 
-/// The lines of one kind of decider.
+/// Receiver of the entries of one kind of decider.
 pub struct Lines(Box<dyn Source>);
 
 impl Lines {
-    /// Takes those of this level. Returns how many found no room since the last call.
+    /// Takes the entries of this level. Returns how many found no room since the last call.
     fn take(&mut self, level: AuditLevel, into: &mut Vec<(u64, Map<String, Value>)>) -> u64 {
         self.0.take(level, into)
     }
@@ -107,7 +107,7 @@ struct Noted<L> {
 
 impl<L: Line> Source for Noted<L> {
     fn take(&mut self, level: AuditLevel, into: &mut Vec<(u64, Map<String, Value>)>) -> u64 {
-        // At most as many as the ring holds: deciders may write on while it is read.
+        // At most as many entries are taken as the ring contains: deciders may write while it is read.
         let taken = self.lines.try_iter().take(RING_ENTRIES);
         let wanted = taken.filter(|(_, line)| level == AuditLevel::All || line.is_event());
         into.extend(wanted.map(|(at_ns, line)| (at_ns, line.fields())));
@@ -119,7 +119,7 @@ impl<L: Line> Source for Noted<L> {
 mod tests {
     use super::*;
 
-    /// A decision of a policy that exists here only.
+    /// Decision of a policy that exists only in this test.
     struct Called {
         tables: u32,
         is_event: bool,
@@ -140,7 +140,7 @@ mod tests {
         Called { tables, is_event: true }
     }
 
-    /// The lines of a log in which `write` has written, as they are when it has ended.
+    /// Returns the lines of a log after `write` has written to it and the log has ended.
     fn written(level: AuditLevel, write: impl FnOnce(&AuditLog, &Audit<Called>)) -> Vec<Value> {
         let (pen, ring) = Audit::ring();
         written_from(ring, level, |log| write(log, &pen))
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!((lines.len(), lost), (RING_ENTRIES + 1, vec![3]));
     }
 
-    /// The disk is full from the start, and no writer waits for it or ends.
+    /// The disk is full from the start; no writer waits for it or ends because of it.
     #[test]
     fn a_full_disk_loses_lines_and_counts_each() {
         let (pen, lines) = Audit::ring();

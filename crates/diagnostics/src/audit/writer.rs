@@ -1,7 +1,7 @@
-//! The thread that writes an audit log.
+//! Thread that writes an audit log.
 //!
-//! A disk may be full, slow or gone. The threads that decide and act never wait for it, and never end because of it:
-//! lines that cannot be written are counted, and the log says how many are missing when it goes on.
+//! A disk may be full, slow or gone. The threads that decide and act never wait for it, and never end because of it.
+//! Lines that cannot be written are counted, and the log later reports how many are missing.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,21 +17,21 @@ use sidelane_host::wall_clock::utc;
 use super::file::AuditFile;
 use super::{Audit, AuditLevel, Line, Lines};
 
-/// Interval of tries after a failure.
+/// Interval of attempts to write after a failure.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
-/// At the end the disk has this time for what is left.
+/// Time that the disk has at the end to take the remaining lines.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How it stands with a log.
+/// State of an audit log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditState {
-    /// Lines that are not in the file, since the start.
+    /// Number of lines, since the start, that are not in the file.
     pub lost_lines: u64,
-    /// Why nothing can be written now, if so.
+    /// Error because of which nothing can be written now; `None` without one.
     pub error: Option<String>,
 }
 
-/// Something that the agent itself did.
+/// Entry about an action of the agent itself.
 struct Remark {
     action: String,
     why: String,
@@ -43,12 +43,12 @@ impl Line for Remark {
     }
 }
 
-/// An audit log that is being written. Dropping it writes what is left.
+/// Audit log that is being written. Dropping it writes the remaining lines.
 pub struct AuditLog {
     remarks: Audit<Remark>,
     shared: Arc<Shared>,
     thread: Thread,
-    /// Closed when the thread has ended.
+    /// Channel that is closed when the thread has ended.
     end: Receiver<()>,
     path: String,
 }
@@ -67,10 +67,10 @@ impl Shared {
 }
 
 impl AuditLog {
-    /// Writes to `file` what is of this level of the given lines.
+    /// Starts to write the entries of this level from the given receivers to `file`.
     ///
     /// # Errors
-    /// If no thread can be started.
+    /// Fails if no thread can be started.
     pub fn start(file: AuditFile, level: AuditLevel, mut lines: Vec<Lines>) -> io::Result<Self> {
         let (remarks, ring) = Audit::ring();
         lines.push(ring);
@@ -89,34 +89,34 @@ impl AuditLog {
         Ok(Self { remarks, shared, thread: thread.thread().clone(), end, path })
     }
 
-    /// The file's name.
+    /// Returns the path of the file.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Has the lines written that were noted since the last call. Waits for nothing.
+    /// Makes the thread write the entries since the last call. It does not wait.
     pub fn drain(&self) {
         self.thread.unpark();
     }
 
-    /// Notes something that the agent itself did.
+    /// Records an action of the agent itself.
     pub fn note(&self, at_ns: u64, action: &str, why: &str) {
         self.remarks.record(at_ns, Remark { action: action.to_owned(), why: why.to_owned() });
         self.drain();
     }
 
-    /// Opens the file again: another one may have its name.
+    /// Opens the file again, since another file may have its name.
     pub fn open_again(&self) {
         self.shared.opens_again.store(true, Ordering::Release);
         self.drain();
     }
 
-    /// How it stands with it.
+    /// Returns the present state of the log.
     pub fn state(&self) -> AuditState {
         self.shared.state().clone()
     }
 
-    /// Writes what is left, and waits for that, but not for a disk that does not answer.
+    /// Writes the remaining lines, and waits up to two seconds for that.
     pub fn end(&mut self) -> AuditState {
         self.shared.ends.store(true, Ordering::Release);
         self.drain();
@@ -135,23 +135,23 @@ impl Drop for AuditLog {
     }
 }
 
-/// The thread's side.
+/// State of the writing thread.
 struct Writer {
     file: AuditFile,
     level: AuditLevel,
     lines: Vec<Lines>,
-    /// What the wall clock was when [`now_ns`] was 0.
+    /// Wall-clock time at which [`now_ns`] was 0.
     zero: SystemTime,
     shared: Arc<Shared>,
-    /// When, after a failure.
+    /// Time of the next attempt after a failure; `None` without one.
     tries_again: Option<Instant>,
 }
 
 impl Writer {
-    /// Works until the end. `_ended` closes with this thread.
+    /// Writes until the end of the log. `_ended` closes with this thread.
     fn run(mut self, _ended: SyncSender<()>) {
         loop {
-            // Read before the rings, so that all that was noted before the end is in them.
+            // `ends` is read before the rings, so that they contain all entries from before the end.
             let ends = self.shared.ends.load(Ordering::Acquire);
             let opens_again = self.shared.opens_again.swap(false, Ordering::AcqRel);
             self.drain(ends, opens_again);
@@ -165,7 +165,8 @@ impl Writer {
         }
     }
 
-    /// Writes what was noted since the last time. A disk that failed is tried again `now`, or when it is due.
+    /// Writes the entries since the last call. A disk that failed is tried again when the next attempt is due, at the
+    /// end, and when the file is opened again.
     fn drain(&mut self, ends: bool, opens_again: bool) {
         let (text, lines) = self.take();
         let is_due = self.tries_again.is_none_or(|at| Instant::now() >= at) || ends || opens_again;
@@ -194,7 +195,7 @@ impl Writer {
         self.shared.state().error = written.err().map(|error| error.to_string());
     }
 
-    /// What is in the rings, in the order of time, and how many lines that is.
+    /// Takes the entries from all rings. Returns their lines in the order of time, and the number of lines.
     fn take(&mut self) -> (Vec<u8>, u64) {
         let mut all = Vec::new();
         for lines in &mut self.lines {
@@ -214,7 +215,7 @@ fn told_of_lost(lost: u64, error: Option<&str>) -> Map<String, Value> {
     fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// A line, with its time by both clocks.
+/// Formats a line, with its time on both clocks.
 fn as_line(zero: SystemTime, at_ns: u64, fields: Map<String, Value>) -> Vec<u8> {
     let at = utc(zero + Duration::from_nanos(at_ns));
     let mut line = Map::from_iter([("at".to_owned(), json!(at)), ("at_ns".to_owned(), json!(at_ns))]);

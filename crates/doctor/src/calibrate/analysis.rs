@@ -1,11 +1,14 @@
-//! Which event tells how much memory accesses are disturbed, and from which value on (Holmes, HPDC'22, §3.1).
+//! Choice of the event that measures how much memory accesses are disturbed, and of its threshold (Holmes, HPDC'22,
+//! §3.1).
 //!
-//! Problem. Of some events, each counted for each load and store, one is wanted that goes with the latency of requests
-//! to memory, whatever makes it long; and the value from which on they take noticeably longer than alone.
+//! Problem. Each candidate event is counted per load and store. The wanted event correlates with the latency of
+//! requests to memory, whatever makes it long. Its threshold is the value above which requests take noticeably longer
+//! than alone.
 //!
-//! Approach. Pearson's correlation of each event's value with the latency, over all steps, as the paper's Table 1 has
-//! it. The highest is chosen. A line is fitted through its values; the threshold is where requests take a tenth
-//! longer than alone. Where that would be within what was seen alone, it is a little above that.
+//! Approach. Pearson's correlation of each event's value with the latency is computed over all steps, as in the paper's
+//! Table 1. The event with the highest correlation is chosen. A line is fitted through its values; the threshold is
+//! where requests take a tenth longer than alone. If that is within the values seen alone, the threshold is a little
+//! above them.
 //!
 //! What does not fit is no conclusion: see [`Inconclusive`].
 
@@ -13,76 +16,76 @@ use thiserror::Error;
 
 use sidelane_stats::ranks::median;
 
-/// A poorer correlation than this tells nothing; the paper's best three are above 0.999.
+/// Lowest correlation that is accepted; the paper's best three are above 0.999.
 const CORRELATION_MIN: f64 = 0.9;
-/// If the sibling makes requests no longer than this, there is no interference from which to learn.
+/// Lowest inflation of latency by the sibling. Below it there is too little interference to learn from.
 const INFLATION_MIN: f64 = 1.1;
-/// Requests that take a tenth longer are disturbed.
+/// Inflation of latency at which requests count as disturbed.
 const DISTURBED: f64 = 1.1;
-/// Fewer steps say nothing.
+/// Fewest steps for a conclusion.
 const SAMPLES_MIN: usize = 6;
-/// The threshold is so far above the highest value that was seen alone.
+/// Lowest ratio of the threshold to the highest value that was seen alone.
 const ABOVE_ALONE: f64 = 1.05;
 
-/// What one step came to.
+/// Measurement of one step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// One thread, with an idle sibling.
+    /// Whether one thread ran alone, with an idle sibling.
     pub alone: bool,
-    /// Of a request.
+    /// Mean latency of a request.
     pub latency_ns: f64,
-    /// By candidate: what it counted for each load and store; nothing where it could not be counted.
+    /// Count of each candidate event per load and store; `None` if it could not be counted.
     pub values: Vec<Option<f64>>,
 }
 
-/// What was learned.
+/// Result of the analysis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Analysis {
-    /// By candidate; nothing where it was not counted, or never changed.
+    /// Correlation of each candidate with the latency; `None` if it was not counted, or never changed.
     pub correlations: Vec<Option<f64>>,
-    /// Latency of a request alone.
+    /// Median latency of a request alone; `None` without such a step.
     pub alone_ns: Option<f64>,
-    /// Of the slowest step with two threads.
+    /// Latency in the slowest step with two threads; `None` without such a step.
     pub beside_ns: Option<f64>,
-    /// The metric, or why there is none.
+    /// Metric, or the reason why there is none.
     pub conclusion: Result<Conclusion, Inconclusive>,
 }
 
-/// The metric.
+/// Metric of interference: an event and its threshold.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conclusion {
-    /// The place of the candidate.
+    /// Index of the candidate event.
     pub candidate: usize,
-    /// Its correlation with latency.
+    /// Correlation of the event with latency.
     pub correlation: f64,
-    /// The suggested E.
+    /// Suggested threshold, E in the paper.
     pub threshold: f64,
 }
 
-/// Why nothing is concluded.
+/// Reason why there is no conclusion.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum Inconclusive {
     /// No event was counted.
     #[error("no event could be counted")]
     NotCounted,
-    /// Too few steps.
+    /// There are too few steps.
     #[error("{0} steps are too few; {SAMPLES_MIN} are needed")]
     TooFew(usize),
     /// The second thread did not slow the first one.
     #[error("a second thread hardly disturbs the first: requests take at most {inflation:.2} times as long as alone")]
     Undisturbed {
-        /// Latency beside the other thread over that alone.
+        /// Latency beside the other thread divided by the latency alone.
         inflation: f64,
     },
-    /// No event goes with the latency.
+    /// No event correlates with the latency.
     #[error("no event follows the latency of requests: the best correlation is {best:.2}; {CORRELATION_MIN} is needed")]
     PoorFit {
-        /// The highest correlation.
+        /// Highest correlation of an event.
         best: f64,
     },
 }
 
-/// Works the steps out.
+/// Analyses the samples of all steps.
 pub fn analyse(samples: &[Sample]) -> Analysis {
     let candidates = samples.iter().map(|sample| sample.values.len()).max().unwrap_or_default();
     let alone = samples.iter().filter(|sample| sample.alone).map(|sample| sample.latency_ns);
@@ -110,7 +113,7 @@ fn conclude(
         return Err(Inconclusive::Undisturbed { inflation: beside_ns / alone_ns });
     }
     let counted = correlations.iter().enumerate().filter_map(|(at, correlation)| Some((at, (*correlation)?)));
-    // The first of equals: candidates come best first.
+    // The first of equal ones is chosen: candidates come best first.
     let best = counted.reduce(|best, next| if next.1 > best.1 { next } else { best });
     let (candidate, correlation) = best.ok_or(Inconclusive::NotCounted)?;
     let points = points(samples, candidate);
@@ -127,13 +130,13 @@ fn conclude(
     }
 }
 
-/// A candidate's values with the latencies beside them.
+/// Returns pairs of a candidate's value and the latency in the same step.
 fn points(samples: &[Sample], candidate: usize) -> Vec<(f64, f64)> {
     let point = |sample: &Sample| Some((sample.values.get(candidate).copied().flatten()?, sample.latency_ns));
     samples.iter().filter_map(point).collect()
 }
 
-/// Means, and sums of squares and products around them.
+/// Means of points, and sums of squares and products around them.
 struct Moments {
     mean: (f64, f64),
     xx: f64,
@@ -153,13 +156,13 @@ impl Moments {
     }
 }
 
-/// Pearson's; nothing of fewer than two points, or if one side never changes.
+/// Returns Pearson's correlation; `None` for fewer than two points, or if one coordinate never changes.
 fn correlation(points: &[(f64, f64)]) -> Option<f64> {
     let Moments { xx, xy, yy, .. } = Moments::of(points);
     (xx > 0.0 && yy > 0.0).then(|| xy / (xx * yy).sqrt())
 }
 
-/// Where the line of least squares through the points reaches `y`.
+/// Returns the x at which the least-squares line through the points reaches `y`.
 fn value_at(points: &[(f64, f64)], y: f64) -> f64 {
     let Moments { mean, xx, xy, .. } = Moments::of(points);
     mean.0 + (y - mean.1) * xx / xy
@@ -175,7 +178,8 @@ mod tests {
         Sample { alone, latency_ns, values: values.iter().copied().map(Some).collect() }
     }
 
-    /// As the paper's machine: the first event stalls for the latency, the second one counts something else.
+    /// Returns samples like those of the paper's machine: the first event counts stalls for the latency, the second one
+    /// something else.
     fn paper() -> Vec<Sample> {
         let other = [1.0, 7.0, 2.0, 5.0, 3.0, 6.0, 4.0, 1.5];
         let step = |at: usize| {
@@ -191,7 +195,7 @@ mod tests {
         let conclusion = analysis.conclusion.unwrap();
         assert_eq!(conclusion.candidate, 0);
         assert!((conclusion.correlation - 1.0).abs() < 1e-9);
-        // A tenth longer: 1540 ns, 44 stalls; alone it was 40.
+        // A latency of 1540 ns, a tenth longer than alone, has 44 stalls; alone there are 40.
         assert!((conclusion.threshold - 44.0).abs() < 1e-6, "{conclusion:?}");
         assert!(analysis.correlations[1].unwrap() < 0.5);
         assert_eq!((analysis.alone_ns, analysis.beside_ns), (Some(1400.0), Some(2300.0)));
@@ -199,10 +203,10 @@ mod tests {
 
     #[test]
     fn pearsons_correlation_by_hand() {
-        // Around the means (2, 3): products 1 + 0 + 1, squares 2 and 2.
+        // The means are (2, 3). The products around them are 1, 0 and 1; the sums of squares are 2 and 2.
         assert_eq!(correlation(&[(1.0, 2.0), (2.0, 3.0), (3.0, 4.0)]), Some(1.0));
         assert_eq!(correlation(&[(1.0, 4.0), (2.0, 3.0), (3.0, 2.0)]), Some(-1.0));
-        // Products 1 and 1 of squares 2 and 6: 3 / sqrt(2 * 6) would be above one; here (−1)(−1) + 0 · 2 + 1 · (−1) = 0.
+        // The products around the means are (−1)(−1), 0 · 2 and 1 · (−1). Their sum is 0.
         assert_eq!(correlation(&[(1.0, 2.0), (2.0, 5.0), (3.0, 2.0)]), Some(0.0));
         assert_eq!(correlation(&[(1.0, 2.0), (1.0, 3.0)]), None);
         assert_eq!(correlation(&[]), None);

@@ -1,8 +1,8 @@
 //! Requests to memory at a steady rate (Holmes, HPDC'22, §3.1).
 //!
-//! A request reads every cache line of one block, which is chosen at random in an area that no cache holds. Lines are
-//! read in leaps, so that no prefetcher helps. The mean leaves out the slowest hundredth, in which a virtual machine's
-//! host has its part.
+//! A request reads every cache line of one block, which is chosen at random in an area that is too large for any cache.
+//! The lines are read in large steps, so that no prefetcher helps. The mean leaves out the slowest hundredth, which a
+//! virtual machine's host may have delayed.
 
 use std::hint::black_box;
 use std::num::NonZeroU64;
@@ -18,34 +18,35 @@ use sidelane_host::clock::now_ns;
 use sidelane_host::priority::pin_this_thread;
 
 const LINE_BYTES: usize = 64;
-/// Odd, so that leaps of this many lines come by every line of a block; longer than a page.
+/// Distance of two consecutive reads, in lines. It is odd, so that the reads reach every line of a block, and longer
+/// than a page.
 const LEAP_LINES: usize = 769;
 const MB: usize = 1 << 20;
-/// The size of one request.
+/// Size of the memory that one request reads.
 const BLOCK_BYTES: usize = MB;
 const BLOCK_LINES: usize = BLOCK_BYTES / LINE_BYTES;
 const SECOND_NS: f64 = 1e9;
 
-/// What the requests of one step took.
+/// Result of the requests of one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Answer {
-    /// Their mean latency, without the slowest hundredth.
+    /// Mean latency of the requests, without the slowest hundredth.
     pub mean_ns: f64,
-    /// Requests each second.
+    /// Number of requests per second.
     pub per_s: f64,
 }
 
-/// A thread that sends requests when it is asked to. It ends when this is dropped.
+/// Thread that sends requests on demand. It ends when this value is dropped.
 pub struct MemoryThread {
     steps: Sender<(Option<f64>, Duration)>,
     answers: Receiver<Answer>,
 }
 
 impl MemoryThread {
-    /// Starts it on `cpu`, with `area_mb` megabytes of memory.
+    /// Starts the thread on `cpu`, with `area_mb` megabytes of memory.
     ///
     /// # Errors
-    /// If there is not that much memory, or the CPU cannot be used.
+    /// Fails if there is not enough memory, or the CPU cannot be used.
     pub fn start(cpu: u32, area_mb: usize) -> Result<Self> {
         let (steps, asked) = channel::<(Option<f64>, Duration)>();
         let ((answer, answers), (ready, is_ready)) = (channel(), channel());
@@ -68,10 +69,10 @@ impl MemoryThread {
         Ok(Self { steps, answers })
     }
 
-    /// Begins a step of this length: requests at a rate each second, or as many as possible.
+    /// Begins a step of this length, with `rate` requests per second, or as many as possible.
     ///
     /// # Errors
-    /// If the thread has ended.
+    /// Fails if the thread has ended.
     pub fn begin(&self, rate: Option<f64>, length: Duration) -> Result<()> {
         self.steps.send((rate, length)).context("the measuring thread has ended")
     }
@@ -79,34 +80,34 @@ impl MemoryThread {
     /// Waits for the end of the step.
     ///
     /// # Errors
-    /// If the thread has ended.
+    /// Fails if the thread has ended.
     pub fn end(&self) -> Result<Answer> {
         self.answers.recv().context("the measuring thread has ended")
     }
 }
 
-/// Memory of blocks.
+/// Memory area that requests read, in blocks.
 struct Area {
     memory: MmapMut,
 }
 
 impl Area {
-    /// Maps it on `cpu`, which the calling thread does not leave.
+    /// Maps the area on `cpu`, and pins the calling thread there.
     fn ready(cpu: u32, area_mb: usize) -> Result<Self> {
         pin_this_thread(&[cpu]).with_context(|| {
             format!("cannot run on CPU {cpu}; check that it is online and in this process's cpuset")
         })?;
-        // The default of 50 µs is as long as what is measured.
+        // The default timer slack of 50 µs is as long as a request.
         set_current_timer_slack(NonZeroU64::new(1)).context("cannot set the timer slack of a thread")?;
         let no_memory = || format!("cannot allocate {area_mb} MB of memory; free some");
         let mut memory = MmapMut::map_anon(area_mb * MB).with_context(no_memory)?;
-        // Large pages, where there are any, leave page tables out of what is measured.
+        // Huge pages, if there are any, keep page tables out of the measurement.
         let _ = memory.advise(Advice::HugePage);
         memory.iter_mut().step_by(rustix::param::page_size()).for_each(|byte| *byte = 1);
         Ok(Self { memory })
     }
 
-    /// Sends requests for this time, one each `gap_ns`; 0: without a gap.
+    /// Sends requests for `duration_ns`, one each `gap_ns`; with 0 there is no gap.
     fn ask(&self, gap_ns: u64, duration_ns: u64, rng: &mut Rng) -> Answer {
         let began_ns = now_ns();
         let (mut next_ns, mut took_ns) = (began_ns, Vec::new());
@@ -118,7 +119,7 @@ impl Area {
             self.read_block(rng.usize(..self.memory.len() / BLOCK_BYTES));
             let end_ns = now_ns();
             took_ns.push(end_ns - start_ns);
-            // A request that was late is not made up for: the rate is at most what was asked for.
+            // A late request is not made up for: the rate is at most the wanted one.
             next_ns = (next_ns + gap_ns).max(end_ns);
         }
         Answer::of(took_ns, now_ns() - began_ns)

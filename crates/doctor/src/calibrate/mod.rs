@@ -1,8 +1,8 @@
-//! `sidelane calibrate`: which counters tell interference on this processor, and from which value on.
+//! `sidelane calibrate`: the hardware counters that measure interference on this processor, and their threshold.
 //!
 //! - `steps`: the measurement; `memory`: its requests
-//! - `counters`: the candidates' counters
-//! - `analysis`: what follows from it, or why nothing does
+//! - `counters`: the counters of the candidate events
+//! - `analysis`: the conclusion, or why there is none
 
 mod analysis;
 mod counters;
@@ -27,26 +27,26 @@ use sidelane_diagnostics::machine;
 use sidelane_diagnostics::note::{Note, written};
 use steps::{Bench, CalibrationPlan, Step};
 
-/// The options of `sidelane calibrate`.
+/// Options of `sidelane calibrate`.
 #[derive(Clone, Debug, Default)]
 pub struct CalibrateOptions {
-    /// `--lanes`, if given.
+    /// Lanes of the option `--lanes`, if given.
     pub lanes: Option<String>,
-    /// `--events`: formulas in place of the processor's candidates.
+    /// Formulas of the option `--events`, which replace the processor's candidates.
     pub events: Vec<String>,
-    /// Fewer and shorter steps.
+    /// Whether there are fewer and shorter steps.
     pub quick: bool,
 }
 
-/// What was concluded, and everything that it is from.
+/// Result of a calibration, with all measurements.
 pub struct Calibration {
-    /// For users and programs.
+    /// Result file, for users and programs.
     pub result: ResultFile,
-    /// Whether there is a metric and its threshold.
+    /// Whether there is a metric with a threshold.
     pub concluded: bool,
 }
 
-/// Measures, and works it out. `tell` hears of each step when it has ended.
+/// Measures, and analyses the measurements. It calls `tell` with the name of each finished step.
 pub fn run(options: &CalibrateOptions, mut tell: impl FnMut(&str)) -> Result<Calibration> {
     let topology = Topology::read(Path::new("/sys"))?;
     let pair = TestPair::choose(&topology, &own_cpus(), options.lanes.as_deref())?;
@@ -71,7 +71,7 @@ pub fn run(options: &CalibrateOptions, mut tell: impl FnMut(&str)) -> Result<Cal
     })
 }
 
-/// The formulas to choose from, and what is to be said of them.
+/// Returns the formulas to choose from, and notes about them.
 fn candidates(options: &CalibrateOptions, row: Option<&Events>) -> Result<(Vec<Formula>, Vec<CalibrationNote>)> {
     let named = |name: &str| row.and_then(|row| row.named(name));
     if !options.events.is_empty() {
@@ -88,7 +88,7 @@ fn candidates(options: &CalibrateOptions, row: Option<&Events>) -> Result<(Vec<F
     Ok((row.candidates.iter().map(|candidate| row.formula(candidate)).collect(), vec![source]))
 }
 
-/// The counters, where there are some.
+/// Opens the counters; `None` if there are no candidates or they cannot be counted.
 fn count(candidates: &[Formula], pair: &TestPair, notes: &mut Vec<CalibrationNote>) -> Option<Counters> {
     if candidates.is_empty() {
         return None;
@@ -135,7 +135,7 @@ fn step_row(candidates: &[Formula], step: &Step) -> Row {
     row
 }
 
-/// The key of a candidate's value: the first of its events.
+/// Returns the key of a candidate's value in results: the name of its first event.
 fn key(formula: &Formula) -> String {
     let name = formula.names()[0].to_ascii_lowercase();
     let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();

@@ -1,9 +1,9 @@
-//! Notes of a calibration.
+//! Notes on a calibration.
 
 use sidelane_diagnostics::diagnostics;
 
 diagnostics! {
-    /// Note of a calibration.
+    /// Note on a calibration.
     pub enum CalibrationNote in Calibration;
     degraded {
         InterferenceOfGivenEvents { formula: String = "page-faults / task-clock".to_owned() } =>

@@ -1,4 +1,5 @@
-//! The steps of the measurement: who sends how many requests, and what came of it (Holmes, HPDC'22, §3.1).
+//! Steps of the calibration: the rates at which two threads send requests to memory, and the measured values (Holmes,
+//! HPDC'22, §3.1).
 
 use std::thread;
 use std::time::Duration;
@@ -11,44 +12,44 @@ use super::counters::{Counters, values};
 use super::memory::MemoryThread;
 use crate::reaction::pair::TestPair;
 
-/// The paper's steps.
+/// Difference between two rates in the paper, in requests per second.
 const STEP_PER_S: f64 = 5_000.0;
 /// Time for which the second thread works before and after a measurement.
 const MARGIN: Duration = Duration::from_millis(50);
-/// The area is larger than the last-level cache: as in the paper, or this many times the cache.
+/// Size of the memory area in the paper. The area is at least this large, and [`CACHES`] times the largest cache.
 const AREA_MB: u64 = 600;
 const CACHES: u64 = 4;
 
-/// How much is measured.
+/// Length and number of the steps.
 #[derive(Clone, Copy, Debug)]
 pub struct CalibrationPlan {
-    /// Of each step.
+    /// Length of each step.
     pub step: Duration,
-    /// Steps from the lowest rate to the highest, at most.
+    /// Largest number of steps from the lowest rate to the highest.
     pub steps_max: usize,
 }
 
 impl CalibrationPlan {
-    /// The paper's second, in ten steps.
+    /// Full measurement: the paper's second per step, in ten steps.
     pub const FULL: Self = Self { step: Duration::from_secs(1), steps_max: 10 };
-    /// Five short steps.
+    /// Quick measurement: five short steps.
     pub const QUICK: Self = Self { step: Duration::from_millis(300), steps_max: 5 };
 }
 
-/// One step, and what it came to.
+/// Step of the calibration, with its measured values.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// What it is called.
+    /// Name of the step in results.
     pub name: String,
-    /// Requests that the measured thread sent each second.
+    /// Requests per second of the measured thread.
     pub own_per_s: f64,
-    /// And the thread on the other CPU.
+    /// Requests per second of the thread on the other CPU.
     pub other_per_s: f64,
-    /// What is analysed.
+    /// Sample for the analysis.
     pub sample: Sample,
 }
 
-/// The two threads.
+/// Two threads that send requests to memory, on the two CPUs of a pair.
 pub struct Bench<'a> {
     own: MemoryThread,
     other: MemoryThread,
@@ -58,7 +59,7 @@ pub struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    /// Starts the threads on both CPUs of `pair`, and counts `candidates` on the first, if they can be counted.
+    /// Starts the threads on both CPUs of `pair`. Counts `candidates` on the first CPU, if they can be counted.
     pub fn start(
         pair: &TestPair,
         candidates: &'a [Formula],
@@ -70,8 +71,8 @@ impl<'a> Bench<'a> {
         Ok(Self { own: start(pair.request)?, other: start(pair.batch)?, candidates, counters, effort })
     }
 
-    /// All steps: one thread at each rate; two threads, of which the second, and then the measured one, goes through the
-    /// rates while the other is as fast as it can.
+    /// Runs all steps. First one thread runs alone at each rate. Then two threads run, and one runs through the rates
+    /// while the other is as fast as it can: first the second thread, then the measured one.
     pub fn measure(&mut self, mut tell: impl FnMut(&Step)) -> Result<Vec<Step>> {
         let mut steps = Vec::new();
         let mut add = |step: Step| {
@@ -94,7 +95,7 @@ impl<'a> Bench<'a> {
         Ok(steps)
     }
 
-    /// One step. A rate of `None` is the highest that is possible; the other thread may not run at all.
+    /// Runs one step. A rate of `None` is the highest possible rate; without `other` the second thread does not run.
     fn step(&mut self, name: &str, own: Option<f64>, other: Option<Option<f64>>) -> Result<Step> {
         if let Some(rate) = other {
             self.other.begin(rate, self.effort.step + 2 * MARGIN)?;
@@ -111,14 +112,14 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The paper's rates below the highest, in as many steps as wanted, or in parts of the highest if that is low.
+/// Returns rates below the highest one: multiples of the paper's step, or fractions of the highest rate if that is low.
 fn rates(highest: f64, steps_max: usize) -> Vec<f64> {
     let step = STEP_PER_S * (highest / STEP_PER_S / steps_max as f64).ceil();
     let step = if highest < STEP_PER_S * steps_max as f64 / 2.0 { (highest / steps_max as f64).floor() } else { step };
     (1..steps_max).map(|at| step * at as f64).filter(|rate| *rate >= 1.0 && *rate < highest).collect()
 }
 
-/// Of all caches of the first CPU.
+/// Returns the size of the largest cache of the first CPU, in megabytes.
 fn largest_cache_mb() -> u64 {
     const KB_PER_MB: u64 = 1024;
     let size = |index: usize| {

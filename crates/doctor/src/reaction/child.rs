@@ -1,10 +1,9 @@
-//! Children: processes that stand for a service or for batch while something is measured.
+//! Child processes that act as a service or as batch during a measurement.
 //!
-//! A child is a fork without an exec, pinned to one CPU, that talks through a page of shared
-//! memory. What it runs must not allocate and takes no lock, because a fork copies the locks
-//! of every other thread as they are. It keeps no file of its parent open, since locks, kernel
-//! programs and the guardian's pipe all mean by an open file that their owner is alive. It dies
-//! with the thread that started it, and is killed and reaped when it is dropped.
+//! A child is a fork without an exec, pinned to one CPU, that communicates through a page of shared memory. Its body
+//! must not allocate and takes no lock, because a fork copies the locks of every other thread as they are. It keeps no
+//! file of its parent open: for locks, kernel programs and the guardian's pipe, an open file means that its owner is
+//! alive. It dies with the thread that started it, and is killed and reaped when it is dropped.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -20,17 +19,17 @@ use rustix::process::{
 use sidelane_host::priority::{make_this_thread_ext, make_this_thread_idle, pin_this_thread};
 use sidelane_host::shared_mapping::{Shared, SharedMapping};
 
-/// A fork is ready within a millisecond, unless its CPU is overloaded.
+/// Longest time until a child is ready. A fork is ready within a millisecond, unless its CPU is overloaded.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a child and its parent tell each other.
+/// Memory shared by a child and its parent.
 #[repr(C, align(64))]
 pub struct Board {
-    /// The latest time at which the child is known to have run where it belongs.
+    /// Latest time at which the child is known to have run on its CPU.
     pub stamp_ns: AtomicU64,
-    /// The latest time at which it came back there.
+    /// Latest time at which the child returned to its CPU.
     pub returned_ns: AtomicU64,
-    /// Turns done.
+    /// Number of turns that the child has done.
     pub turns: AtomicU64,
     /// 1: the child is to do what it does; 0: to rest.
     pub on: AtomicU64,
@@ -42,26 +41,26 @@ const _: () = assert!(size_of::<Board>() == 64);
 // SAFETY: atomic integers that fill the struct.
 unsafe impl Shared for Board {}
 
-/// The scheduling class of a child.
+/// Scheduling class of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// A service's.
+    /// Class of a service: SCHED_OTHER.
     Ordinary,
-    /// Batch's.
+    /// Class of batch: SCHED_IDLE.
     Idle,
-    /// Batch's, if it has a scheduler.
+    /// Class of batch under a scheduler of its own: SCHED_EXT.
     Ext,
 }
 
-/// A running child.
+/// Running child process.
 pub struct Child {
     pid: Pid,
     board: SharedMapping<Board>,
 }
 
 impl Child {
-    /// Starts a child on `cpu` that runs `body` with no file but `keep` open, and waits until it
-    /// does. `body` must neither allocate nor take a lock.
+    /// Starts a child on `cpu` that runs `body` with no file but `keep` open, and waits until it is ready. `body` must
+    /// neither allocate nor take a lock.
     pub fn start(cpu: u32, class: Class, keep: Option<BorrowedFd<'_>>, body: impl FnOnce(&Board)) -> io::Result<Self> {
         let (memory, _) = SharedMapping::<Board>::in_memory(c"sidelane-board", 1)?;
         let board = &memory[0];
@@ -83,22 +82,22 @@ impl Child {
         Ok(child)
     }
 
-    /// Its process id.
+    /// Returns the process id of the child.
     pub fn pid(&self) -> u32 {
         self.pid.as_raw_nonzero().get() as u32
     }
 
-    /// What it shares with its parent.
+    /// Returns the memory that the child shares with its parent.
     pub fn board(&self) -> &Board {
         &self.board[0]
     }
 
-    /// Sends it a signal.
+    /// Sends a POSIX signal to the child.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         Ok(kill_process(self.pid, signal)?)
     }
 
-    /// Sleeps until the board is as wanted.
+    /// Sleeps until the condition `wanted` holds for the board.
     pub fn wait_until(&self, timeout: Duration, wanted: impl Fn(&Board) -> bool) -> io::Result<()> {
         let deadline = Instant::now() + timeout;
         while !wanted(self.board()) {
@@ -108,7 +107,7 @@ impl Child {
             if Instant::now() >= deadline {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "a measuring process did not run in time"));
             }
-            // No process waits for this moment, and a sleeping thread takes no CPU.
+            // No process waits for this moment, and a sleeping thread uses no CPU.
             thread::sleep(Duration::from_millis(1));
         }
         Ok(())
@@ -122,14 +121,13 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Only this process reaps it, so the number still names it and both calls succeed.
+        // Only this process reaps the child, so the number still names it and both calls succeed.
         let _ = kill_process(self.pid, Signal::KILL);
         let _ = waitpid(Some(self.pid), WaitOptions::empty());
     }
 }
 
-/// Ends the process, without running what the parent has registered for its own end, in
-/// whatever way the scope is left.
+/// Guard that ends the process when the scope is left in any way, without running exit handlers of the parent.
 struct EndProcess;
 
 impl Drop for EndProcess {
@@ -146,7 +144,7 @@ fn close_all_but(keep: Option<BorrowedFd<'_>>) -> io::Result<()> {
     close_range(keep.max(libc::STDERR_FILENO as u32) + 1, u32::MAX)
 }
 
-/// Closes `first` to `last`; nothing if there is nothing between them.
+/// Closes the descriptors `first` to `last`; does nothing if `first` is greater than `last`.
 fn close_range(first: u32, last: u32) -> io::Result<()> {
     if first > last {
         return Ok(());

@@ -1,14 +1,14 @@
-//! The lane holder and batch's scheduler, measured through the real things: kernel program, holder
-//! thread and policy, or kernel program alone.
+//! Measurement of the lane holder and of batch's scheduler with the production code: kernel program, holder thread and
+//! policy, or kernel program alone.
 //!
-//! A child on the request lane is the service: short bursts with idle moments between them. A
-//! child on the batch lane is batch and spins. The kernel program's own books say how long
-//! after the start of each burst batch was off, and how soon after its end it was back.
+//! A child on the request lane acts as the service: short bursts with idle moments between them. A child on the batch
+//! lane acts as batch and spins. The kernel program's own counters say how long after the start of each burst batch was
+//! off, and how soon after its end it was back.
 //!
-//! Who wakes the service decides who pays for the summons, so there are two measurements. A
-//! timer on the request lane is the dearest case: the service's CPU rings for the holder, across
-//! CPUs. An interrupt on the batch lane (here batch itself, ringing at the door of the service)
-//! summons the holder on its own CPU, before the service has even been sent its wake-up.
+//! The CPU that wakes the service pays for the summons, so there are two measurements. A timer on the request lane is
+//! the most expensive case: the service's CPU rings for the holder, across CPUs. An interrupt on the batch lane summons
+//! the holder on its own CPU, before the service has even been sent its wakeup. Here batch itself wakes the service
+//! through an eventfd.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -37,21 +37,21 @@ use sidelane_tracker::scheduler::Scheduler;
 use sidelane_tracker::tracker::{Extension, LaneLending, Purpose, Tracker};
 use sidelane_tracker::tracking::{BatchTracking, LaneUse, ServiceTracking};
 
-/// A burst: long enough that the holder always comes before its end.
+/// Length of a burst: the holder always comes before its end.
 const BUSY_NS: u64 = 200_000;
-/// An idle moment: long enough that batch is always back before its end.
+/// Length of an idle moment: batch is always back before its end.
 const IDLE_NS: u64 = 600_000;
 
-/// Who wakes the service.
+/// Source of the service's wakeup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WokenBy {
-    /// A timer on its own CPU.
+    /// A timer on the service's own CPU wakes it.
     OwnCpu,
-    /// Something that runs on the batch lane.
+    /// A program on the batch lane wakes it.
     BatchLane,
 }
 
-/// Bursts are far shorter than the hold after which a lane is evicted.
+/// Evictor that does nothing: bursts are far shorter than the hold after which a lane is evicted.
 struct NeverEvicts;
 
 impl Evictor for NeverEvicts {
@@ -64,14 +64,14 @@ impl Evictor for NeverEvicts {
     }
 }
 
-/// Measures `gate` on `pair`. `None` if no reaction was counted.
+/// Measures `gate` on `pair`. Returns `None` if no reaction was counted.
 pub fn measure(gate: Gate, pair: &TestPair, woken_by: WokenBy, effort: &ReactionPlan) -> Result<Option<Figures>> {
     let (off, on) = reactions(gate, pair, woken_by, effort)?;
     let samples = off.count();
     Ok(Spread::of_histogram(&off).zip(Spread::of_histogram(&on)).map(|(off, on)| Figures { off, on, samples }))
 }
 
-/// The same, as the kernel counted it: until batch was off, and until it was back.
+/// Returns the kernel program's histograms of the times until batch was off, and until it was back.
 pub fn reactions(
     gate: Gate,
     pair: &TestPair,
@@ -101,7 +101,7 @@ pub fn reactions(
     Ok((books.reaction_off().clone(), books.reaction_on().clone()))
 }
 
-/// What keeps the lane as long as it lives.
+/// Thread or scheduler that keeps the lane as long as this value lives.
 enum LaneHolder {
     InPerson { _holder: Holder },
     ByScheduler { _scheduler: Scheduler },
@@ -110,7 +110,7 @@ enum LaneHolder {
 impl LaneHolder {
     fn start(gate: &Gate, pair: &TestPair, tracker: &Tracker) -> Result<Self> {
         Ok(match gate {
-            // A lane that was never kept is released, and the scheduler alone does the rest.
+            // A lane without a keeper is released, and the scheduler alone does the rest.
             Gate::SchedExt => Self::ByScheduler { _scheduler: Scheduler::start(tracker)? },
             _ => Self::InPerson { _holder: start_holder(pair, tracker)? },
         })
@@ -127,7 +127,7 @@ fn batch_class(gate: &Gate) -> Class {
 fn start_holder(pair: &TestPair, tracker: &Tracker) -> Result<Holder> {
     let lane = pair.lanes().batch.remove(0);
     let ring = tracker.ring(lane.cpu)?;
-    // Other gates resume at once too; what idle moments are worth it is the policy's business.
+    // Other gates resume at once, too, so the policy's wait for an idle moment is off.
     let policy = PolicyKind::BorrowIdle.policy(BorrowConfig { min_idle_ns: 0, ..BorrowConfig::default() });
     Holder::start(lane, tracker.memory(), ring, policy, Arc::new(NeverEvicts), LaneAudit::default())
         .context("cannot put a thread into SCHED_FIFO")
@@ -137,13 +137,13 @@ fn run_bursts(service: &Child, batch: &Child, effort: &ReactionPlan) -> Result<(
     [batch, service].iter().for_each(|child| child.board().on.store(1, Ordering::Release));
     let enough = |board: &Board| board.turns.load(Ordering::Relaxed) >= effort.rounds as u64;
     match service.wait_until(effort.gate_time, enough) {
-        // Fewer rounds on a slow machine.
+        // A slow machine reaches the time limit with fewer rounds.
         Err(error) if error.kind() != io::ErrorKind::TimedOut => Err(error.into()),
         _ => Ok(()),
     }
 }
 
-/// The service's program: never returns.
+/// Runs the service's program: never returns.
 fn serve(board: &Board, woken_by: WokenBy, door: &OwnedFd) {
     loop {
         match woken_by {
@@ -156,7 +156,7 @@ fn serve(board: &Board, woken_by: WokenBy, door: &OwnedFd) {
     }
 }
 
-/// Batch's program: never returns.
+/// Runs batch's program: never returns.
 fn work(board: &Board, woken_by: WokenBy, door: &OwnedFd) {
     let mut rang_ns = now_ns();
     loop {

@@ -1,5 +1,5 @@
-//! The instrumented gate, measured through the real thing: a session, the gate's library, and a batch
-//! program that checks.
+//! Measurement of the instrumented gate with the production code: a session, the gate's library, and a batch program
+//! that checks.
 
 use std::ffi::OsString;
 use std::num::NonZeroU64;
@@ -22,22 +22,22 @@ use sidelane_lanes::session::{Session, SessionOptions};
 use sidelane_tracker::books::Accounting;
 use sidelane_tracker::histogram::Histogram;
 
-/// The verb of the batch program that checks: this program again.
+/// Verb by which this program starts itself as the batch program that checks.
 pub const VERB: &str = "__checks";
-/// Bursts of the service, and idle moments between them.
+/// Length of the service's bursts; below it the length of the idle moments between them.
 const BUSY_NS: u64 = 200_000;
 const IDLE_NS: i64 = 600_000;
-/// Between two checks: as a loop of a program built with `gcc -pg` has it.
+/// Number of loop turns between two checks, as in a loop of a program built with `gcc -pg`.
 const TURNS_A_CHECK: u32 = 100;
 
-/// Measures the gate on `pair`. `None` if no reaction was counted.
+/// Measures the gate on `pair`. Returns `None` if no reaction was counted.
 pub fn measure(pair: &TestPair, effort: &ReactionPlan) -> Result<Option<Figures>> {
     let (off, on) = reactions(pair, effort)?;
     let samples = off.count();
     Ok(Spread::of_histogram(&off).zip(Spread::of_histogram(&on)).map(|(off, on)| Figures { off, on, samples }))
 }
 
-/// From the service's wake-up to a nap, and from its end to the nap's end.
+/// Returns the histograms of two times: from the service's wakeup to a nap, and from its end to the nap's end.
 pub fn reactions(pair: &TestPair, effort: &ReactionPlan) -> Result<(Histogram, Histogram)> {
     let own = std::env::current_exe().context("cannot find the path of this program")?;
     let command = [own.into_os_string(), VERB.into()];
@@ -47,7 +47,7 @@ pub fn reactions(pair: &TestPair, effort: &ReactionPlan) -> Result<(Histogram, H
     Ok((books.reaction_off().clone(), books.reaction_on().clone()))
 }
 
-/// Runs `command` beside a service that pulses on `request`, and reads the books of `length`, after
+/// Runs `command` beside a service that pulses on `request`, and returns the counts of a time span of `length`, after
 /// `start`. `lanes` is the pair, as in `--lanes`.
 pub fn beside_pulses(
     lanes: &str,
@@ -81,9 +81,9 @@ pub fn beside_pulses(
     Ok(spent)
 }
 
-/// A service without clients: it is busy and idle at known times.
+/// Runs a service without clients: it is busy and idle at known times.
 fn pulse(_: &Board) {
-    // The default of 50 µs is as long as what is measured.
+    // The default timer slack of 50 µs is as long as the measured times.
     let _ = set_current_timer_slack(Some(NonZeroU64::MIN));
     let idle = Timespec { tv_sec: 0, tv_nsec: IDLE_NS };
     loop {
@@ -95,7 +95,7 @@ fn pulse(_: &Board) {
     }
 }
 
-/// Batch that checks its lane, until it is killed.
+/// Runs batch that checks its lane, until it is killed.
 pub fn check_for_ever() -> ! {
     let check = Check::join();
     loop {

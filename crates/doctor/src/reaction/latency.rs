@@ -1,4 +1,4 @@
-//! What is measured of a gate: how soon batch is off, and how soon it is back.
+//! Measured latencies of a gate: how soon batch is off, and how soon it is back.
 
 use std::time::Duration;
 
@@ -6,59 +6,59 @@ use sidelane_report::Row;
 use sidelane_stats::ranks::percentile;
 use sidelane_tracker::histogram::Histogram;
 
-/// How much is measured.
+/// Extent of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct ReactionPlan {
-    /// Times that each gate is closed and opened.
+    /// Number of times that each gate is closed and opened.
     pub rounds: usize,
-    /// The longest that one gate is measured: a slow one gets fewer rounds.
+    /// Longest time for which one gate is measured: a slow one gets fewer rounds.
     pub gate_time: Duration,
-    /// Pairs of runs, alone and beside another, when CPUs are compared.
+    /// Number of pairs of runs, alone and beside another, when CPUs are compared.
     pub sibling_pairs: usize,
 }
 
 impl ReactionPlan {
-    /// Ends within 20 s.
+    /// Full measurement, which ends within 20 s.
     pub const FULL: Self = Self { rounds: 500, gate_time: Duration::from_millis(2_700), sibling_pairs: 25 };
-    /// Ends within 8 s.
+    /// Quick measurement, which ends within 8 s.
     pub const QUICK: Self = Self { rounds: 200, gate_time: Duration::from_millis(1_000), sibling_pairs: 11 };
 }
 
 /// Two percentiles of one latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spread {
-    /// The median.
+    /// Median of the latency.
     pub p50_ns: u64,
-    /// What one in a hundred exceeds.
+    /// 99th percentile of the latency.
     pub p99_ns: u64,
 }
 
 impl Spread {
-    /// Of single measurements; `None` of none.
+    /// Computes the percentiles of single measurements; `None` without any.
     pub fn of(mut latencies_ns: Vec<u64>) -> Option<Self> {
         latencies_ns.sort_unstable();
         Some(Self { p50_ns: percentile(&latencies_ns, 50.0)?, p99_ns: percentile(&latencies_ns, 99.0)? })
     }
 
-    /// Of the kernel program's counts; `None` of none.
+    /// Computes the percentiles of the kernel program's counts; `None` without any.
     pub fn of_histogram(histogram: &Histogram) -> Option<Self> {
         Some(Self { p50_ns: histogram.percentile_ns(50.0)?, p99_ns: histogram.percentile_ns(99.0)? })
     }
 }
 
-/// The figures of one gate.
+/// Measured figures of one gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figures {
-    /// From the service's start to batch's last instruction.
+    /// Time from the service's start to batch's last instruction.
     pub off: Spread,
-    /// From the service's stop to batch's next instruction.
+    /// Time from the service's stop to batch's next instruction.
     pub on: Spread,
-    /// How often batch was seen to stop.
+    /// Number of times that batch stopped.
     pub samples: u64,
 }
 
 impl Figures {
-    /// As a row of results.
+    /// Returns the figures as a row of results.
     pub fn to_row(self, gate: &str) -> Row {
         let mut row = Row::new(gate);
         row.put("off_p50_ns", self.off.p50_ns as f64).put("off_p99_ns", self.off.p99_ns as f64);

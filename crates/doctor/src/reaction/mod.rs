@@ -1,8 +1,8 @@
-//! How fast batch gets off a lane, and back: one kind of gate after the other on one pair of lanes.
+//! Measurement of how fast batch leaves a lane and returns: one kind of gate after the other on one pair of lanes.
 //!
 //! - `pair`: the lanes
-//! - `child`: processes that stand for the service and for batch, and the board on which they write times
-//! - `latency`: what was measured, and how long to measure
+//! - `child`: processes that act as the service and as batch, and the board on which they write times
+//! - `latency`: the measured values, and the extent of the measurements
 //! - `holder`, `instrumented`, `victim`: the gates
 
 pub mod child;

@@ -1,22 +1,22 @@
-//! The pair of lanes that the doctor tries everything on.
+//! Pair of lanes that the doctor tests everything on.
 
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::topology::{BatchLane, LaneError, Lanes, PairKind, Topology};
 
-/// One request lane and one batch lane.
+/// Pair of one request lane and one batch lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestPair {
-    /// Stands for the service's CPU.
+    /// CPU that acts as the service's.
     pub request: u32,
-    /// Stands for the CPU that is lent to batch.
+    /// CPU that acts as the one lent to batch.
     pub batch: u32,
-    /// Whether they share a core.
+    /// Whether the two CPUs share a core.
     pub kind: PairKind,
 }
 
 impl TestPair {
-    /// The pair that `spec` (`--lanes`) names first; without one the first siblings that this
-    /// process may use, or else the first two CPUs. `None` on a single CPU.
+    /// Returns the pair that `spec` (`--lanes`) names first. Without `spec` it is the first siblings that this process
+    /// may use, or else the first two CPUs. `None` on a single CPU.
     pub fn choose(topology: &Topology, allowed: &CpuSet, spec: Option<&str>) -> Result<Option<Self>, LaneError> {
         if let Some(spec) = spec {
             let lanes = topology.declared_pairs(spec)?;
@@ -40,14 +40,14 @@ impl TestPair {
         Some(Self { request: lane.request_lanes.first()?, batch: lane.cpu, kind })
     }
 
-    /// The pair as lanes to track and hold.
+    /// Returns the pair as lanes to track and hold.
     pub fn lanes(&self) -> Lanes {
         let requests: CpuSet = [self.request].into_iter().collect();
         let batch = vec![BatchLane { cpu: self.batch, request_lanes: requests.clone() }];
         Lanes { batch, request_lanes: requests, needs_pin: false, kind: self.kind }
     }
 
-    /// Where batch can be moved to: off the pair if there is any other CPU.
+    /// Returns the CPU to which batch can be moved: off the pair if there is any other CPU.
     pub fn elsewhere(&self, allowed: &CpuSet) -> u32 {
         allowed.iter().find(|cpu| ![self.request, self.batch].contains(cpu)).unwrap_or(self.request)
     }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
     use sidelane_host::topology::{CoreId, Cpu, CpuKind};
 
-    /// `siblings[i]` are the lanes of CPU i's core.
+    /// Returns a topology in which `siblings[i]` are the lanes of CPU i's core.
     fn machine(siblings: &[&str]) -> Topology {
         let cpu = |(id, siblings): (usize, &&str)| {
             let siblings: CpuSet = siblings.parse().unwrap();

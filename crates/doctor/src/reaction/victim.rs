@@ -1,17 +1,16 @@
-//! The victim: a batch process that is stopped and resumed, and tells when it ran.
+//! Victim: a batch process that is stopped and resumed, and records when it ran.
 //!
-//! On its batch lane it writes the time into shared memory as fast as it can, some twenty
-//! million times a second; so the last time it wrote is when it was stopped, and the next one
-//! when it was back, as it sees it itself. A controller on the request lane plays the service:
-//! it sleeps, which is when batch runs; it wakes, which is when batch must be off; it stays
-//! awake a while and then is done.
+//! On its batch lane the victim writes the time into shared memory as fast as it can, some twenty million times a
+//! second. So the last written time is when it was stopped, and the next one when it was back, as it sees it itself. A
+//! controller on the request lane acts as the service. While it sleeps batch runs; when it wakes batch must be off; it
+//! stays awake a while and then is done.
 //!
-//! A victim that was moved to another CPU still runs. It therefore looks where it is after
-//! each reading of the clock, and writes only what it read on its lane. And the controller may
-//! itself be kept from looking, so the victim notes when it came back.
+//! A victim that was moved to another CPU still runs. Therefore it checks its CPU after each reading of the clock, and
+//! writes only times that it read on its lane. The controller may itself be kept from looking, so the victim records
+//! when it came back.
 //!
-//! It is of ordinary class, unlike real batch, so that what is measured is the gate and not the
-//! other work that happens to be on the lane.
+//! The victim is of ordinary class, unlike real batch. So the gate is measured and not the other work that happens to
+//! be on the lane.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -27,51 +26,52 @@ use sidelane_host::cgroup::Leaf;
 use sidelane_host::clock::now_ns;
 use sidelane_host::priority::{pin_this_thread, pin_thread};
 
-/// The service's idle moment before each burst.
+/// Idle time of the service before each burst.
 const IDLE: Duration = Duration::from_micros(300);
-/// A victim that is silent for so long is off: far above an interrupt or a hypervisor's
-/// absence, and a busy burst of ordinary length.
+/// Silence after which a victim counts as off. It is far above an interrupt or a pause by the hypervisor, and equals a
+/// busy burst of ordinary length.
 const SILENCE_NS: u64 = 300_000;
 /// Absence after which a victim counts as stopped.
 const ABSENCE_NS: u64 = SILENCE_NS / 2;
-/// A victim that is not off, or not back, by now will not be. Thawing takes 11 ms at times.
+/// Longest wait for a victim to be off, or back. Thawing takes 11 ms at times.
 const PATIENCE_NS: u64 = 100_000_000;
 
-/// A way to stop one process and resume it.
+/// Mechanism that stops one process and resumes it.
 pub enum Switch {
-    /// Moves it to another CPU.
+    /// The process is moved to another CPU.
     Affinity {
-        /// Where it is moved.
+        /// CPU to which the process is moved.
         elsewhere: u32,
     },
-    /// Freezes a group that it is in.
+    /// The cgroup of the process is frozen.
     Freezer {
-        /// The group.
+        /// Cgroup of the process.
         leaf: Leaf,
-        /// The control file.
+        /// Control file of the freezer.
         file: &'static str,
-        /// What is written to freeze, and to thaw.
+        /// Values that are written to freeze, and to thaw.
         values: [&'static str; 2],
     },
-    /// SIGSTOP and SIGCONT.
+    /// The process gets SIGSTOP and SIGCONT.
     Signal,
 }
 
-/// A victim, and how it is stopped.
+/// Victim process, with the mechanism that stops it.
 pub struct Victim<'switch> {
     child: Child,
     lane: u32,
     switch: &'switch Switch,
 }
 
-/// Measures `switch` on a fresh victim, from a thread of this process on the request lane.
+/// Measures `switch` on a fresh victim, from a thread of this process on the request lane. Returns `None` without a
+/// successful round.
 pub fn measure(switch: &Switch, pair: &TestPair, effort: &ReactionPlan) -> io::Result<Option<Figures>> {
     let (off_ns, on_ns): (Vec<u64>, Vec<u64>) = rounds(switch, pair, effort)?.into_iter().unzip();
     let samples = off_ns.len() as u64;
     Ok(Spread::of(off_ns).zip(Spread::of(on_ns)).map(|(off, on)| Figures { off, on, samples }))
 }
 
-/// The same, round by round: nanoseconds until the victim was off, and until it was back.
+/// Measures `switch`, and returns for each round the nanoseconds until the victim was off, and until it was back.
 pub fn rounds(switch: &Switch, pair: &TestPair, effort: &ReactionPlan) -> io::Result<Vec<(u64, u64)>> {
     pin_this_thread(&[pair.request])?;
     let victim = Victim::start(pair.batch, switch)?;
@@ -92,7 +92,7 @@ impl<'switch> Victim<'switch> {
         Ok(Self { child, lane, switch })
     }
 
-    /// One busy burst of the service: how long until the victim was off, and until it was back
+    /// Runs one busy burst of the service. Returns how long it took until the victim was off, and until it was back
     /// afterwards. `None` if the victim did not run when the burst began, or never went off.
     fn round(&self) -> io::Result<Option<(u64, u64)>> {
         thread::sleep(IDLE);
@@ -122,7 +122,7 @@ impl<'switch> Victim<'switch> {
         }
     }
 
-    /// Stays busy, as the service would, until the victim has fallen silent.
+    /// Stays busy, as the service would, until the victim is silent. Returns the victim's last time.
     fn last_stamp_ns(&self, began_ns: u64) -> Option<u64> {
         spin_until(began_ns, |now_ns| {
             let stamp_ns = self.stamp_ns();
@@ -141,7 +141,7 @@ impl<'switch> Victim<'switch> {
 }
 
 impl Drop for Victim<'_> {
-    /// A process in a frozen v1 group cannot even be killed.
+    /// The victim is resumed first: a process in a frozen v1 cgroup cannot even be killed.
     fn drop(&mut self) {
         let _ = self.resume();
     }
@@ -157,7 +157,7 @@ fn spin_until<T>(since_ns: u64, mut done: impl FnMut(u64) -> Option<T>) -> Optio
     }
 }
 
-/// The victim's own program: never returns.
+/// Runs the victim's own program: never returns.
 fn stamp_on(board: &Board, lane: u32) {
     let mut last_ns = 0;
     loop {

@@ -1,17 +1,17 @@
-//! Compiles the C programs of `abi/tests`, for the tests that compare C with Rust.
+//! Compilation of the C programs in `abi/tests`, for the tests that compare C with Rust.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Every warning is an error, since the headers are compiled with the flags of other projects.
+/// Compiler flags that make every warning an error, since the headers are compiled with the flags of other projects.
 const STRICT: [&str; 4] = ["-O2", "-Wall", "-Wextra", "-Werror"];
 
-/// A compiled program, deleted when dropped.
+/// Compiled program, deleted when dropped.
 pub struct Program(PathBuf);
 
 impl Program {
-    /// A command that runs the program.
+    /// Returns a command that runs the program.
     pub fn command(&self) -> Command {
         Command::new(&self.0)
     }
@@ -24,13 +24,13 @@ impl Drop for Program {
     }
 }
 
-/// Compiles `abi/tests/{source}` with the C compiler (`$CC`, or `cc`). `None` without a compiler,
-/// with a message.
+/// Compiles `abi/tests/{source}` with the C compiler (`$CC`, or `cc`). Without a compiler, it prints a message and
+/// returns `None`.
 pub fn compile_c(source: &str) -> Option<Program> {
     compile(&compiler("CC", "cc"), &["-std=c99", "-pedantic"], source)
 }
 
-/// As [`compile_c`], with the C++ compiler (`$CXX`, or `c++`).
+/// Compiles `abi/tests/{source}` with the C++ compiler (`$CXX`, or `c++`), otherwise like [`compile_c`].
 #[allow(dead_code, reason = "each test program takes what it needs of this module")]
 pub fn compile_cpp(source: &str) -> Option<Program> {
     compile(&compiler("CXX", "c++"), &["-std=c++11", "-x", "c++"], source)

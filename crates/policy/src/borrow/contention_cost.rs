@@ -1,7 +1,7 @@
-//! The loss of a request by batch beside it (for Fig. 9(d)).
+//! Harm: the part of its time that a request loses while batch runs beside it (for Elfen's Fig. 9(d)).
 //!
 //! Problem. The figure compares a request's IPC beside batch with its IPC alone. Many virtual machines have no
-//! counters. They have the server times of requests, which vary a hundredfold from request to request, with batch and
+//! counters, only the server times of requests. These vary a hundredfold from request to request, with batch and
 //! without.
 //!
 //! Approach. Only requests that did not wait count. Some of them ran alone (the reference periods of
@@ -13,7 +13,7 @@
 //! contention cost = (mean server time beside − mean server time alone) ÷ mean time beside batch
 //! ```
 //!
-//! is the cost of one moment beside batch, however long the budget let them run together.
+//! is the cost of one moment beside batch, for any budget.
 //!
 //! A mean of few samples is not reliable. So the estimate is raised by twice its standard error, and it is the worst,
 //! [`ContentionCost::FULL`], until there are [`SAMPLES_MIN`] of each kind. Old samples fade, so the estimate follows
@@ -22,49 +22,49 @@
 use crate::Nanos;
 use crate::borrow::seen::ContentionCost;
 
-/// The fewest samples of a kind that count.
+/// Fewest samples of each kind for an estimate.
 const SAMPLES_MIN: f64 = 32.0;
-/// Batch beside a request for at most one part in this many of its time counts as none: it was being stopped when the
-/// request started. Otherwise a reference period would have no references.
+/// Divisor of a request's time: batch beside it for at most this part counts as none, since it was just leaving.
+/// Otherwise a reference period would have no references.
 const PASSING: Nanos = 100;
-/// Batch also counts as none if it was there for at most this time, and at most this part of a short request. In a
-/// request that is about as short as a reaction, one reaction exceeds `PASSING`. Without this bound such requests would
-/// be missing among those alone, whose mean would become too long.
+/// Longest time of leaving batch beside a short request that counts as no batch. It applies up to [`STOPPING_PART`] of
+/// the request. A reaction can exceed [`PASSING`] in a request about as short as itself. Without this bound such
+/// requests would be missing among those alone, whose mean would become too long.
 ///
-/// The bound is low, since other threads than the holder take the batch lane, too: a short request beside those has
-/// seen little of batch, but did not run alone.
+/// The bound is low, since other threads than the holder also use the batch lane. A short request beside those has seen
+/// little of batch, but did not run alone.
 const STOPPING_NS: Nanos = 10_000;
 const STOPPING_PART: Nanos = 4;
-/// Weight that a kind keeps at each new sample of it: about 1000 samples count.
+/// Factor of the weight of old samples at each new sample of their kind: about 1000 samples count.
 const FADE: f64 = 0.999;
 
-/// A request that has finished.
+/// Request that has finished, as input of the harm estimate.
 #[derive(Clone, Copy, Debug)]
 pub struct FinishedRequest {
-    /// Time from its start to its end.
+    /// Time from start to end of the request.
     pub server_ns: Nanos,
-    /// The part of it in which batch ran beside it.
+    /// Time in which batch ran beside the request, at most `server_ns`.
     pub co_run_ns: Nanos,
-    /// Whether it had to wait for another.
+    /// Whether the request had to wait for another one.
     pub waited: bool,
-    /// The processor's counts for it, if there are any.
+    /// Processor counts of the request; `None` without hardware counters.
     pub counters: Option<RequestCounters>,
 }
 
 impl FinishedRequest {
-    /// Returns whether batch was there at most while it left.
+    /// Returns whether the request ran alone. Batch that was just leaving counts as absent.
     fn ran_alone(&self) -> bool {
         let stopping_ns = STOPPING_NS.min(self.server_ns / STOPPING_PART);
         self.co_run_ns <= stopping_ns.max(self.server_ns / PASSING)
     }
 }
 
-/// Counts of a request lane from the start of a request to its end.
+/// Hardware counts of a request lane from the start of a request to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestCounters {
-    /// Instructions retired.
+    /// Number of instructions retired.
     pub instructions: u64,
-    /// Cycles in which the lane was not halted.
+    /// Number of cycles in which the lane was not halted.
     pub cycles: u64,
 }
 
@@ -77,17 +77,17 @@ impl RequestCounters {
 /// The source of an estimate of contention cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ContentionCostSource {
-    /// Nothing yet.
+    /// No source: there are too few samples.
     #[default]
     Nothing,
-    /// The IPC of requests, as in the paper.
+    /// IPC of requests, as in the paper.
     Counters,
-    /// The difference of server times beside batch and without.
+    /// Difference between server times with and without batch.
     ServerTimes,
 }
 
 impl ContentionCostSource {
-    /// Returns its name in results.
+    /// Returns the name of the source in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nothing => "nothing",
@@ -97,7 +97,7 @@ impl ContentionCostSource {
     }
 }
 
-/// Sums over samples that fade.
+/// Weighted sums over samples, whose weight fades with age.
 #[derive(Clone, Copy, Debug, Default)]
 struct DecayingSum {
     weight: f64,
@@ -120,14 +120,14 @@ impl DecayingSum {
         self.sum / self.weight
     }
 
-    /// Returns the squared standard error of the mean.
+    /// Returns the squared standard error of the mean of the samples.
     fn error_squared(&self) -> f64 {
         let variance = (self.squares / self.weight - self.mean() * self.mean()).max(0.0);
         variance / self.weight
     }
 }
 
-/// The samples of requests that ran alone, or beside batch.
+/// Samples of the requests that ran alone, or of those that ran beside batch.
 #[derive(Clone, Copy, Debug, Default)]
 struct RequestSamples {
     server_ns: DecayingSum,
@@ -143,7 +143,7 @@ pub struct ContentionCostMeter {
 }
 
 impl ContentionCostMeter {
-    /// Takes in one request, in any order.
+    /// Adds one request, in any order. A request that waited is ignored.
     pub fn add(&mut self, request: &FinishedRequest) {
         if request.waited {
             return;
@@ -164,7 +164,7 @@ impl ContentionCostMeter {
             .map_or(ContentionCost::FULL, |estimate| ContentionCost::from_ppm((estimate.surely() * 1e6) as u32))
     }
 
-    /// Returns the estimate so far with its error; `None` while there is none.
+    /// Returns the present estimate with its error; `None` if there are too few samples.
     pub fn estimate(&self) -> Option<ContentionCostEstimate> {
         match self.source() {
             ContentionCostSource::Nothing => None,
@@ -198,20 +198,20 @@ impl ContentionCostMeter {
 /// A measured contention cost, as a fraction of 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ContentionCostEstimate {
-    /// Mean loss of requests for each moment beside batch.
+    /// Mean loss of requests per unit of time beside batch.
     pub mean: f64,
-    /// Its standard error.
+    /// Standard error of `mean`.
     pub error: f64,
 }
 
 impl ContentionCostEstimate {
-    /// Estimates from a `loss`, the difference of the means of `one` and `other`, as a part of `whole`.
+    /// Creates an estimate from `loss`, the difference of the means of `one` and `other`, as a fraction of `whole`.
     fn of(loss: f64, one: &DecayingSum, other: &DecayingSum, whole: f64) -> Self {
         let error = square_root(one.error_squared() + other.error_squared());
         Self { mean: loss / whole, error: error / whole }
     }
 
-    /// Returns how much it is raised to be on the safe side.
+    /// Returns the margin by which the estimate is raised: two standard errors.
     pub fn margin(&self) -> f64 {
         2.0 * self.error
     }
@@ -221,7 +221,7 @@ impl ContentionCostEstimate {
     }
 }
 
-/// Newton's method: `core` has no square root, and a few steps are plenty here.
+/// Returns the square root by four steps of Newton's method, since `core` has none. The relative error is below 1e-9.
 fn square_root(x: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;
@@ -237,7 +237,7 @@ fn square_root(x: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// A fixed sequence of numbers below 1 that looks random.
+    /// Returns the next number of a fixed pseudorandom sequence, in 0..1.
     fn noise(seed: &mut u64) -> f64 {
         *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (*seed >> 11) as f64 / (1_u64 << 53) as f64
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(meter.contention_cost(), ContentionCost::FULL);
     }
 
-    /// A reaction takes microseconds; requests that batch was only seen to leave are references.
+    /// A reaction takes microseconds: a request beside which batch only left is a reference.
     #[test]
     fn batch_that_is_being_stopped_is_no_company() {
         let mut meter = ContentionCostMeter::default();
@@ -303,7 +303,7 @@ mod tests {
         assert!((199_000..=201_000).contains(&meter.contention_cost().ppm()), "{:?}", meter.contention_cost());
     }
 
-    /// Half of the requests are as short as a reaction or two, as those of a search service are.
+    /// Half of the requests are about as short as one or two reactions, like those of a search service.
     #[test]
     fn short_references_are_references() {
         let (mut meter, mut seed) = (ContentionCostMeter::default(), 3);
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(meter.contention_cost().ppm(), ((found.mean + found.margin()) * 1e6) as u32);
     }
 
-    /// Fig. 9(d): ref_IPC 2, LC_IPC 1.6, so a fifth is lost, whatever the requests' lengths.
+    /// Fig. 9(d): ref_IPC is 2 and LC_IPC is 1.6, so a fifth is lost at every length of requests.
     #[test]
     fn counters_are_preferred_and_need_no_long_mean() {
         let mut meter = ContentionCostMeter::default();

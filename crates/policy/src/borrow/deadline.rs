@@ -1,9 +1,9 @@
-//! Deadline: batch beside young requests. The only rule that is not Elfen's.
+//! Deadline policy: batch runs beside young requests. It is the only rule here that is not from the Elfen paper.
 //!
 //! Problem. An objective limits the age of a request when it is answered. Elfen's rules ask something else: whether the
-//! request had to wait, and how long batch has been there. So a request that waited for 1 ms and is answered in 3 is
-//! spared, or pays for a period that another one began. And a request without a predecessor is charged a whole budget,
-//! even if many have queued behind it since. Most of the time that could be lent is beside requests that waited a
+//! request had to wait, and how long batch has run. A request that waited for 1 ms and is answered in 3 ms is spared,
+//! or pays for a period that another request began. A request without a predecessor is charged a whole budget, even if
+//! many requests have queued behind it since. Most of the time that could be lent is beside requests that waited a
 //! little.
 //!
 //! Approach. Batch runs beside a request while
@@ -12,42 +12,43 @@
 //! its age since it arrived + what waits behind it < A
 //! ```
 //!
-//! whether it waited or not. A is the *age limit*: the part of the objective that is left for it. The requests behind
-//! it are late by all that it loses from now on, and by their own service. The longer the queue, the less batch gains
-//! by going on: each request in it counts as [`QUEUE_WEIGHT`] mean server times.
+//! whether the request waited or not. A is the *age limit*: the part of the objective that is left for the request.
+//! Each loss of the running request delays the requests behind it, and so does their own service. The longer the queue,
+//! the less batch gains by running on: each request in it counts as [`QUEUE_WEIGHT`] mean server times.
 //!
 //! Requests are served in the order in which they came, so requests in the queue are younger. It follows that batch
 //! never ran in a request's busy period when that request was A old, or older: its delay is at most the contention cost
 //! of the co-running in its busy period before (see [`super::delay`]). With A = 0 this is borrow idle; with an
 //! unlimited A batch is unmanaged.
 //!
-//! If several requests run on a core, the oldest of them counts. Work of the service on its lane that is no request
-//! counts as a request that came when the lane became busy.
+//! If several requests run on a core, the oldest counts. Work of the service that is no request counts as a request
+//! that arrived when the lane became busy.
 
 use crate::Nanos;
 use crate::borrow::lane::Rule;
 use crate::borrow::seen::{LaneObservation, Requests};
 use crate::borrow::state::LaneReason;
 
-/// Mean server times for which each request counts that waits behind the running one. In simulations
-/// (`lab/scenarios/policies.toml`) 0 to 3 differ by less than 0.005 of both lanes, each with the age that its objective
-/// leaves. But with 2 that age is above the objective at each load, so a user who gives the objective itself is on the
-/// safe side; with 0 it is below.
+/// Mean server times for which each request behind the running one counts. In simulations
+/// (`lab/scenarios/policies.toml`) the values 0 to 3 differ by less than 0.005 of both lanes, each with the age that
+/// its objective leaves. With 2 that age is above the objective at each load, so the objective itself is a safe age
+/// limit. With 0 the age is below the objective.
 pub const QUEUE_WEIGHT: f64 = 2.0;
-/// Approximate number of requests in the mean; old ones fade.
+/// Approximate number of requests in the mean server time; the weight of older requests fades.
 const REQUESTS_OF_MEAN: f64 = 1000.0;
 
-/// Part of the time that one more request in the queue would change, after which the keeper looks again: the queue may
-/// grow unseen.
+/// Fraction of the time that one more request in the queue would change. After this fraction the keeper looks again,
+/// since the queue may grow unseen.
 const LOOKS_PER_REQUEST: Nanos = 4;
-/// Such a look takes 5 to 30 µs of batch's lane, so up to 3 % of it while lent beside a busy lane.
+/// Shortest time between two looks of the keeper at a lent lane. A look takes 5 to 30 µs of batch's lane: up to 3 % of
+/// it while lent beside a busy lane.
 const LOOK_EVERY_NS_MIN: Nanos = 1_000_000;
 
-/// The rule that lends by age.
+/// Borrowing rule that lends by the age of requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Deadline;
 
-/// Learns the age for which a waiting request counts.
+/// Estimate of the age for which each waiting request counts, learned from the server times of finished requests.
 #[derive(Clone, Copy, Debug)]
 pub struct QueuedCost {
     mean_times: f64,
@@ -56,24 +57,25 @@ pub struct QueuedCost {
 }
 
 impl QueuedCost {
-    /// Starts with a weight in mean server times; if several lanes serve one queue, each takes its share of it.
+    /// Creates an estimate with a weight in mean server times. If several lanes serve one queue, each takes its share
+    /// of the weight.
     pub fn new(weight: f64, lanes: usize) -> Self {
         Self { mean_times: weight / lanes.max(1) as f64, mean_ns: 0.0, requests: 0.0 }
     }
 
-    /// Takes in a request that has finished.
+    /// Adds the server time of a request that has finished.
     pub fn add(&mut self, server_ns: Nanos) {
         self.requests = (self.requests + 1.0).min(REQUESTS_OF_MEAN);
         self.mean_ns += (server_ns as f64 - self.mean_ns) / self.requests;
     }
 
-    /// Returns the age in the form in which the policies get it.
+    /// Returns the age for which each waiting request counts: the input `queued_ns` of the policies.
     pub fn queued_ns(&self) -> Nanos {
         (self.mean_times * self.mean_ns) as Nanos
     }
 }
 
-/// Returns when the oldest running request will be too old, if none comes and none finishes.
+/// Returns the time at which the oldest running request is too old, if no request comes and none finishes.
 fn too_old_at(seen: &LaneObservation, requests: &Requests) -> Nanos {
     let arrived = requests.running.map_or(seen.request_since, |running| running.arrived);
     let behind_ns = seen.limits.queued_ns.saturating_mul(requests.queue_len.into());
@@ -109,7 +111,7 @@ mod tests {
 
     extern crate std;
 
-    /// Plays `looks` with an age limit of 50, and a queue that counts for nothing.
+    /// Runs the rule over `looks` with an age limit of 50, and a queue that counts for nothing.
     fn play(looks: &[Look]) -> std::vec::Vec<Option<Nanos>> {
         follow(&mut Deadline, 50, 0, looks)
     }
@@ -120,14 +122,14 @@ mod tests {
         assert_eq!(play(&looks), [None, Some(150), Some(150), None]);
     }
 
-    /// It came at 10 and started at 40: 20 are left of its 50.
+    /// A request that arrived at 10 and started at 40 has 20 of its age limit of 50 left.
     #[test]
     fn age_counts_from_arrival_of_the_request() {
         let second = request(2, 10).started(40).arrived(20).waited();
         assert_eq!(play(&[(10, request(1, 10)), (40, second), (70, second)]), [Some(60), Some(70), None]);
     }
 
-    /// The first is too old, the next is not: batch comes back in the middle of a busy period.
+    /// The first request is too old and the next one is not: batch returns in the middle of a busy period.
     #[test]
     fn a_younger_request_is_lent_beside_again() {
         let second = request(2, 0).started(90).arrived(70).waited();
@@ -142,7 +144,7 @@ mod tests {
             seen.limits.queued_ns = 12 * MS;
             seen
         };
-        // It looks again after a quarter of 12 ms, since the queue may grow.
+        // The rule looks again after a quarter of 12 ms, since the queue may grow.
         assert_eq!(Deadline.check(MS, &seen(0)), Some(4 * MS));
         assert_eq!(Deadline.check(24 * MS, &seen(2)), Some(26 * MS));
         assert_eq!(Deadline.check(26 * MS, &seen(2)), None);

@@ -1,24 +1,24 @@
-//! The most by which batch can delay a request.
+//! Upper bound of the delay that batch causes to a request.
 //!
-//! Problem. A budget limits what batch may cost a request. An age limit does not: it limits the age at which batch
-//! leaves, and a request pays for what ran beside it and beside those before it.
+//! Problem. A budget limits how much batch may delay a request. An age limit only limits the age at which batch leaves.
+//! A request is delayed by batch beside it, and by batch beside the requests before it.
 //!
-//! Approach. Alone or beside batch, a queue does not begin to grow before its busy period begins. So a request is later
+//! Approach. With or without batch, a queue does not begin to grow before its busy period begins. So a request is late
 //! by at most what its core lost in its busy period until its end: the contention cost of the co-running there. This is
 //! known for each request when it has finished, and is counted.
 
 use crate::Nanos;
 use crate::borrow::seen::ContentionCost;
 
-/// Adds up what ran beside the requests of one lane's busy period, in the order in which they finish.
+/// Sum of the time in which batch ran beside the requests of one lane's busy period, in the order in which they finish.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DelayBound {
     co_run_ns: Nanos,
 }
 
 impl DelayBound {
-    /// Takes in a request that has finished, beside which batch ran for `co_run_ns`; one that did not wait began a busy
-    /// period. Returns by how much it can be later than alone.
+    /// Adds a finished request, beside which batch ran for `co_run_ns`. A request that did not wait begins a new busy
+    /// period. Returns the largest delay of the request compared with a run without batch, in nanoseconds.
     pub fn finished(&mut self, waited: bool, co_run_ns: Nanos, contention_cost: ContentionCost) -> Nanos {
         let before_ns = if waited { self.co_run_ns } else { 0 };
         self.co_run_ns = before_ns.saturating_add(co_run_ns);

@@ -1,4 +1,4 @@
-//! Dynamic refresh: a budget of delay, not of time (Elfen §3.4, Fig. 9(d)).
+//! Dynamic refresh policy: a budget of delay, not of time (Elfen §3.4, Fig. 9(d)).
 //!
 //! Problem. A budget of 47 ms is spent after 47 ms beside a request, though batch may have cost
 //! the request only a tenth of that.
@@ -23,23 +23,23 @@ use crate::borrow::refresh::RefreshBudget;
 use crate::borrow::seen::{ContentionCost, LaneObservation};
 use crate::borrow::state::LaneReason;
 
-/// One new period in this many is kept for reference, which costs 3 % of the co-running. Requests without batch by
-/// chance are references, too.
+/// Interval of reference periods: one new period in this many runs without batch, which costs 3 % of the co-running.
+/// Requests without batch by chance are references, too.
 const REFERENCE_EVERY: u32 = 32;
 /// The same while the contention cost is unknown: the budget is not stretched then, so a fast estimate is worth more.
 const REFERENCE_EVERY_UNKNOWN: u32 = 4;
-/// The most that a budget is stretched.
+/// Largest factor by which a budget is stretched.
 const STRETCH_MAX: u64 = 16;
 
 /// Elfen's dynamic refresh, for requests that did not wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DynamicRefresh {
     refresh: RefreshBudget,
-    /// New periods so far.
+    /// Number of new periods up to now.
     periods: u32,
 }
 
-/// Returns the figure's `budget * ratio`.
+/// Returns the stretched budget: `budget * ratio` in Elfen's Fig. 9(d).
 fn real_budget_ns(budget_ns: Nanos, contention_cost: ContentionCost) -> Nanos {
     let stretch_max_ns = budget_ns.saturating_mul(STRETCH_MAX);
     match contention_cost.ppm() {

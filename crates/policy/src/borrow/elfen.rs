@@ -1,18 +1,18 @@
-//! Elfen's budget rules as they are printed (§3.4, Fig. 9(b) to (d)), to compare with.
+//! Elfen's budget rules as they are printed in the paper (§3.4, Fig. 9(b) to (d)), for comparison.
 //!
 //! Problem. Sidelane's budget rules are stricter than the paper's: batch leaves a request that had to wait (see
-//! [`super::fixed`]). So the paper's results do not follow from them, and the cost and gain of that strictness are
+//! [`super::fixed`]). So the paper's results do not hold for them, and the cost and gain of that strictness are
 //! unknown.
 //!
-//! Approach. The figure, line by line; the numbers in the comments are its lines. In the figure batch polls all the
-//! time; here the lane's keeper looks now and then. So two rules replace what a poll would have seen:
+//! Approach. These rules follow the figure line by line; the numbers in the comments are its lines. In the figure batch
+//! polls all the time; here the lane's keeper looks now and then. So two rules replace the missing polls:
 //!
-//! - `rdtsc()`, in the check that first sees a change, is the time of that change.
+//! - `rdtsc()` in the first check after a change is the time of that change.
 //! - A busy period that began since the last look is a new period even if no look saw the idle moment before it. (Line
 //!   8 requires an empty queue at that moment; only a look can see a queue that was not empty.)
 //!
-//! Fig. 9(d) divides by ref_IPC, which the paper measures before. Here the first [`PROFILE_PERIODS`] new periods are
-//! that profile: the request of each has the core for itself. Later ones never have.
+//! Fig. 9(d) divides by ref_IPC, which the paper measures before the run. Here the first [`PROFILE_PERIODS`] new
+//! periods are that profile: batch does not run beside their requests. No later period is a reference.
 
 use crate::Nanos;
 use crate::borrow::lane::Rule;
@@ -22,7 +22,7 @@ use crate::borrow::seen::{ContentionCost, LaneObservation, Requests};
 /// few seconds of any service with enough requests.
 const PROFILE_PERIODS: u32 = 64;
 
-/// `lane_status` of the figure.
+/// State of the rule: `lane_status` of Elfen's Fig. 9.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum LaneStatus {
     /// The budget is spent, or nothing is known yet: batch naps beside requests. (Line 5.)
@@ -30,21 +30,21 @@ pub(super) enum LaneStatus {
     Normal,
     /// The lane was idle and no request waited: the next request has its whole budget.
     NewPeriod,
-    /// Batch runs beside a request, on its budget.
+    /// Batch runs beside a request, and spends its budget.
     CoRunning,
 }
 
-/// Fig. 9(b): batch runs for one budget from the start of a busy period, beside any request.
+/// Rule of Elfen's Fig. 9(b): batch runs for one budget from the start of a busy period, beside any request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ElfenFixed {
     pub(super) status: LaneStatus,
     pub(super) start_stamp: Nanos,
-    /// Start of the last busy period that was seen.
+    /// Start of the last busy period that was observed.
     period_since: Nanos,
 }
 
 impl ElfenFixed {
-    /// Notices a new period (lines 8 and 9).
+    /// Begins a new period if the lane was idle with an empty queue (lines 8 and 9 of Fig. 9(b)).
     pub(super) fn notice_period(&mut self, seen: &LaneObservation, requests: &Requests) {
         let nobody_waits = !seen.request_busy && requests.queue_len == 0;
         let idle_was_missed = seen.request_busy && seen.request_since > self.period_since;
@@ -56,19 +56,19 @@ impl ElfenFixed {
         }
     }
 
-    /// Runs lines 13 to 26, for a request lane that is busy (line 10).
+    /// Runs lines 13 to 26 of Fig. 9(b), for a request lane that is busy (line 10).
     pub(super) fn slow_path(&mut self, now: Nanos, seen: &LaneObservation, budget_ns: Nanos) -> Option<Nanos> {
-        // Lines 18 to 20.
+        // Lines 18 to 20 of Fig. 9(b).
         if self.status == LaneStatus::NewPeriod {
             self.status = LaneStatus::CoRunning;
             self.start_stamp = seen.request_since;
         }
-        // Lines 22 to 25; the next check naps.
+        // Lines 22 to 25 of Fig. 9(b); the next check naps.
         let until = self.start_stamp.saturating_add(budget_ns);
         if self.status == LaneStatus::CoRunning && now >= until {
             self.status = LaneStatus::Normal;
         }
-        // Lines 15 and 16: else it naps.
+        // Lines 15 and 16 of Fig. 9(b): batch naps in every other state.
         (self.status == LaneStatus::CoRunning).then_some(until)
     }
 
@@ -77,7 +77,7 @@ impl ElfenFixed {
         self.status = LaneStatus::Normal;
     }
 
-    /// Returns whether a new period's first request is there.
+    /// Returns whether the first request of a new period runs.
     pub(super) fn begins(&self, seen: &LaneObservation) -> bool {
         seen.request_busy && self.status == LaneStatus::NewPeriod
     }
@@ -95,27 +95,27 @@ impl Rule for ElfenFixed {
     }
 }
 
-/// Fig. 9(c): another budget when the request changes and the queue is empty.
+/// Rule of Elfen's Fig. 9(c): another budget when the request changes and the queue is empty.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ElfenRefresh {
     pub(super) fixed: ElfenFixed,
-    /// The number of the request the budget was given for.
+    /// Number of the request that the present budget was given for.
     last_request: u64,
-    /// The last look, at which the reason for the present change did not exist yet.
+    /// Time of the last look. The present request change happened after it.
     looked: Nanos,
 }
 
 impl ElfenRefresh {
-    /// Runs lines 9 to 16.
+    /// Runs lines 9 to 16 of Fig. 9(c).
     pub(super) fn refresh(&mut self, now: Nanos, requests: &Requests) {
         let before = core::mem::replace(&mut self.looked, now);
         let Some(running) = requests.running else {
             return;
         };
         match self.fixed.status {
-            // Line 10.
+            // Line 10 of Fig. 9(c).
             LaneStatus::NewPeriod => self.last_request = running.number,
-            // Lines 13 to 16.
+            // Lines 13 to 16 of Fig. 9(c).
             LaneStatus::CoRunning if running.number != self.last_request && requests.queue_len == 0 => {
                 self.last_request = running.number;
                 self.fixed.start_stamp = running.started.max(before);
@@ -145,11 +145,11 @@ impl Rule for ElfenRefresh {
     }
 }
 
-/// Fig. 9(d): the budget is a delay.
+/// Rule of Elfen's Fig. 9(d): the budget is a delay.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ElfenDynamic {
     refresh: ElfenRefresh,
-    /// New periods so far, up to those of the profile.
+    /// Number of new periods used for the profile, at most [`PROFILE_PERIODS`].
     profiled: u32,
 }
 
@@ -194,14 +194,15 @@ mod tests {
         follow(&mut ElfenRefresh::default(), BUDGET_NS, 0, looks)
     }
 
-    /// Fig. 9(b), lines 8, 18 to 25: idle, a request, co-running until the budget is spent.
+    /// Fig. 9(b), lines 8, 18 to 25: the lane is idle, a request starts, and batch co-runs until the budget is spent.
     #[test]
     fn batch_stays_for_one_budget_from_the_start_of_the_busy_period() {
         let looks = [(5, idle(0)), (100, request(1, 100)), (149, request(1, 100)), (150, request(1, 100))];
         assert_eq!(fixed(&looks), [None, Some(150), Some(150), None]);
     }
 
-    /// Line 22 does not depend on the request: the second one has waited and pays the rest.
+    /// Line 22 of Fig. 9(b) does not depend on the request: the second one waited and still shares its core for the
+    /// rest.
     #[test]
     fn a_request_that_waited_pays_too() {
         let second = request(2, 10).started(30).waited();
@@ -209,7 +210,7 @@ mod tests {
         assert_eq!(fixed(&looks), [None, Some(60), Some(60), None]);
     }
 
-    /// Line 8: an idle lane whose queue is not empty begins no new period; the old one goes on.
+    /// Line 8 of Fig. 9(b): an idle lane with a queued request begins no new period; the old one continues.
     #[test]
     fn no_new_period_while_requests_are_queued() {
         let looks = [(0, idle(0)), (10, request(1, 10)), (40, idle(40).queued(1)), (41, request(2, 41).waited())];
@@ -222,7 +223,7 @@ mod tests {
         assert_eq!(rule.status, LaneStatus::Normal);
     }
 
-    /// Fig. 9(c), lines 13 to 16, though the new request has waited.
+    /// Fig. 9(c), lines 13 to 16: a new request refreshes the budget even if it has waited.
     #[test]
     fn new_request_with_empty_queue_refreshes_budget() {
         let second = request(2, 10).started(40).waited();
@@ -230,7 +231,7 @@ mod tests {
         assert_eq!(refresh(&looks), [None, Some(60), Some(90), Some(90), None]);
     }
 
-    /// Line 14: while a request waits behind it there is no new budget.
+    /// Line 14 of Fig. 9(c): the budget is not refreshed while a request waits in the queue.
     #[test]
     fn a_queue_keeps_the_old_budget_for_as_long_as_it_lasts() {
         let second = request(2, 10).started(40);
@@ -238,14 +239,14 @@ mod tests {
         assert_eq!(refresh(&looks), [None, Some(60), Some(60), Some(95), None]);
     }
 
-    /// Line 12 is a case of CO_RUNNING only: a spent budget is not refreshed.
+    /// Line 12 of Fig. 9(c) applies to CO_RUNNING only: a spent budget is not refreshed.
     #[test]
     fn a_spent_budget_is_not_refreshed() {
         let looks = [(0, idle(0)), (10, request(1, 10)), (60, request(1, 10)), (65, request(2, 10).started(62))];
         assert_eq!(refresh(&looks), [None, Some(60), None, None]);
     }
 
-    /// Fig. 9(d), lines 7 to 10: after the profile, 80 % of the speed alone stretches a budget fivefold.
+    /// Fig. 9(d), lines 7 to 10: after the profile, a request at 80 % of its speed alone stretches a budget fivefold.
     #[test]
     fn measured_slowdown_stretches_budget_after_the_profile() {
         let mut rule = ElfenDynamic::default();

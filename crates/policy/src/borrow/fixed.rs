@@ -1,19 +1,20 @@
-//! Fixed budget: beside a request that did not wait, for a while (Elfen §3.4, Fig. 9(b)).
+//! Fixed budget policy: batch runs for a limited time beside a request that did not wait (Elfen §3.4, Fig. 9(b)).
 //!
-//! Problem. An objective usually leaves room: if 99 % of requests take 53 ms alone and may take
-//! 100 ms, batch may cost each of them 47 ms. Running beside a request for T costs it less
-//! than T. But which requests have that room? One that waited in the queue has spent some of it.
+//! Problem. An objective usually leaves room. If 99 % of requests take 53 ms alone and may take 100 ms, batch may cost
+//! each of them 47 ms. Batch that runs beside a request for a time T delays it by less than T. Not every request has
+//! that room: a request that waited in the queue has spent some of it.
 //!
-//! Approach. The figure's three states. An idle request lane with an empty queue begins a *new period*: the next
-//! request did not wait. When it has come, batch *co-runs* for the budget; then the lane is *normal*, held until the
-//! next new period. In one busy period batch costs at most one budget, so no request in it is later by more than that.
+//! Approach. The rule has the figure's three states. An idle request lane with an empty queue begins a *new period*:
+//! the next request did not wait. When that request starts, batch *co-runs* for the budget. Then the lane is *normal*:
+//! held until the next new period. In one busy period batch costs at most one budget, so no request in it is delayed by
+//! more than that.
 //!
-//! Two things are more exact than in the figure, which polls without pause:
+//! Two rules are more exact than the figure, which polls without pause:
 //! - The budget counts from the start of the busy period, not from the check that noticed it.
 //! - A busy period that began since the last look is a new period even if no look saw the idle moment before it.
 //!
-//! And one is stricter than [`super::elfen`], which is the figure to the letter. In the figure batch goes on beside the
-//! next request if it comes before the budget is spent. If that request has waited, it would pay for a second time.
+//! One rule is stricter than [`super::elfen`], which follows the figure to the letter. In the figure batch stays beside
+//! the next request if it comes before the budget is spent. A next request that has waited would pay a second time.
 //! Here a request that waited ends the co-running, as in the paper's text ("only co-executes with the first request
 //! that begins after an idle period").
 
@@ -51,7 +52,7 @@ impl Rule for FixedBudget {
     }
 }
 
-/// Returns the reason why batch is not beside the running request, if that request waited.
+/// Returns why batch does not run beside the present request: `RequestWaited` if that request waited, else `None`.
 pub(super) fn spares_waited(seen: &LaneObservation) -> Option<LaneReason> {
     seen.requests.is_some_and(|requests| requests.waited()).then_some(LaneReason::RequestWaited)
 }
@@ -70,14 +71,14 @@ mod tests {
 
     extern crate std;
 
-    /// Fig. 9(b), lines 8, 18 to 21: idle, a request, co-running until its budget is spent.
+    /// Fig. 9(b), lines 8, 18 to 21: the lane is idle, a request starts, and batch co-runs until its budget is spent.
     #[test]
     fn a_request_after_an_idle_moment_is_co_run_with_for_its_budget() {
         let looks = [(5, idle(0)), (100, request(1, 100)), (149, request(1, 100)), (150, request(1, 100))];
         assert_eq!(play(&looks), [None, Some(150), Some(150), None]);
     }
 
-    /// Lines 24, 25, 15: a budget that is spent stays spent until the lane was idle.
+    /// Lines 24, 25, 15 of Fig. 9(b): a spent budget is not renewed before the lane was idle.
     #[test]
     fn a_spent_budget_comes_back_with_the_next_idle_moment_only() {
         let looks =
@@ -85,7 +86,7 @@ mod tests {
         assert_eq!(play(&looks), [None, None, None, None, Some(145)]);
     }
 
-    /// Line 8: an idle lane whose queue is not empty begins no new period.
+    /// Line 8 of Fig. 9(b): an idle lane whose queue is not empty begins no new period.
     #[test]
     fn no_new_period_while_requests_are_queued() {
         let looks = [(0, idle(0)), (60, request(1, 0)), (75, idle(70).queued(1)), (76, idle(70).queued(1))];
@@ -95,7 +96,7 @@ mod tests {
         assert_eq!(rule.printed.status, LaneStatus::Normal);
     }
 
-    /// The budget is the busy period's: a second request in it that did not wait gets the rest.
+    /// The budget belongs to the busy period: a second request in it that did not wait gets the rest.
     #[test]
     fn two_requests_in_a_row_share_one_budget() {
         let looks =

@@ -1,64 +1,65 @@
-//! The budget of a request, from an objective: `--slo p99=100ms` (Elfen §3.4).
+//! Budget of a request, computed from an objective: `--slo p99=100ms` (Elfen §3.4).
 //!
 //! Problem. The paper subtracts from the objective the percentile that the service has alone at its present load: 100
-//! ms − 53 ms = 47 ms of budget. But the load changes, and with it that percentile; and a budget that is too large
-//! shows only when requests are late.
+//! ms − 53 ms = 47 ms of budget. But that percentile changes with the load, and a budget that is too large shows only
+//! when requests are late.
 //!
-//! Approach. Look at the requests of the last second, ten times a second. A request is later by one budget at most
-//! ([`super::fixed`]), so while the percentile, batch included, is below the objective there is room:
+//! Approach. The requests of the last second are examined ten times a second. One budget delays a request by at most
+//! its own length ([`super::fixed`]). So there is room while the percentile, batch included, is below the objective:
 //!
-//! - *Grow slowly*: each look adds an eighth of the room that is left to the target. The target lies a tenth below the
+//! - *Slow growth*: each look adds an eighth of the room that is left to the target. The target lies a tenth below the
 //!   objective.
-//! - *Shrink at once*: beyond the target the budget halves; beyond the objective it is 0 for a second.
+//! - *Fast decrease*: beyond the target the budget halves; beyond the objective it is 0 for a second.
 //!
 //! With few requests the percentile is unknown, and the slowest request replaces it. If requests are beyond the
-//! objective without any budget, the service misses it without batch. Batch cannot change that, and it is reported.
+//! objective without any budget, the service misses its objective without batch. That is reported.
 
 use crate::Nanos;
 
-/// Target as a percentage of the objective; the rest is for what happens between two looks.
+/// Target as a percentage of the objective; the rest is a margin for changes between two looks.
 const TARGET_PERCENT: u64 = 90;
-/// A budget below this part of the objective counts as none: checking whether it is spent would cost all of it.
+/// Divisor of the objective: a budget below this part counts as 0, since the check of the budget would cost all of it.
 const WORTH: Nanos = 1000;
-/// The largest age, in objectives: an age is not what a request loses, so it may be longer.
+/// Largest age limit as a multiple of the objective. An age is not what a request loses, so it may exceed the
+/// objective.
 const AGE_MOST: Nanos = 2;
-/// The part of the room that a look adds.
+/// Divisor of the room to the target: each look adds this part to the budget.
 const GROWTH: u64 = 8;
-/// Looks without a budget after the objective was missed: one second of requests.
+/// Number of looks without a budget after the objective was missed: one second.
 const PENALTY_LOOKS: u32 = 10;
-/// Looks in a row beyond the objective without a budget, until the service is to blame.
+/// Number of looks in a row beyond the objective without a budget, after which the service itself is the cause.
 const MISSED_LOOKS: u32 = 20;
-/// The fewest requests that a look can be based on.
+/// Fewest requests for a decision of a look.
 const REQUESTS_MIN: u64 = 20;
 
-/// Result of the last second.
+/// Measured latencies of the last second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastSecond {
-    /// Requests that finished.
+    /// Number of requests that finished.
     pub requests: u64,
-    /// The objective's percentile of their latencies; with few requests, the largest.
+    /// Latency at the objective's percentile; with few requests, the largest latency.
     pub latency_ns: Nanos,
 }
 
-/// The relation of a service to its objective.
+/// State of a service in relation to its objective.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ObjectiveStatus {
-    /// Too few requests to tell.
+    /// Unknown, because of too few requests.
     #[default]
     Unknown,
-    /// Within the objective.
+    /// The service meets its objective.
     Met,
-    /// Beyond it; batch may be a cause.
+    /// The service misses its objective; batch may be a cause.
     Late,
-    /// Beyond it without batch beside any request.
+    /// The service misses its objective without batch beside any request.
     MissedAlone,
 }
 
-/// Computes the budget; to be asked ten times a second.
+/// Controller that computes the budget, called ten times a second.
 #[derive(Clone, Copy, Debug)]
 pub struct Headroom {
     limit_ns: Nanos,
-    /// The largest budget.
+    /// Largest budget that may result.
     most_ns: Nanos,
     budget_ns: Nanos,
     penalty: u32,
@@ -67,8 +68,8 @@ pub struct Headroom {
 }
 
 impl Headroom {
-    /// Starts for requests that may take `limit_ns` at the objective's percentile. The result is a budget or, for
-    /// [`super::Deadline`], an age.
+    /// Creates a controller for requests that may take `limit_ns` at the objective's percentile. Its result is a budget
+    /// or, if `age` is set, an age limit for [`super::Deadline`].
     pub fn of(limit_ns: Nanos, age: bool) -> Self {
         let most_ns = if age { limit_ns.saturating_mul(AGE_MOST) } else { limit_ns / 100 * TARGET_PERCENT };
         Self { limit_ns, most_ns, budget_ns: 0, penalty: 0, missed: 0, standing: ObjectiveStatus::Unknown }
@@ -78,16 +79,16 @@ impl Headroom {
         self.limit_ns / 100 * TARGET_PERCENT
     }
 
-    /// Returns the relation to the objective after the last look.
+    /// Returns whether the service met its objective at the last look.
     pub fn status(&self) -> ObjectiveStatus {
         self.standing
     }
 
-    /// Returns the budget after the last second's result.
+    /// Returns the new budget, computed from the last second's latencies.
     pub fn look(&mut self, seen: &LastSecond) -> Nanos {
         self.penalty = self.penalty.saturating_sub(1);
         if seen.requests < REQUESTS_MIN {
-            // Without data a budget is neither known to be safe nor known to be unsafe.
+            // Without data a budget is neither known to be safe nor known to be unsafe, so it stays.
             self.standing = ObjectiveStatus::Unknown;
         } else if seen.latency_ns > self.limit_ns {
             self.shrink_to_nothing();
@@ -131,7 +132,7 @@ mod tests {
         LastSecond { requests: 100, latency_ns }
     }
 
-    /// The paper's example: alone 53 ms of 100 ms; each budget shows in full at the percentile.
+    /// The paper's example: requests take 53 ms alone of 100 ms, and each budget adds fully to the percentile.
     #[test]
     fn budget_settles_at_the_room_below_the_objective() {
         let mut headroom = Headroom::of(LIMIT_NS, false);
@@ -170,7 +171,7 @@ mod tests {
         assert_eq!(headroom.look(&second(95_000_000)), 0);
     }
 
-    /// An age may outgrow the objective: only the latencies count.
+    /// An age limit may exceed the objective, since only the latencies count.
     #[test]
     fn an_age_grows_as_long_as_requests_are_in_time() {
         let mut headroom = Headroom::of(LIMIT_NS, true);
@@ -195,7 +196,7 @@ mod tests {
     }
 
     proptest! {
-        /// It shrinks in one look by half at least, and grows in one by an eighth of the room.
+        /// One look halves the budget at least, or adds at most an eighth of the room.
         #[test]
         fn budget_shrinks_fast_and_grows_slowly(latencies in prop::collection::vec(0_u64..2 * LIMIT_NS, 1..100)) {
             let mut headroom = Headroom::of(LIMIT_NS, false);

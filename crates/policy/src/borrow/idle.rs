@@ -1,16 +1,16 @@
-//! Borrow idle: batch runs only while the request lanes are idle (Elfen §3.4, Fig. 9(a)).
+//! Borrow idle policy: batch runs only while the request lanes are idle (Elfen §3.4, Fig. 9(a)).
 //!
-//! Problem. Sharing a core costs the service latency, however little batch does there. A user who has no latency to
-//! give away needs batch and service to exclude each other.
+//! Problem. Sharing a core costs the service latency, however little batch does there. For a user who accepts no added
+//! latency, batch and service have to exclude each other.
 //!
-//! Approach. In the figure a check finds the request lane occupied and naps. That is all: batch never runs beside a
-//! request. It needs no knowledge of requests, so it works for every service.
+//! Approach. In the figure a check finds the request lane occupied and naps. So batch never runs beside a request. The
+//! policy needs no knowledge of requests, so it works for every service.
 
 use crate::Nanos;
 use crate::borrow::lane::Rule;
 use crate::borrow::seen::LaneObservation;
 
-/// The rule that never lends beside a request.
+/// Borrowing rule that never lends beside a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Idle;
 

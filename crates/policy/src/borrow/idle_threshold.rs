@@ -1,38 +1,38 @@
-//! The idle threshold: the shortest idle time of the service after which batch gets a lane. It keeps the slowdown of
-//! requests below a bound.
+//! Idle threshold: the shortest idle time of the service after which batch gets a lane. Its control loop keeps the
+//! slowdown of requests below a bound.
 //!
-//! Problem. Each release of a lane costs the next request a wake-up and a reaction. The effect depends on the request:
-//! 20 µs are nothing to a search of 5 ms, and a third of a Redis request. `min_idle` bounds how often it is paid, and
-//! the right value depends on machine and service.
+//! Problem. Each release of a lane costs the next request a wakeup and a reaction. The effect depends on the request:
+//! 20 µs are nothing for a search of 5 ms, but a third of a Redis request. `min_idle` bounds how often requests pay
+//! this cost. The right value depends on machine and service.
 //!
-//! Approach. [`super::slowdown`] measures. Each time that the bound is broken, an idle moment has to be [`STEP`] times
-//! as long before batch gets the lane: a service whose idle moments are all shorter pays for none. After [`LEVELS`]
-//! such steps batch is kept off altogether. A minute later one step is taken back, to find out whether the service has
-//! changed. If not, the next attempt comes after twice that time, up to an hour.
+//! Approach. [`super::slowdown`] measures. Each violation of the bound multiplies the idle time before batch gets the
+//! lane by [`STEP`]. A service whose idle moments are all shorter pays for none. After [`LEVELS`] such steps batch is
+//! kept off altogether. A minute later one step is taken back, to find out whether the service has changed. If it has
+//! not, the next attempt comes after twice that time, up to an hour.
 
 use crate::Nanos;
 use crate::borrow::slowdown::Verdict;
 
-/// Factor of the idle time from one level to the next.
+/// Factor between the idle times of two neighbouring levels.
 const STEP: u64 = 4;
-/// Levels at which batch gets the lane; from 8 µs up to 8 ms.
+/// Number of levels at which batch gets the lane: with the default, from 8 µs up to 8 ms.
 const LEVELS: u32 = 6;
-/// Time after a step before one is taken back.
+/// Time after a step to a longer threshold until the step is taken back.
 const EASE_AFTER_NS: Nanos = 60_000_000_000;
-/// The most times that this time doubles.
+/// Largest number of times that [`EASE_AFTER_NS`] doubles.
 const DOUBLINGS_MAX: u32 = 6;
 
-/// The condition under which batch may have a lane.
+/// Condition under which batch may have a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleThreshold {
-    /// When the service has been idle for this time.
+    /// Batch gets the lane when the service has been idle for this time.
     AfterIdle(Nanos),
-    /// Never: batch is kept off.
+    /// Batch is kept off the lane.
     Never,
 }
 
 impl IdleThreshold {
-    /// Returns the stricter one.
+    /// Returns the stricter one of two thresholds.
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::AfterIdle(one_ns), Self::AfterIdle(other_ns)) => Self::AfterIdle(one_ns.max(other_ns)),
@@ -41,24 +41,24 @@ impl IdleThreshold {
     }
 }
 
-/// Finds the idle time that keeps the bound.
+/// Control loop that finds the idle time that keeps the slowdown below the bound.
 #[derive(Clone, Copy, Debug)]
 pub struct IdleThresholdFinder {
     min_idle_ns: Nanos,
     level: u32,
     since: Nanos,
-    /// Whether the last step was one back.
+    /// Whether the last step was one to a shorter threshold.
     eased: bool,
     doublings: u32,
 }
 
 impl IdleThresholdFinder {
-    /// Begins with the idle time that the policy has.
+    /// Creates the control loop with the idle time that the policy has.
     pub fn new(min_idle_ns: Nanos) -> Self {
         Self { min_idle_ns: min_idle_ns.max(1), level: 0, since: 0, eased: false, doublings: 0 }
     }
 
-    /// Returns the present threshold.
+    /// Returns the present idle threshold.
     pub fn present(&self) -> IdleThreshold {
         if self.level >= LEVELS {
             return IdleThreshold::Never;
@@ -66,8 +66,7 @@ impl IdleThresholdFinder {
         IdleThreshold::AfterIdle(self.min_idle_ns.saturating_mul(STEP.pow(self.level)))
     }
 
-    /// Takes in the verdict at `now` on what was measured since the last change. Returns whether [`present`] has
-    /// changed.
+    /// Processes the verdict at `now` on the slowdown since the last change. Returns whether [`present`] has changed.
     ///
     /// [`present`]: Self::present
     pub fn judged(&mut self, now: Nanos, verdict: Verdict) -> bool {

@@ -1,4 +1,4 @@
-//! The policies by name, and a rule that is one of them at run time.
+//! Names and numbers of the borrowing policies, and a rule whose policy is chosen at run time.
 
 use core::fmt;
 use core::str::FromStr;
@@ -15,30 +15,30 @@ use crate::borrow::refresh::RefreshBudget;
 use crate::borrow::seen::LaneObservation;
 use crate::borrow::state::LaneReason;
 
-/// One of the policies. The numbers are `enum sidelane_policy` of `abi/gate.h`.
+/// Kind of borrowing policy. The numbers are `enum sidelane_policy` of `abi/gate.h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum PolicyKind {
-    /// Fig. 9(a).
+    /// Batch runs only while the service is idle: Elfen's Fig. 9(a).
     #[default]
     BorrowIdle = 0,
-    /// Fig. 9(b), for requests that did not wait.
+    /// One budget for each busy period, for requests that did not wait: Elfen's Fig. 9(b), stricter.
     FixedBudget = 1,
-    /// Fig. 9(c), for requests that did not wait.
+    /// One budget for each request that did not wait: Elfen's Fig. 9(c), stricter.
     RefreshBudget = 2,
-    /// Fig. 9(d), for requests that did not wait.
+    /// Budget of delay for requests that did not wait: Elfen's Fig. 9(d), stricter.
     DynamicRefresh = 3,
-    /// By the age of requests.
+    /// Limit on the age of requests beside which batch runs.
     Deadline = 4,
-    /// Fig. 9(b) as printed.
+    /// Fixed budget of Elfen's Fig. 9(b), as printed.
     ElfenFixed = 5,
-    /// Fig. 9(c) as printed.
+    /// Refresh budget of Elfen's Fig. 9(c), as printed.
     ElfenRefresh = 6,
-    /// Fig. 9(d) as printed.
+    /// Dynamic refresh of Elfen's Fig. 9(d), as printed.
     ElfenDynamic = 7,
 }
 
-/// A name or number that is none of the policies.
+/// Error for a name or number that belongs to no policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownPolicy;
 
@@ -55,7 +55,7 @@ impl fmt::Display for UnknownPolicy {
 impl core::error::Error for UnknownPolicy {}
 
 impl PolicyKind {
-    /// All policies.
+    /// All policies, in the order of their numbers.
     pub const ALL: [Self; 8] = [
         Self::BorrowIdle,
         Self::FixedBudget,
@@ -66,11 +66,11 @@ impl PolicyKind {
         Self::ElfenRefresh,
         Self::ElfenDynamic,
     ];
-    /// Sidelane's own, least borrowing first; the others are the paper's, to compare with.
+    /// Sidelane's own policies, in the order of how much they borrow. The others are the paper's, for comparison.
     pub const OURS: [Self; 5] =
         [Self::BorrowIdle, Self::FixedBudget, Self::RefreshBudget, Self::DynamicRefresh, Self::Deadline];
 
-    /// Returns its name on the command line.
+    /// Returns the name of the policy on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::BorrowIdle => "borrow-idle",
@@ -84,12 +84,12 @@ impl PolicyKind {
         }
     }
 
-    /// Returns whether it runs batch beside requests, and so has to know them.
+    /// Returns whether the policy runs batch beside requests, and so has to know them.
     pub fn needs_requests(self) -> bool {
         self != Self::BorrowIdle
     }
 
-    /// Returns whether it has to know what requests lose to batch beside them.
+    /// Returns whether the policy needs the harm: the time that requests lose to batch beside them.
     pub fn needs_contention_cost(self) -> bool {
         matches!(self, Self::DynamicRefresh | Self::ElfenDynamic)
     }
@@ -100,7 +100,7 @@ impl PolicyKind {
         !self.is_by_age() && !self.is_printed()
     }
 
-    /// Returns whether it is a rule of the paper as printed, to compare with.
+    /// Returns whether the policy is a rule of the paper as printed, for comparison.
     pub fn is_printed(self) -> bool {
         matches!(self, Self::ElfenFixed | Self::ElfenRefresh | Self::ElfenDynamic)
     }
@@ -138,17 +138,17 @@ impl TryFrom<u32> for PolicyKind {
     }
 }
 
-/// Defines a rule that is one of several at run time.
+/// Defines an enum of rules, one of which is chosen at run time.
 macro_rules! any_rule {
     ($($kind:ident: $rule:ident),* $(,)?) => {
-        /// One of the rules.
+        /// Rule of any policy, chosen at run time.
         #[derive(Clone, Copy, Debug)]
         pub enum AnyRule {
             $(#[doc = concat!("That of [`PolicyKind::", stringify!($kind), "`].")] $kind($rule),)*
         }
 
         impl AnyRule {
-            /// The rule of `kind`, knowing nothing yet.
+            /// Creates the rule of the policy `kind`, without observations.
             pub fn new(kind: PolicyKind) -> Self {
                 match kind {
                     $(PolicyKind::$kind => Self::$kind($rule::default()),)*

@@ -1,16 +1,16 @@
-//! Latencies as a histogram of fixed size.
+//! Histogram of latencies with a fixed size.
 //!
-//! Buckets are a 32nd of a power of two wide, so what is read is within 2 %.
+//! Each bucket has a width of 1/32 of a power of two, so values are read with an error of at most 2 %.
 
 use crate::{Nanos, histogram};
 
-/// Binary logarithm of the buckets in a power of two.
+/// Binary logarithm of the number of buckets in a power of two.
 const SUB_BITS: u32 = 5;
-/// Latencies of this many bits, 18 minutes, and longer ones share a bucket.
+/// Bits of the longest latency with a bucket of its own: 18 minutes. Longer latencies share the last bucket.
 const BITS: u32 = 40;
 const BUCKETS: usize = ((BITS - SUB_BITS + 1) as usize) << SUB_BITS;
 
-/// The number of requests with each latency.
+/// Histogram: number of requests in each latency bucket.
 #[derive(Clone, Debug)]
 pub struct Latencies {
     pub(super) counts: [u32; BUCKETS],
@@ -18,15 +18,15 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// A histogram without requests.
+    /// Histogram without requests.
     pub const EMPTY: Self = Self { counts: [0; BUCKETS], requests: 0 };
 
-    /// Counts a request that has finished.
+    /// Adds the latency of a finished request.
     pub fn record(&mut self, latency_ns: Nanos) {
         self.add(bucket(latency_ns));
     }
 
-    /// Returns the number of requests.
+    /// Returns the number of requests in the histogram.
     pub fn requests(&self) -> u64 {
         self.requests
     }
@@ -36,19 +36,19 @@ impl Latencies {
         self.requests += 1;
     }
 
-    /// Forgets all.
+    /// Removes all requests.
     pub fn clear(&mut self) {
         self.counts.fill(0);
         self.requests = 0;
     }
 
-    /// Halves the weight of all requests so far.
+    /// Halves the weight of all present requests.
     pub(super) fn halve(&mut self) {
         self.counts.iter_mut().for_each(|count| *count /= 2);
         self.requests = self.counts.iter().map(|count| u64::from(*count)).sum();
     }
 
-    /// Adds the requests of `other`.
+    /// Adds the requests of the histogram `other`.
     pub fn merge(&mut self, other: &Self) {
         self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
         self.requests += other.requests;
@@ -67,8 +67,8 @@ impl Latencies {
         self.bucket_of_rank(rank).map_or(0, |(at, _)| middle_ns(at))
     }
 
-    /// Returns the interval in which the percentile of the service lies, of which these requests are a sample: by their
-    /// ranks, at `deviations` of the binomial distribution. `None` with too few requests.
+    /// Returns the confidence interval of a percentile of the service, of which these requests are a sample. Its ends
+    /// are the latencies at two ranks, `deviations` of the binomial distribution away. `None` with too few requests.
     pub fn percentile_between_ns(&self, percentile: f64, deviations: f64) -> Option<(f64, f64)> {
         let part = percentile / 100.0;
         let exact = self.requests as f64 * part;
@@ -78,7 +78,8 @@ impl Latencies {
         (exact >= margin && low >= 1 && high <= self.requests).then(|| (self.at_rank_ns(low), self.at_rank_ns(high)))
     }
 
-    /// Returns the latency of the request of this rank, counted from 1; interpolated between the edges of its bucket.
+    /// Returns the latency of the request of this rank, counted from 1. It is interpolated between the edges of its
+    /// bucket.
     fn at_rank_ns(&self, rank: u64) -> f64 {
         let Some((at, before)) = self.bucket_of_rank(rank) else { return 0.0 };
         let place = ((rank - before) as f64 - 0.5) / f64::from(self.counts[at]);
@@ -86,7 +87,7 @@ impl Latencies {
         from_ns as f64 + place * (to_ns - from_ns) as f64
     }
 
-    /// Returns its bucket, and the number of requests in the buckets before it.
+    /// Returns the bucket of the request of this rank, and the number of requests in lower buckets.
     fn bucket_of_rank(&self, rank: u64) -> Option<(usize, u64)> {
         let mut before = 0;
         for (at, count) in self.counts.iter().enumerate() {
@@ -100,7 +101,7 @@ impl Latencies {
     }
 }
 
-/// Returns the root to three digits after the point: `core` has it only for whole numbers.
+/// Returns the square root with an error below 0.001: `core` has it only for integers.
 fn square_root(value: f64) -> f64 {
     ((value * 1e6) as u64).isqrt() as f64 / 1e3
 }
@@ -122,7 +123,7 @@ mod tests {
         assert_eq!(bucket(u64::MAX), bucket((1 << BITS) - 1));
     }
 
-    /// Latencies of 1 to `count` µs, each once.
+    /// Returns a histogram of the latencies 1 to `count` µs, each once.
     fn steps(count: u64) -> Latencies {
         let mut latencies = Latencies::EMPTY;
         (1..=count).for_each(|us| latencies.record(us * 1_000));
@@ -140,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_percentile_is_known_better_with_more_requests() {
-        // Of 1000 requests the median is between ranks 500 - 2 x 15.8 and 500 + 2 x 15.8.
+        // The median of 1000 requests is between the ranks 500 - 2 x 15.8 and 500 + 2 x 15.8.
         let (low, high) = steps(1_000).percentile_between_ns(50.0, 2.0).unwrap();
         assert!((460_000.0..475_000.0).contains(&low) && (525_000.0..545_000.0).contains(&high), "{low} to {high}");
         let many = steps(100_000).percentile_between_ns(50.0, 2.0).unwrap();

@@ -1,59 +1,62 @@
-//! The settings by which a lane is lent: a policy, and the cost that batch may have.
+//! Settings by which a lane is lent: a policy, and the delay that batch may cause.
 
 use crate::Nanos;
 use crate::borrow::kind::PolicyKind;
 use crate::borrow::lane::BorrowConfig;
 
-/// A service level objective: a percentile of latencies, and its limit.
+/// Service level objective: a percentile of latencies, and its limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Objective {
     /// Percentage of the requests that have to be in time.
     pub percentile: f64,
-    /// The most time from arrival to finish.
+    /// Longest allowed time from arrival to end of a request.
     pub limit_ns: Nanos,
 }
 
-/// The most by which batch may delay a request; under [`super::Deadline`], the age until which batch may stay beside
-/// it.
+/// Largest delay of a request by batch; under [`super::Deadline`], the age of a request until which batch may run
+/// beside it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Budget {
-    /// Nothing: the policy is borrow idle.
+    /// No delay is allowed: the policy is borrow idle.
     #[default]
     None,
-    /// A fixed amount.
+    /// Fixed delay or age, in nanoseconds.
     Given(Nanos),
-    /// The part of the objective that the service alone does not need.
+    /// Part of the objective that the service does not need without batch.
     Slo(Objective),
 }
 
-/// The settings by which the lanes of a service are lent.
+/// Settings by which the lanes of a service are lent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Lending {
-    /// The policy that decides.
+    /// Policy that decides when batch runs.
     pub policy: PolicyKind,
-    /// Settings of all policies.
+    /// Settings that all policies share.
     pub config: BorrowConfig,
-    /// The cost that batch may have.
+    /// Delay of requests that batch may cause.
     pub budget: Budget,
 }
 
-/// A policy and a budget that do not go together.
+/// Error for a policy and a budget that do not fit together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfit {
-    /// A budget for a policy that uses none.
+    /// A budget was given for a policy that uses none.
     BudgetWithoutUse,
-    /// No budget for a policy that needs one.
+    /// No budget was given for a policy that needs one.
     NoBudget(PolicyKind),
 }
 
 impl Lending {
-    /// Creates it for `policy`; without one, for the policy that makes most of the budget.
+    /// Creates the settings for `policy`. Without one, the policy is the one that gives batch the most for this kind of
+    /// budget.
     ///
-    /// # Errors When policy and budget do not go together.
+    /// # Errors
+    ///
+    /// Fails if the policy and the budget do not fit together.
     pub fn new(policy: Option<PolicyKind>, budget: Budget, config: BorrowConfig) -> Result<Self, Unfit> {
         let policy = policy.unwrap_or(match budget {
             Budget::None => PolicyKind::BorrowIdle,
-            // A given time is a budget, unless the user says that it is an age.
+            // A given time is a budget, unless the user chooses the policy by age.
             Budget::Given(_) => PolicyKind::DynamicRefresh,
             Budget::Slo(_) => PolicyKind::Deadline,
         });
@@ -64,7 +67,7 @@ impl Lending {
         }
     }
 
-    /// Returns the same without holds: batch is sent away at once.
+    /// Returns these settings without holds: batch is evicted at once.
     pub fn evicting_at_once(self) -> Self {
         Self { config: BorrowConfig { evict_after_ns: 0, ..self.config }, ..self }
     }

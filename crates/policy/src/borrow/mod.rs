@@ -1,10 +1,10 @@
-//! Borrowing: when batch may use a lane that it must give back (Elfen §3.4).
+//! Borrowing policies: when batch may use a lane that it must give back (Elfen §3.4).
 //!
-//! [`Borrow`] keeps one batch lane: it holds, lends and releases it, with the hysteresis and the eviction that every
+//! [`Borrow`] controls one batch lane: it holds, lends and releases it, with the hysteresis and the eviction that every
 //! policy needs. Policies differ in their [`Rule`]: whether batch may run beside the present request. Each rule has a
-//! file of its own. There are the paper's four, stricter for requests that had to wait: [`Idle`], [`FixedBudget`],
-//! [`RefreshBudget`], [`DynamicRefresh`] (Fig. 9(a) to (d)); the last three as they are printed, to compare with
-//! ([`elfen`]); and [`Deadline`], by age.
+//! file of its own. Four are the paper's, but stricter for requests that had to wait: [`Idle`], [`FixedBudget`],
+//! [`RefreshBudget`], [`DynamicRefresh`] (Fig. 9(a) to (d)). [`elfen`] has the last three as they are printed, for
+//! comparison. [`Deadline`] decides by the age of requests.
 //!
 //! A [`Lending`] contains the policy and the cost that batch may have. A policy answers each [`LaneObservation`] with the
 //! [`LaneState`] that it wants and a [`LaneReason`]; a keeper asks again when its [`WakeState`] changes.

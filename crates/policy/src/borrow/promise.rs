@@ -1,57 +1,56 @@
-//! The judgement whether batch stayed within its overlap bound, and the likely cause if it did not.
+//! Verdict on whether batch stayed within its overlap bound, and the likely cause if it did not.
 //!
-//! Problem. Overlap is a measured share, and a short run or one accident of the machine can push it over the bound. A
-//! verdict that accuses batch for 3 ms of one late reaction would be ignored soon.
+//! Problem. Overlap is a measured share of time. A short run or one accident of the machine can push it over the bound.
+//! Users would soon ignore a verdict that accuses batch because of one late reaction of 3 ms.
 //!
-//! Approach. The overlap has to exceed what the bound allows by [`MARGIN_NS`] of time, whatever the share is. Below that
-//! a share over the bound is undecided, so a longer run decides it. In a long run the margin is small against the bound
-//! itself.
+//! Approach. Batch is found guilty if the overlap exceeds the bound by [`MARGIN_NS`] of time, at any share. A smaller
+//! excess is undecided, and a longer run decides it. In a long run the margin is small in relation to the bound.
 
 use crate::Nanos;
 
-/// The default bound: 1 % of the service's time.
+/// Default bound of the overlap: 1 % of the service's time.
 pub const BOUND_PPM: u32 = 10_000;
-/// Overlap beyond the bound that a single accident explains: two timer ticks of the slowest kernels (100 Hz delays a
-/// switch by 10 ms at most), or one stall of the machine's host.
+/// Overlap beyond the bound that a single accident explains. One such accident is two timer ticks of the slowest
+/// kernels (100 Hz delays a switch by 10 ms at most). Another is one stall of the machine's host.
 pub const MARGIN_NS: Nanos = 10_000_000;
-/// The usual reaction that is promised (p50). If the bound allows less per turn, prompt reactions alone break it.
+/// Promised median (p50) of the reaction time. If the bound allows less per turn, prompt reactions alone exceed it.
 const USUAL_REACTION_NS: Nanos = 5_000;
-/// The longest reaction that is promised (p99). A mean overlap per turn up to this is no more than prompt reactions.
+/// Promised p99 of the reaction time. A mean overlap per turn up to this value comes from prompt reactions alone.
 const LONG_REACTION_NS: Nanos = 20_000;
 
-/// What was counted of one service over a span of time.
+/// Counted times of one service over a span of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overlap {
-    /// CPU time of the service on its request lanes.
+    /// CPU time of the service on its request lanes, in nanoseconds.
     pub service_ns: Nanos,
-    /// Part of it in which batch ran on a batch lane beside it without leave.
+    /// Part of `service_ns` in which batch ran on a batch lane beside the service without permission.
     pub overlap_ns: Nanos,
-    /// Context switches to the service.
+    /// Number of context switches to the service.
     pub turns: u64,
 }
 
-/// The judgement of an overlap.
+/// Verdict on an overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverlapVerdict {
-    /// Within the bound.
+    /// The overlap is within the bound.
     Kept,
-    /// Over the bound by less than [`MARGIN_NS`], or no time of the service to compare with.
+    /// The overlap is over the bound by less than [`MARGIN_NS`], or the service did not run.
     Undecided,
-    /// Over the bound by more than a single accident explains.
+    /// The overlap is over the bound by more than a single accident explains.
     Broken,
 }
 
-/// The kind of overlap, as far as the counts alone tell.
+/// Kind of overlap, as far as the counts alone can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverlapKind {
-    /// Batch left promptly, but turns of the service are too short for that: their mean length.
+    /// Batch left promptly, but the service's turns are too short: their mean length in nanoseconds.
     ShortTurns(Nanos),
-    /// Batch stayed longer than turns of this length explain: the mean overlap per turn.
+    /// Batch stayed longer than turns of this length explain: the mean overlap per turn in nanoseconds.
     Stayed(Nanos),
 }
 
 impl Overlap {
-    /// Returns the judgement under a bound in millionths of the service's time.
+    /// Returns the verdict on the overlap for a bound in millionths of the service's time.
     pub fn verdict(&self, bound_ppm: u32) -> OverlapVerdict {
         let allowed_ns = u128::from(self.service_ns) * u128::from(bound_ppm) / 1_000_000;
         let beyond_ns = u128::from(self.overlap_ns).saturating_sub(allowed_ns);
@@ -62,13 +61,13 @@ impl Overlap {
         }
     }
 
-    /// Returns the share of the service's time, in millionths. `None` without any such time.
+    /// Returns the overlap in millionths of the service's time; `None` if the service did not run.
     pub fn share_ppm(&self) -> Option<u32> {
         let ppm = (u128::from(self.overlap_ns) * 1_000_000).checked_div(u128::from(self.service_ns))?;
         Some(ppm.min(u128::from(u32::MAX)) as u32)
     }
 
-    /// Returns the kind of overlap that broke this bound.
+    /// Returns the kind of overlap that exceeded this bound.
     pub fn kind(&self, bound_ppm: u32) -> OverlapKind {
         let turns = self.turns.max(1);
         let (turn_ns, each_ns) = (self.service_ns / turns, self.overlap_ns / turns);
@@ -80,7 +79,7 @@ impl Overlap {
         }
     }
 
-    /// Returns what was counted after `earlier`.
+    /// Returns the counts since `earlier`, which are counts of the same service.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             service_ns: self.service_ns.saturating_sub(earlier.service_ns),
@@ -89,7 +88,7 @@ impl Overlap {
         }
     }
 
-    /// Returns both together.
+    /// Returns the sum of two counts.
     pub fn plus(&self, other: &Self) -> Self {
         Self {
             service_ns: self.service_ns + other.service_ns,
@@ -99,37 +98,38 @@ impl Overlap {
     }
 }
 
-/// Returns the overlap of turns of the service that batch never left, given all reactions together. Each reaction ends
-/// with batch off, so overlap beyond them belongs to turns without one. 0 below [`MARGIN_NS`] or a tenth of the overlap:
-/// reactions are kept in histograms, and both are read while batch runs.
+/// Returns the overlap in turns of the service during which batch never left. Each reaction ends with batch off the
+/// lane, so overlap beyond the reactions belongs to turns without one. The result is 0 below [`MARGIN_NS`] or a tenth
+/// of the overlap. The histograms of reactions are inexact, and both inputs are read while batch runs.
 pub fn never_left_ns(overlap_ns: Nanos, reactions_ns: Nanos) -> Nanos {
     let rest_ns = overlap_ns.saturating_sub(reactions_ns);
     if rest_ns > MARGIN_NS && rest_ns > overlap_ns / 10 { rest_ns } else { 0 }
 }
 
-/// Spans of [`RecentOverlap`].
+/// Number of time spans in [`RecentOverlap`].
 const SPANS: usize = 6;
-/// Length of a span.
+/// Length of one time span of [`RecentOverlap`].
 const SPAN_NS: Nanos = 10_000_000_000;
 
-/// The overlap of the last minute, for a service that runs for months: a share of all its time would hide a promise
-/// that is broken now.
+/// Overlap of the last minute, for a service that runs for months. An overlap over all of its time would hide a
+/// violation that happens now.
 #[derive(Clone, Copy, Debug)]
 pub struct RecentOverlap {
     spans: [Overlap; SPANS],
-    /// Span that is being filled.
+    /// Index of the time span that is being filled.
     at: usize,
     began: Nanos,
     counted: Overlap,
 }
 
 impl RecentOverlap {
-    /// Begins at `now`, with the counters at `counted`.
+    /// Creates the record at the time `now`, when the counters have the values `counted`.
     pub fn new(now: Nanos, counted: Overlap) -> Self {
         Self { spans: [Overlap::default(); SPANS], at: 0, began: now, counted }
     }
 
-    /// Takes in the counters of `now`. They may restart when lanes change: a counter that went back is a new start.
+    /// Adds the values of the counters at `now`. Counters restart when lanes change: if a counter has decreased, the
+    /// values are a new start.
     pub fn note(&mut self, now: Nanos, counted: Overlap) {
         let restarted = counted.service_ns < self.counted.service_ns || counted.turns < self.counted.turns;
         let added = if restarted { Overlap::default() } else { counted.since(&self.counted) };
@@ -143,7 +143,7 @@ impl RecentOverlap {
         self.spans[self.at] = self.spans[self.at].plus(&added);
     }
 
-    /// Returns what was counted in the last minute: 50 to 60 s, or since the start.
+    /// Returns the counts of the last 50 to 60 s, or since the start.
     pub fn recent(&self) -> Overlap {
         self.spans.iter().fold(Overlap::default(), |sum, span| sum.plus(span))
     }
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_bound_is_passed_by_more_than_the_margin() {
-        // 1 % of 10 s is 100 ms; the margin is 10 ms.
+        // The bound of 1 % allows 100 ms of 10 s; the margin is 10 ms.
         for (overlap_ms, standing) in [
             (0, OverlapVerdict::Kept),
             (100, OverlapVerdict::Kept),
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn too_short_run_gives_no_verdict_on_overlap() {
-        // 8 ms of 20 ms are 40 %, and one late reaction.
+        // An overlap of 8 ms in 20 ms is 40 %, but only one late reaction.
         assert_eq!(overlap(20 * MS, 8 * MS).verdict(BOUND_PPM), OverlapVerdict::Undecided);
         assert_eq!(overlap(20 * MS, 18 * MS).verdict(BOUND_PPM), OverlapVerdict::Broken);
         assert_eq!(Overlap::default().verdict(BOUND_PPM), OverlapVerdict::Undecided, "nothing was counted");
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn overlap_of_short_turns_is_told_from_batch_that_stays() {
-        // A Redis with 21 655 turns of 24 µs, and 5.3 µs of overlap in each.
+        // A Redis has 21 655 turns of 24 µs, with 5.3 µs of overlap in each.
         let redis = Overlap { service_ns: 530 * MS, overlap_ns: 116 * MS, turns: 21_655 };
         assert_eq!(
             (redis.verdict(BOUND_PPM), redis.kind(BOUND_PPM)),
@@ -203,7 +203,8 @@ mod tests {
         );
         let stays = Overlap { service_ns: 2 * S, overlap_ns: S, turns: 200 };
         assert_eq!(stays.kind(BOUND_PPM), OverlapKind::Stayed(5 * MS));
-        // Each 20th turn of 1 ms is never left: 15 µs of each on average, and 1 % of a turn is time enough to leave.
+        // In each 20th turn of 1 ms batch never leaves: 15 µs per turn on average. 1 % of a turn is long enough to
+        // leave.
         let some_turns = Overlap { service_ns: 10 * S, overlap_ns: 150 * MS, turns: 10_000 };
         assert_eq!(some_turns.kind(BOUND_PPM), OverlapKind::Stayed(15_000));
         let one_turn = Overlap { turns: 0, ..stays };
@@ -212,7 +213,7 @@ mod tests {
 
     #[test]
     fn overlap_beyond_the_reactions_is_of_turns_never_left() {
-        // Six reactions of 42 µs, and 840 ms in turns that batch did not leave.
+        // Six reactions take 42 µs each; 840 ms of overlap are in turns that batch did not leave.
         assert_eq!(never_left_ns(840 * MS, 6 * 42_000), 840 * MS - 252_000);
         assert_eq!(never_left_ns(116 * MS, 113 * MS), 0, "buckets are 3 % wide");
         assert_eq!((never_left_ns(10 * MS, 0), never_left_ns(11 * MS, 0)), (0, 11 * MS));

@@ -1,4 +1,4 @@
-//! Promises of the policies, on random queues: one server, one batch lane, time in ticks.
+//! Tests of the guarantees of the policies on random queues, with one server, one batch lane, and time in ticks.
 //!
 //! The keeper looks as on a real machine: when it is summoned, when the policy wants to, and all the time while it
 //! holds. Batch beside a request delays it by its contention cost.
@@ -24,21 +24,21 @@ struct Request {
     work: u64,
 }
 
-/// The outcome of a request.
+/// Simulated result of one request.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fate {
     latency: Nanos,
     waited: bool,
     co_ran: Nanos,
-    /// Its age when batch was last beside it.
+    /// Age of the request when batch last ran beside it.
     co_ran_at_age: Option<Nanos>,
-    /// Time that batch ran in its busy period up to its end.
+    /// Time that batch ran in the request's busy period, up to the end of the request.
     co_ran_in_period: Nanos,
-    /// Its service time.
+    /// Service time of the request.
     served: Nanos,
 }
 
-/// The keeper of the batch lane.
+/// Simulated keeper of the batch lane.
 struct Keeper {
     policy: Borrow<AnyRule>,
     spares_waited: bool,
@@ -51,7 +51,7 @@ impl Keeper {
         Self { policy: kind.policy(config), spares_waited: kind.spares_waited(), state: LaneState::Released }
     }
 
-    /// Looks if it is awake or has a reason to wake up.
+    /// Observes the lane if the keeper is awake or has a reason to wake up.
     fn tick(&mut self, now: Nanos, seen: &LaneObservation, starts: bool) {
         let waited = seen.requests.is_some_and(|requests| requests.waited());
         let summoned = starts && self.state.needs_keeper(|| true, || waited && self.spares_waited, || false);
@@ -63,7 +63,7 @@ impl Keeper {
     }
 }
 
-/// Serves `requests`, first come first served.
+/// Serves `requests` in their order of arrival, and returns their results.
 fn serve(requests: &[Request], mut keeper: Option<Keeper>, limits: LendingLimits) -> Vec<Fate> {
     let mut fates = std::vec![Fate::default(); requests.len()];
     let (mut queue, mut coming) = (VecDeque::new(), requests.iter().enumerate().peekable());
@@ -140,7 +140,7 @@ fn kinds() -> impl Strategy<Value = PolicyKind> {
     prop::sample::select(PolicyKind::ALL.to_vec())
 }
 
-/// Returns the kinds that promise one budget a request.
+/// Returns the kinds of policy that guarantee at most one budget of delay per request.
 fn sparing() -> impl Strategy<Value = PolicyKind> {
     kinds().prop_filter("spares requests that waited", |kind| kind.spares_waited())
 }
@@ -150,14 +150,13 @@ fn limits(budget_ns: Nanos, contention_cost: ContentionCost) -> LendingLimits {
 }
 
 proptest! {
-    /// Under these policies, no request is later by more than one budget of delay (and the tick in which the last of it
-    /// is rounded up).
+    /// Under these policies, batch delays no request by more than one budget, plus one tick for rounding.
     #[test]
     fn no_request_pays_more_than_one_budget(
         requests in requests(), kind in sparing(), budget_ns in 0_u64..60,
         contention_cost_ppm in 100_000_u32..=1_000_000,
     ) {
-        // The fixed and the refreshed budget are time, whatever it costs.
+        // The fixed and the refreshed budget are a time beside batch, at any harm.
         let limits = limits(budget_ns, ContentionCost::from_ppm(contention_cost_ppm));
         let alone = serve(&requests, None, limits);
         let beside = serve(&requests, Some(Keeper::new(kind)), limits);
@@ -182,7 +181,7 @@ proptest! {
         }
     }
 
-    /// Under each policy, a request is later by at most what its core lost in its busy period.
+    /// Under each policy, batch delays a request by at most the time that its core lost in its busy period.
     #[test]
     fn a_delay_is_the_harm_of_the_busy_period_at_most(
         requests in requests(), kind in kinds(), budget_ns in 0_u64..200, contention_cost_ppm in 0_u32..=900_000,
@@ -192,7 +191,7 @@ proptest! {
         let beside = serve(&requests, Some(Keeper::new(kind)), limits);
         for (alone, beside) in alone.iter().zip(&beside) {
             let contention_cost = (beside.co_ran_in_period * u64::from(contention_cost_ppm)).div_ceil(PPM);
-            // In each request of the period a fraction of a tick may be lost to rounding.
+            // Each request of the period may lose a fraction of a tick to rounding.
             let ticks = requests.len() as u64;
             prop_assert!(beside.latency <= alone.latency + contention_cost + ticks, "{kind}: {alone:?} {beside:?}");
         }
@@ -226,7 +225,7 @@ proptest! {
     }
 }
 
-/// The budgets are used: beside a single request each policy co-runs as long as it may.
+/// Beside a single request each policy co-runs as long as its budget allows.
 #[test]
 fn a_lone_request_is_co_run_with_for_the_whole_budget() {
     let requests = [Request { arrives: 100, work: 500 }];
@@ -236,6 +235,6 @@ fn a_lone_request_is_co_run_with_for_the_whole_budget() {
         assert_eq!(fate.latency, 500 + fate.co_ran / 4, "{kind}: a quarter of the time beside batch is lost");
         fate.co_ran
     };
-    // The paper's dynamic refresh has no profile yet.
+    // The last policy, the paper's dynamic refresh, has no profile yet.
     assert_eq!(PolicyKind::ALL.map(co_ran), [0, 40, 40, 160, 40, 40, 40, 0]);
 }

@@ -1,14 +1,14 @@
-//! Refresh budget: each request that did not wait has a budget (Elfen §3.4, Fig. 9(c)).
+//! Refresh budget policy: each request that did not wait has a budget (Elfen §3.4, Fig. 9(c)).
 //!
-//! Problem. A fixed budget belongs to the busy period. But once the request for which it was spent has finished, and no
-//! request waits, the time that was spent can make no request late any more.
+//! Problem. A fixed budget belongs to the busy period. Once the request that used it has finished, and no request
+//! waits, the used time can delay no request any more.
 //!
-//! Approach. As the fixed budget. And while batch co-runs, if another request runs than the one the budget was given
-//! for and the queue is empty, that request gets a budget of its own.
+//! Approach. The rule works like the fixed budget, with one addition. A running request gets a budget of its own if
+//! batch co-runs, the present budget was given for another request, and the queue is empty.
 //!
-//! More exact than the figure: the new budget counts from the start of that request. Stricter: a request that waited
-//! gets none (see [`super::fixed`]). The one before it may have been slowed by a whole budget, and it would pay for
-//! both.
+//! One rule is more exact than the figure: the new budget counts from the start of that request. One is stricter: a
+//! request that waited gets no budget (see [`super::fixed`]). The request before it may have been slowed by a whole
+//! budget, and it would pay for both.
 
 use super::fixed::spares_waited;
 use crate::Nanos;
@@ -68,7 +68,7 @@ mod tests {
         follow(&mut RefreshBudget::default(), 50, 0, looks)
     }
 
-    /// Lines 13 to 16: the request changed and the queue is empty.
+    /// Lines 13 to 16 of Fig. 9(c): the request changed and the queue is empty.
     #[test]
     fn new_request_with_empty_queue_gets_its_own_budget() {
         let looks =
@@ -76,14 +76,14 @@ mod tests {
         assert_eq!(play(&looks), [None, Some(60), Some(90), Some(90)]);
     }
 
-    /// Line 14: with a request behind it, it shares the budget of the one before.
+    /// Line 14 of Fig. 9(c): a request with another one behind it shares the budget of the one before.
     #[test]
     fn a_queue_keeps_the_old_budget() {
         let looks = [(0, idle(0)), (10, request(1, 10)), (45, request(2, 10).started(40).queued(1))];
         assert_eq!(play(&looks), [None, Some(60), Some(60)]);
     }
 
-    /// Line 12 is a case of CO_RUNNING only: a spent budget is not refreshed.
+    /// Line 12 of Fig. 9(c) applies to CO_RUNNING only: a spent budget is not refreshed.
     #[test]
     fn a_spent_budget_is_not_refreshed() {
         let looks = [(0, idle(0)), (10, request(1, 10)), (60, request(1, 10)), (65, request(2, 10).started(62))];

@@ -1,41 +1,43 @@
-//! The slowdown of requests by batch: requests that arrive while batch may have the lane, compared with requests that
+//! Slowdown of requests by batch: requests that arrive while batch may have the lane, compared with requests that
 //! arrive while batch is kept off it.
 //!
-//! Problem. A request pays for batch in ways that no single one shows: it wakes a holder, it finds caches that batch
-//! has filled, batch is still there for some microseconds. A comparison with other hours, or with requests that found
-//! the lane empty by chance, compares different loads.
+//! Problem. Batch delays a request in several ways. The request wakes a holder, it finds caches that batch has filled,
+//! and batch is still there for some microseconds. Other hours of the day, or requests that found the lane empty by
+//! chance, have a different load, so they are no baseline.
 //!
-//! Approach. [`super::windows`] keeps batch off for short times, and the time just before each is the other side of the
-//! comparison. Latencies of both sides are collected. A percentile of each lies between two of its ranks (binomial, two
-//! deviations); the slowdown lies between the quotients of those.
+//! Approach. [`super::windows`] keeps batch off for short times, and compares each with the time just before it.
+//! Latencies of both sides are collected. A percentile of each side lies between two of its ranks (binomial, two
+//! deviations). The slowdown lies between the quotients of these ranks.
 //!
-//! Noise of a neighbour hits one side or the other. So the pairs of windows are divided into two *halves*, and batch is
-//! found guilty only if both halves agree.
+//! Noise from a neighbour hits one side or the other. So the pairs of windows are divided into two *halves*, and batch
+//! is found guilty only if both halves agree.
 
 use crate::Nanos;
 use crate::borrow::latencies::Latencies;
 
-/// The percentiles that are compared.
+/// Percentiles that are compared.
 pub const PERCENTILES: [f64; 2] = [50.0, 99.0];
-/// Deviations of the interval over all pairs.
+/// Width of the confidence interval over all pairs, in standard deviations.
 const DEVIATIONS: f64 = 2.0;
-/// Deviations of a half's interval: one half in ten is beyond it by chance, both in one case of a hundred.
+/// Width of the confidence interval of one half, in standard deviations. One half in ten is beyond it by chance; both
+/// are beyond it in one case of a hundred.
 const DEVIATIONS_OF_HALF: f64 = 1.3;
-/// Most requests of a half. With more, those so far count half as much, since old ones say little about now.
+/// Largest number of requests in a half. At this number the weight of all older requests is halved, since they say
+/// little about the present.
 const REQUESTS_MAX: u64 = 1 << 20;
-/// The fewest requests on a side for a result.
+/// Fewest requests on each side for a result.
 const REQUESTS_MIN: u64 = 30;
 
 /// State of batch when a request arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Batch had the lane as far as the policy gave it.
+    /// Batch had the lane as far as the policy allowed.
     Beside,
-    /// Batch was kept off.
+    /// Batch was kept off the lane.
     Apart,
 }
 
-/// Latencies of both sides.
+/// Latencies of requests beside batch and without batch.
 #[derive(Clone, Debug)]
 struct Sides {
     beside: Latencies,
@@ -63,46 +65,46 @@ impl Sides {
     }
 }
 
-/// A latency beside batch, as a multiple of that without.
+/// Quotient of a latency beside batch and the same latency without batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratio {
-    /// Lower end of its interval.
+    /// Lower end of the confidence interval.
     pub low: f64,
-    /// The measured value.
+    /// Measured quotient, within the confidence interval.
     pub middle: f64,
-    /// Upper end of its interval.
+    /// Upper end of the confidence interval.
     pub high: f64,
 }
 
 impl Ratio {
-    /// Returns by how much the latency is longer, in percent: low, middle and high.
+    /// Returns how much longer the latency is beside batch, in percent: lower end, measured value and upper end.
     pub fn percent_longer(&self) -> [f64; 3] {
         [self.low, self.middle, self.high].map(|ratio| (ratio - 1.0) * 100.0)
     }
 }
 
-/// Result of the comparison with a bound on the slowdown.
+/// Result of the comparison of the slowdown with its bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Verdict {
-    /// Too few requests to tell, or too close to the bound.
+    /// There are too few requests, or the slowdown is too close to the bound.
     #[default]
     Undecided,
     /// No percentile is slowed down by more than the bound.
     Within,
-    /// This percentile is slowed down by more than the bound.
+    /// A percentile is slowed down by more than the bound.
     Beyond {
-        /// The percentile.
+        /// Percentile that is slowed down: 50 or 99.
         percentile: f64,
-        /// Its slowdown.
+        /// Slowdown of that percentile.
         ratio: Ratio,
     },
 }
 
-/// Collects latencies, and compares.
+/// Collected latencies with and without batch, which can be compared.
 #[derive(Clone, Debug)]
 pub struct Slowdown {
     halves: [Sides; 2],
-    /// Requests of each side, without regard to their present weight.
+    /// Number of requests of each side, without regard to their present weight.
     seen: [u64; 2],
 }
 
@@ -113,12 +115,12 @@ impl Default for Slowdown {
 }
 
 impl Slowdown {
-    /// Creates it without requests.
+    /// Creates a comparison without requests.
     pub const fn new() -> Self {
         Self { halves: [Sides::EMPTY, Sides::EMPTY], seen: [0, 0] }
     }
 
-    /// Counts a request that arrived in the windows of number `pair` and has finished.
+    /// Adds the latency of a finished request that arrived in the pair of windows with the number `pair`.
     pub fn record(&mut self, pair: u64, side: Side, latency_ns: Nanos) {
         let half = &mut self.halves[(pair % 2) as usize];
         match side {
@@ -132,7 +134,7 @@ impl Slowdown {
         }
     }
 
-    /// Forgets all.
+    /// Removes all requests.
     pub fn clear(&mut self) {
         for half in &mut self.halves {
             half.beside.clear();
@@ -141,26 +143,26 @@ impl Slowdown {
         self.seen = [0, 0];
     }
 
-    /// Returns the number of requests of a side.
+    /// Returns the number of requests on a side.
     pub fn requests(&self, side: Side) -> u64 {
         self.seen[side as usize]
     }
 
-    /// Returns a percentile of a side; `None` without requests.
+    /// Returns a percentile of the latencies on a side; `None` without requests.
     pub fn percentile_ns(&self, side: Side, percentile: f64) -> Option<Nanos> {
         let mut all = self.halves[0].of(side).clone();
         all.merge(self.halves[1].of(side));
         (all.requests() > 0).then(|| all.percentile_ns(percentile))
     }
 
-    /// Returns how much longer a percentile is beside batch, with its interval; `None` with too few requests.
+    /// Returns how many times longer a percentile is beside batch, with its interval; `None` with too few requests.
     pub fn ratio(&self, percentile: f64) -> Option<Ratio> {
         let mut all = self.halves[0].clone();
         all.merge(&self.halves[1]);
         all.ratio(percentile, DEVIATIONS)
     }
 
-    /// Compares with a `bound` on the slowdown; 0.05 is 5 %.
+    /// Returns whether the slowdown is within a `bound`; 0.05 is 5 %.
     pub fn verdict(&self, bound: f64) -> Verdict {
         let most = 1.0 + bound;
         let guilty = |percentile: &f64| {
@@ -193,8 +195,8 @@ mod tests {
 
     const BOUND: f64 = 0.05;
 
-    /// Returns `requests` on each side of ten pairs: about 100 µs each, and `beside` of the pair times as long beside
-    /// batch.
+    /// Returns a comparison with `requests` on each side of ten pairs. Requests take about 100 µs alone, and `beside`
+    /// of the pair times as long beside batch.
     fn measured(requests: u64, beside: impl Fn(u64) -> f64) -> Box<Slowdown> {
         let mut slowdown = Box::new(Slowdown::new());
         for pair in 0..10 {
@@ -245,7 +247,7 @@ mod tests {
 
     #[test]
     fn noise_in_one_pair_of_windows_is_undecided() {
-        // One pair of ten was twice as long: a tenth of the requests, so the p99 of one half.
+        // One pair of ten is twice as long: a tenth of the requests, which reaches the p99 of only one half.
         let slowdown = measured(200, |pair| if pair == 4 { 2.0 } else { 1.0 });
         assert_eq!(slowdown.verdict(BOUND), Verdict::Undecided);
     }

@@ -1,46 +1,46 @@
-//! The states of a batch lane, which all its parts share: the policy that wants one, the keeper that puts it into
-//! effect, and the hold word in which keeper and kernel program agree on it.
+//! States of a batch lane, which three parts share. The policy wants a state, and the keeper puts it into effect.
+//! Keeper and kernel program agree on it in the hold word.
 //!
 //! A keeper is a thread on the lane, batch's scheduler, batch itself, or a model of them. Whether a state needs a
-//! keeper on the lane depends on what the service does in that state, and so does the time at which a keeper has to
-//! look again.
+//! keeper on the lane depends on what the service does in that state. So does the time at which a keeper has to look
+//! again.
 
 use core::fmt;
 
 use crate::borrow::seen::Requests;
 
-/// The state in which a batch lane is kept. The numbers are those of `enum sidelane_hold` in `abi/lane.h`.
+/// State in which a batch lane is kept. The numbers are those of `enum sidelane_hold` in `abi/lane.h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum LaneState {
     /// Batch runs until the service starts.
     #[default]
     Released = 0,
-    /// The lane is kept empty.
+    /// The lane is kept empty of batch.
     Held = 2,
-    /// Batch is on other lanes or frozen, and the lane is the kernel's.
+    /// Batch is on other lanes or frozen, and the lane is left to the kernel.
     Evicted = 3,
-    /// Batch runs, and goes on when the service starts; under [`super::PolicyKind::spares_waited`], until a request
-    /// starts that had to wait.
+    /// Batch runs, and continues when the service starts. Under [`super::PolicyKind::spares_waited`] it continues until
+    /// a request starts that had to wait.
     Lent = 4,
 }
 
 impl LaneState {
-    /// Returns the state after batch could not be sent away: the lane is held. If the service was put on the batch lane
-    /// itself, a hold would make it wait, so the lane is released.
+    /// Returns the state after batch could not be sent away: the lane is held. If the service has threads on the batch
+    /// lane itself, a hold would make it wait, so the lane is released.
     pub fn after_failed_eviction(service_on_batch_lane: bool) -> Self {
         if service_on_batch_lane { Self::Released } else { Self::Held }
     }
 
-    /// Returns whether batch may run on the lane now.
+    /// Returns whether batch may run on a lane in this state.
     pub fn lets_batch_run(self) -> bool {
         matches!(self, Self::Released | Self::Lent)
     }
 
     /// Returns whether a keeper has to keep batch off the lane. It has to while the service is `busy` beside a released
     /// lane, and while a request runs that `must_be_spared` beside a lent one. It also has to in both states while the
-    /// service was put on the batch lane itself and these `visitors` are not dealt with. Calls only the conditions that
-    /// matter.
+    /// service has threads on the batch lane itself and these `visitors` are not handled. Calls only the conditions
+    /// that matter.
     pub fn needs_keeper(
         self,
         busy: impl FnOnce() -> bool,
@@ -67,8 +67,8 @@ impl LaneState {
     }
 
     /// Returns whether the next request may change the right state without a summons, so that a sleeping keeper has to
-    /// look by its timer. Beside a lent lane that is a request to be spared, if the kernel program does not see
-    /// requests start (`unheard`). Beside a held lane it is a request that batch may run beside.
+    /// look by its timer. On a lent lane that is a request to be spared, if the kernel program does not see requests
+    /// start (`unheard`). On a held lane it is a request beside which batch may run.
     pub fn misses_requests(self, spares_waited: bool, unheard: bool) -> bool {
         match self {
             Self::Lent => spares_waited && unheard,
@@ -78,27 +78,27 @@ impl LaneState {
     }
 }
 
-/// What a policy answers to an observation.
+/// Answer of a policy to an observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// The state that it wants from now on.
+    /// State that the policy wants for the lane.
     pub state: LaneState,
-    /// The reason for it.
+    /// Reason for the state.
     pub why: LaneReason,
 }
 
 impl Decision {
-    /// Returns whether it begins a hold of a lane that was kept as `before`. A hold that is too long from its start is
-    /// an eviction at once.
+    /// Returns whether the decision begins a hold of a lane that was in the state `before`. A hold that is too long
+    /// from its start is an eviction at once.
     pub fn begins_hold(&self, before: LaneState) -> bool {
         before.lets_batch_run() && (self.state == LaneState::Held || self.why == LaneReason::HeldTooLong)
     }
 }
 
-/// The reason for the state of a lane. The audit log displays it.
+/// Reason for the state of a lane. The audit log displays it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LaneReason {
-    /// Nothing has been seen yet.
+    /// The policy has seen nothing yet.
     #[default]
     Start,
     /// The service runs on a request lane.
@@ -111,17 +111,17 @@ pub enum LaneReason {
     HeldTooLong,
     /// The service has threads on the batch lane.
     ServiceOnBatchLane,
-    /// Batch runs beside a request, on its budget.
+    /// Batch runs beside a request, and has budget left.
     CoRunning,
     /// Batch ran beside a request for as long as its budget allows.
     BudgetSpent,
-    /// A request runs that had to wait: it has nothing to give away.
+    /// A request runs that had to wait, and has no latency to give away.
     RequestWaited,
-    /// A request runs that is too old, or has too many behind it.
+    /// A request runs that is too old, or has too many requests behind it.
     RequestTooOld,
     /// Batch is kept off the lane, whatever the service does: [`super::LendingLimits::kept_off`].
     KeptOff,
-    /// The keeper leaves the lane.
+    /// The run is over, and the keeper leaves the lane.
     End,
 }
 
@@ -162,7 +162,7 @@ impl fmt::Display for LaneReason {
     }
 }
 
-/// State that a keeper watches while it naps on its lane: when it changes, the keeper looks again.
+/// State that a keeper watches while it naps on its lane. When the state changes, the keeper looks again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WakeState {
     busy: bool,
@@ -171,9 +171,9 @@ pub struct WakeState {
 }
 
 impl WakeState {
-    /// Creates it: whether the service is busy and, if requests that waited are spared
-    /// ([`super::PolicyKind::spares_waited`]), whether one of them runs. If they are not spared, batch may be allowed
-    /// again beside each next request, so the running request counts.
+    /// Creates the watched state: whether the service is busy, and facts about the running request. If requests that
+    /// waited are spared ([`super::PolicyKind::spares_waited`]), the fact is whether one of them runs. If they are not
+    /// spared, each next request may allow batch again, so the fact is the number of the running request.
     pub fn of(busy: bool, requests: Option<&Requests>, spares_waited: bool) -> Self {
         let running = requests.and_then(|requests| requests.running);
         Self {

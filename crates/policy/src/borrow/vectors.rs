@@ -1,4 +1,4 @@
-//! Hand-worked histories for the rules' tests, written as briefly as in the figure's margin.
+//! Helpers for hand-computed histories in the rules' tests, in a notation as short as in Elfen's figure.
 
 extern crate std;
 
@@ -8,7 +8,7 @@ use crate::Nanos;
 use crate::borrow::lane::Rule;
 use crate::borrow::seen::{ContentionCost, LaneObservation, LendingLimits, Requests, RunningRequest};
 
-/// The observation of one look.
+/// State of the request lane at one look.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scene {
     busy: bool,
@@ -17,7 +17,7 @@ pub(crate) struct Scene {
     running: Option<RunningRequest>,
 }
 
-/// A time, and the observation.
+/// Time of a look, and the state of the lane then.
 pub(crate) type Look = (Nanos, Scene);
 
 /// Returns a request lane that has been idle since `since`.
@@ -25,7 +25,7 @@ pub(crate) fn idle(since: Nanos) -> Scene {
     Scene { busy: false, since, queue_len: 0, running: None }
 }
 
-/// Returns a lane that has been busy since `since`, when request `number` started.
+/// Returns a request lane that has been busy since `since`, when request `number` arrived and started.
 pub(crate) fn request(number: u64, since: Nanos) -> Scene {
     Scene {
         busy: true,
@@ -71,7 +71,7 @@ impl Scene {
     }
 }
 
-/// Returns the answer of `rule` at each look.
+/// Returns the answers of `rule` to all looks.
 pub(crate) fn follow(
     rule: &mut impl Rule,
     budget_ns: Nanos,

@@ -1,53 +1,55 @@
-//! The watchdog of batch lanes: what to do when batch does not leave a lane beside a busy service.
+//! Watchdog of batch lanes: its steps when batch does not leave a lane beside a busy service.
 //!
 //! A summons works because the holder outranks batch, runs at once, and evicted batch is gone. Three things break that:
 //! batch in a real-time class, a holder that is throttled or blocked, and a freeze without effect so far. The watchdog
-//! does not find out which of them it is: it sees that batch stays, and takes the next stronger measure.
+//! does not find out which of them happened. It sees that batch stays, and takes the next stronger step.
 //!
 //! 1. A thread that outranks the holder is demoted, whether or not the service is busy.
-//! 2. Batch that stays beside the service is put back: into its groups, onto the lanes that it may use.
-//! 3. Batch that stays after that, or was demoted [`DEMOTIONS_MAX`] times, is stopped: each time twice as long.
+//! 2. Batch that stays beside the service is put back: into its groups, and onto the lanes that it may use.
+//! 3. Batch that stays after that, or was demoted [`DEMOTIONS_MAX`] times, is stopped. Each stop is twice as long as
+//!    the one before.
 //!
-//! Batch is never stopped for good: a command that misbehaves once still comes to its end.
+//! Batch is never stopped for good: a command that misbehaves once can still finish.
 
 use crate::Nanos;
 
-/// Time for which batch may stay before it is put back, and after that before it is stopped.
+/// Time for which batch may stay before it is put back. The same time passes until it is stopped.
 pub const PATIENCE_NS: Nanos = 2_000_000;
-/// Demotions without a stop. Batch that promotes itself again after these does so intentionally.
+/// Number of demotions without a stop. Batch that promotes itself again after these does so intentionally.
 pub const DEMOTIONS_MAX: u32 = 3;
-/// The first stop.
+/// Length of the first stop.
 pub const FIRST_STOP_NS: Nanos = 100_000_000;
-/// The longest stop. One look every minute bounds the overlap to less than 0.01 %.
+/// Length of the longest stop. One look every minute bounds the overlap to less than 0.01 %.
 pub const LONGEST_STOP_NS: Nanos = 60_000_000_000;
-/// Time without any step after which earlier ones are forgotten.
+/// Time without any step after which earlier steps are forgotten.
 pub const FORGIVEN_AFTER_NS: Nanos = 120_000_000_000;
 
 /// Observation of batch on all lanes of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Situation {
-    /// Whether a batch thread that is able to run has a class that the holder cannot preempt.
+    /// Whether a runnable batch thread has a scheduling class that the holder cannot preempt.
     pub outranks: bool,
-    /// Time for which batch has stayed on a lane that it has to leave beside a busy service; the longest of all lanes.
+    /// Longest time, over all lanes, for which batch has stayed on a lane that it has to leave beside a busy service.
+    /// `None` if it has left all of them.
     pub stayed_ns: Option<Nanos>,
 }
 
-/// A measure of the watchdog.
+/// Step of the watchdog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// Nothing.
+    /// No action is taken.
     Wait,
-    /// Threads that outrank the holder go to SCHED_IDLE.
+    /// Threads that outrank the holder are moved to SCHED_IDLE.
     Demote,
-    /// Batch goes back into its groups and onto the lanes that it may use.
+    /// Batch is put back into its groups, and onto the lanes that it may use.
     PutBack,
-    /// All batch stands still; threads that outrank the holder are demoted, too.
+    /// All batch is stopped; threads that outrank the holder are demoted, too.
     Stop,
-    /// Batch goes on as the keepers of its lanes want it.
+    /// Batch continues in the states that the keepers of its lanes want.
     GoOn,
 }
 
-/// The state of one session's watchdog.
+/// State of one session's watchdog.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Watchdog {
     demotions: u32,
@@ -58,7 +60,7 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Returns the step after a look at `now`.
+    /// Returns the step that follows from an observation at `now`.
     pub fn look(&mut self, now: Nanos, seen: Situation) -> Step {
         if now.saturating_sub(self.last_step) >= FORGIVEN_AFTER_NS && self.stopped_until.is_none() {
             *self = Self::default();
@@ -74,7 +76,7 @@ impl Watchdog {
         let stays = seen.stayed_ns.is_some_and(|stayed| stayed >= PATIENCE_NS);
         if let Some(until) = self.stopped_until {
             return match () {
-                // A stop may not have taken effect, or another party may have undone it.
+                // A stop may not have taken effect, or another program may have undone it.
                 () if stays => Step::Stop,
                 () if now >= until => {
                     self.stopped_until = None;
@@ -108,7 +110,7 @@ impl Watchdog {
         Step::Stop
     }
 
-    /// Returns when to look again without an alarm; `None`: only after an alarm.
+    /// Returns the time of the next look without an alarm; `None`: only after an alarm.
     pub fn next_look(&self, now: Nanos, seen: Situation) -> Option<Nanos> {
         match self.stopped_until {
             Some(until) => Some((now + FIRST_STOP_NS / 4).min(until.max(now + PATIENCE_NS))),
@@ -116,7 +118,7 @@ impl Watchdog {
         }
     }
 
-    /// Returns whether all batch stands still now.
+    /// Returns whether all batch is stopped now.
     pub fn is_stopped(&self) -> bool {
         self.stopped_until.is_some()
     }
@@ -144,16 +146,15 @@ mod tests {
         looks.iter().map(|(at_ms, seen)| dog.look(at_ms * MS, *seen)).collect()
     }
 
-    /// Worked by hand.
     #[test]
     fn means_get_stronger_in_order() {
         use Step::*;
         let looks = [(1, stays(1)), (2, stays(2)), (4, stays(4)), (6, NOTHING), (103, NOTHING), (104, NOTHING)];
         assert_eq!(steps(&looks), [Wait, PutBack, Stop, Wait, Wait, GoOn]);
-        // It had left after it was put back, so the next time begins anew.
+        // Batch had left after it was put back, so the next violation begins with the first step.
         let looks = [(2, stays(2)), (4, NOTHING), (6, stays(2))];
         assert_eq!(steps(&looks), [PutBack, Wait, PutBack]);
-        // Stopped, and there all the same: it is stopped again.
+        // Batch that stays after a stop is stopped again.
         assert_eq!(steps(&[(2, stays(2)), (4, stays(4)), (6, stays(6))]), [PutBack, Stop, Stop]);
     }
 
@@ -178,8 +179,8 @@ mod tests {
     }
 
     proptest! {
-        /// However batch behaves: each stop ends, and batch that outranks the holder at every look is stopped for
-        /// nearly all of the time in the end.
+        /// At any behaviour of batch each stop ends. Batch that outranks the holder at every look is stopped nearly all
+        /// the time in the end.
         #[test]
         fn each_stop_ends_and_gets_longer(seen in prop::collection::vec((any::<bool>(), 0_u64..10), 1..200)) {
             let mut dog = Watchdog::default();
@@ -201,7 +202,7 @@ mod tests {
                 let next = dog.next_look(now, situation);
                 prop_assert!(next.is_none_or(|next| next > now));
                 prop_assert!(next.is_some() || !dog.is_stopped());
-                // Looks come when they are due.
+                // The next look comes when it is due.
                 now = next.unwrap_or(now + MS);
             }
         }

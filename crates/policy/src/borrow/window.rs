@@ -1,55 +1,55 @@
-//! The latencies of the last second, or of a longer time if the second has too few for a percentile.
+//! Latencies of the last second, or of a longer time if the second has too few requests for a percentile.
 //!
-//! Problem. A percentile of latencies is wanted ten times a second. It is that of the last second. If the service has
-//! few requests, it is that of as many looks (up to ten seconds) as a hundred requests need. The number of requests in
-//! that time is unbounded, and the memory here may not grow with it.
+//! Problem. A percentile of the latencies of the last second is needed ten times a second. If the service has few
+//! requests, it covers as many looks (up to ten seconds) as a hundred requests need. The number of requests in that
+//! time is unbounded, but the memory here must not grow with it.
 //!
-//! Approach. One histogram of all looks that count. The oldest looks are subtracted as newer ones fill up; a subtracted
-//! look never counts again. To subtract a look, its requests must be known. So each look of the last second has a
-//! histogram of its own. An older look only counts while all newer looks have less than a hundred requests. So a short
-//! list is enough for all older looks but the oldest. The oldest, if it is too large for the list, is the sum minus all
-//! others.
+//! Approach. One histogram contains all looks that count. The oldest looks are subtracted as newer ones fill up; a
+//! subtracted look never counts again. To subtract a look, its requests must be known. So each look of the last second
+//! has a histogram of its own. An older look only counts while all newer looks have less than a hundred requests. So a
+//! short list is enough for all older looks except the oldest. If the oldest is too large for the list, it is the sum
+//! minus all other looks.
 
 use crate::Nanos;
 use crate::borrow::headroom::LastSecond;
 use crate::borrow::latencies::{Latencies, bucket};
 
-/// The looks of the last second: they always count.
+/// Number of looks in the last second, which always count.
 const LOOKS_MIN: usize = 10;
-/// The most looks that count, ten seconds, if fewer have too few requests for a percentile.
+/// Largest number of looks that count (ten seconds), if fewer have too few requests for a percentile.
 const LOOKS_MAX: u64 = 100;
 const REQUESTS_WANTED: u64 = 100;
 
-/// Most requests in the list of older looks: fewer than wanted, plus the oldest look, which has fewer, too.
+/// Capacity of the list of older looks: fewer requests than wanted, plus the oldest look, which has fewer, too.
 const LISTED_MAX: usize = 2 * REQUESTS_WANTED as usize;
 
-/// A request of an older look.
+/// Request of an older look.
 #[derive(Clone, Copy, Debug)]
 struct ListedRequest {
     look: u64,
     bucket: u16,
 }
 
-/// A look, and the number of requests that finished in it.
+/// Number of requests that finished in one look.
 #[derive(Clone, Copy, Debug)]
 struct Size {
     look: u64,
     requests: u64,
 }
 
-/// Latencies of the last looks, from which a percentile is read. Always 54 kB.
+/// Histogram of the latencies in the last looks, from which a percentile is read. Its size is always 54 kB.
 #[derive(Clone, Debug)]
 pub struct LatencyWindow {
-    /// All looks that count.
+    /// Histogram over all looks that count.
     sum: Latencies,
-    /// The last of them, each at its number modulo their count.
+    /// Histograms of the last looks, each at its look number modulo [`LOOKS_MIN`].
     latest: [Latencies; LOOKS_MIN],
-    /// The number of the present look.
+    /// Number of the present look.
     present: u64,
-    /// The requests of older ones, oldest first.
+    /// Requests of older looks, oldest first.
     listed: [ListedRequest; LISTED_MAX],
     listed_len: usize,
-    /// The oldest, if it is not in the list.
+    /// Size of the oldest look, if it is not in the list.
     crowd: Option<Size>,
 }
 
@@ -60,7 +60,7 @@ impl Default for LatencyWindow {
 }
 
 impl LatencyWindow {
-    /// Creates it without requests.
+    /// Creates a window without requests.
     pub const fn new() -> Self {
         Self {
             sum: Latencies::EMPTY,
@@ -72,20 +72,20 @@ impl LatencyWindow {
         }
     }
 
-    /// Takes in a request that has finished.
+    /// Adds the latency of a finished request.
     pub fn record(&mut self, latency_ns: Nanos) {
         let bucket = bucket(latency_ns);
         self.sum.add(bucket);
         self.latest[self.present as usize % LOOKS_MIN].add(bucket);
     }
 
-    /// Returns the latency that `percentile` of 100 do not exceed, of the requests that count now.
+    /// Returns the latency that `percentile` of 100 requests do not exceed, over the looks that count now.
     pub fn last_second(&mut self, percentile: f64) -> LastSecond {
         self.forget_old();
         LastSecond { requests: self.sum.requests, latency_ns: self.sum.percentile_ns(percentile) }
     }
 
-    /// Begins the next look, for requests that finish from now on.
+    /// Begins the next look, which collects requests that finish after this call.
     pub fn next_look(&mut self) {
         self.forget_old();
         self.present += 1;
@@ -93,7 +93,7 @@ impl LatencyWindow {
         let requests = self.latest[place].requests;
         let newer = self.latest.iter().map(|look| look.requests).sum::<u64>() - requests;
         if requests > 0 {
-            // Where they have enough requests together, no older look is left.
+            // If the newer looks have enough requests together, no older look is left.
             let look = self.present - LOOKS_MIN as u64;
             match newer {
                 REQUESTS_WANTED.. => self.sum.take_off(&self.latest[place]),
@@ -104,7 +104,7 @@ impl LatencyWindow {
         }
     }
 
-    /// Puts the requests of one of the latest looks on the list.
+    /// Adds the requests of one of the latest looks to the list.
     fn list(&mut self, look: u64, place: usize) {
         for (bucket, count) in self.latest[place].counts.iter().enumerate() {
             for _ in 0..*count {
@@ -128,7 +128,7 @@ impl LatencyWindow {
         }
     }
 
-    /// Returns the oldest of those before the latest.
+    /// Returns the oldest look that is older than the last second.
     fn oldest(&self) -> Option<Size> {
         self.crowd.or_else(|| {
             let listed = &self.listed[..self.listed_len];
@@ -147,7 +147,7 @@ impl LatencyWindow {
         self.listed_len -= count;
     }
 
-    /// Computes the sum again.
+    /// Computes the sum again from the looks that count.
     fn sum_up(&mut self) {
         self.sum.clear();
         self.latest.iter().for_each(|look| self.sum.merge(look));
@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    /// Returns the promised result from its definition, with all looks kept.
+    /// Returns the expected result, computed from its definition over all looks.
     fn by_the_book(looks: &[Vec<Nanos>], percentile: f64) -> LastSecond {
         let mut seen: Vec<usize> = Vec::new();
         for (age, look) in looks.iter().rev().take(LOOKS_MAX as usize).enumerate() {
@@ -230,7 +230,7 @@ mod tests {
         LastSecond { requests: seen.len() as u64, latency_ns: seen.get(rank - 1).map_or(0, |at| middle_ns(*at)) }
     }
 
-    /// Looks of a service that is now idle, now busy, now flooded.
+    /// Generates looks of a service that alternates between idle, busy and flooded.
     fn looks() -> impl Strategy<Value = Vec<Vec<Nanos>>> {
         let latency = 0..2_000_000_000_u64;
         let look = |most| proptest::collection::vec(latency.clone(), 0..most);
@@ -246,7 +246,7 @@ mod tests {
             let mut window = window();
             for (number, look) in looks.iter().enumerate() {
                 look.iter().for_each(|ns| window.record(*ns));
-                // A look without a reader counts all the same.
+                // A look whose percentile is not read also counts.
                 if number % 7 != 3 {
                     prop_assert_eq!(window.last_second(percentile), by_the_book(&looks[..=number], percentile));
                 }

@@ -1,41 +1,43 @@
-//! Times at which requests are compared: windows in which batch may have the lane, and windows in which it is kept off.
+//! Time windows in which the slowdown of requests is measured: windows in which batch may have the lane, and windows in
+//! which it is kept off.
 //!
 //! The two windows of a pair follow each other, so that both see the same load. The rest of the time requests are not
-//! observed, which costs nothing. At first pairs follow each other closely, so that batch that costs too much is found
-//! soon; later they take 3 % of batch's time.
+//! observed, which costs nothing. In the first seconds pairs follow each other closely, so that batch that costs too
+//! much is found soon. Later they take 3 % of batch's time.
 
 use crate::Nanos;
 use crate::borrow::slowdown::Side;
 
-/// The shortest window, and the one to begin with.
+/// Length of the shortest window, which is also the first length.
 const LENGTH_MIN_NS: Nanos = 30_000_000;
-/// The longest window.
+/// Length of the longest window.
 const LENGTH_MAX_NS: Nanos = 500_000_000;
-/// Typical requests that fit one after the other into a window, so that few cross its end.
+/// Number of typical requests that fit into a window one after the other, so that few cross its end.
 const REQUESTS_A_WINDOW: Nanos = 20;
-/// The time between two pairs, in windows: at first, and later.
+/// Time between two pairs in the first seconds, in windows.
 const REST_AT_FIRST: u64 = 4;
 const REST_LATER: u64 = 30;
-/// Time for which pairs follow each other closely, after a change.
+/// Time after a change for which pairs follow each other closely.
 const AT_FIRST_NS: Nanos = 10_000_000_000;
-/// Requests that arrive in this part of a window, at its beginning, do not count: batch is on its way.
+/// Divisor of a window's length: requests that arrive in this part at its beginning do not count, since batch is on its
+/// way.
 const BEGINNING: Nanos = 8;
-/// Pairs whose requests may still finish.
+/// Number of recent pairs that are kept, since their requests may still finish.
 const PAIRS_KEPT: usize = 8;
 
-/// The present task.
+/// Present phase of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Requests need not be seen.
+    /// Requests are not observed.
     Rest,
-    /// Requests are seen while batch may have the lane, or is kept off.
+    /// Requests are observed while batch may have the lane, or is kept off.
     Seen(Side),
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Pair {
     number: u64,
-    /// Part at the beginning of each window that does not count.
+    /// Time at the beginning of each window in which requests do not count.
     beginning_ns: Nanos,
     beside_from: Nanos,
     apart_from: Nanos,
@@ -52,7 +54,7 @@ impl Pair {
     }
 }
 
-/// The windows of a session.
+/// Time windows of a session.
 #[derive(Clone, Debug)]
 pub struct Windows {
     phase: Phase,
@@ -64,7 +66,7 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Begins with a rest before the first pair.
+    /// Creates the windows, with a rest before the first pair.
     pub fn new(now: Nanos) -> Self {
         Self {
             phase: Phase::Rest,
@@ -76,7 +78,7 @@ impl Windows {
         }
     }
 
-    /// Returns the present phase.
+    /// Returns the present phase of the measurement.
     pub fn phase(&self) -> Phase {
         self.phase
     }
@@ -86,7 +88,7 @@ impl Windows {
         self.soon_until = now.saturating_add(AT_FIRST_NS);
     }
 
-    /// Continues after another session: pairs follow each other closely for as long as they would have there.
+    /// Continues after another session: pairs follow each other closely for as long as they would have in that session.
     pub fn go_on_from(&mut self, earlier: &Self) {
         self.soon_until = earlier.soon_until;
     }
@@ -96,7 +98,7 @@ impl Windows {
         self.length_ns = latency_ns.saturating_mul(REQUESTS_A_WINDOW).clamp(LENGTH_MIN_NS, LENGTH_MAX_NS);
     }
 
-    /// Returns when the present phase ends.
+    /// Returns the time at which the present phase ends.
     pub fn due(&self) -> Nanos {
         let windows = match self.phase {
             Phase::Seen(_) => 1,
@@ -106,7 +108,7 @@ impl Windows {
         self.since.saturating_add(self.length_ns.saturating_mul(windows))
     }
 
-    /// Goes on to the next phase, if the present one is over. Returns whether it was.
+    /// Enters the next phase, if the present one is over. Returns whether it was over.
     pub fn step(&mut self, now: Nanos) -> bool {
         if now < self.due() {
             return false;
@@ -133,14 +135,14 @@ impl Windows {
         true
     }
 
-    /// Discards the pair, since the service had no requests to compare: batch may stay.
+    /// Discards the present pair, since the service had no requests to compare: batch may stay.
     pub fn skip(&mut self, now: Nanos) {
         self.pairs[self.number as usize % PAIRS_KEPT].until = 0;
         self.number += 1;
         (self.phase, self.since) = (Phase::Rest, now);
     }
 
-    /// Returns the pair in which a request arrived, and its side, if it counts.
+    /// Returns the number of the pair in which a request arrived, and its side; `None` if the request does not count.
     pub fn pair_of(&self, arrived: Nanos) -> Option<(u64, Side)> {
         let begun = self.pairs.iter().filter(|pair| pair.until > 0);
         begun.into_iter().find_map(|pair| Some((pair.number, pair.side_of(arrived)?)))
@@ -153,7 +155,7 @@ mod tests {
 
     const MS: Nanos = 1_000_000;
 
-    /// The phases from `from`, with their lengths in ms, in the order in which they come.
+    /// Returns the next phases in their order, each with its length in milliseconds.
     fn phases<const COUNT: usize>(windows: &mut Windows) -> [(Phase, u64); COUNT] {
         core::array::from_fn(|_| {
             let (phase, began, due) = (windows.phase(), windows.since, windows.due());
@@ -190,7 +192,7 @@ mod tests {
     fn a_request_belongs_to_the_window_that_it_arrived_in() {
         let mut windows = Windows::new(0);
         let _: [_; 3] = phases(&mut windows);
-        // Beside from 120 to 150 ms, apart from 150 to 180.
+        // The window beside batch is from 120 to 150 ms, the window without batch from 150 to 180 ms.
         let of = |windows: &Windows, at_ms: Nanos| windows.pair_of(at_ms * MS);
         assert_eq!([119, 121, 123, 180].map(|at| of(&windows, at)), [None, None, None, None]);
         assert_eq!([124, 149].map(|at| of(&windows, at)), [Some((0, Side::Beside)); 2]);

@@ -1,65 +1,65 @@
-//! Actions of a policy of CPUs, and their reasons.
+//! Actions of a policy for the CPUs of a machine, and their reasons.
 
 use core::fmt;
 
 use super::mask::CpuMask;
 use super::seen::{MAX_CONTAINERS, MAX_SERVICES};
 
-/// All that one observation can cause: each container and each service once.
+/// Largest number of actions of one observation: one for each container and each service.
 pub const MAX_ACTIONS: usize = MAX_CONTAINERS + MAX_SERVICES;
 
-/// The actions of one observation. Those that take CPUs from containers come first. Then services are placed. Actions
-/// that only give CPUs come last.
+/// Actions of one observation, in order. Actions that take CPUs from containers come first. Then services are placed.
+/// Actions that only give CPUs come last.
 pub type CpuActions = crate::ActionList<CpuAction, MAX_ACTIONS>;
 
-/// An action of the policy.
+/// Action of a policy for the CPUs of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuAction {
-    /// Let the container in this slot run on these CPUs from now on; there is at least one.
+    /// Restricts the container in this slot to these CPUs until the next action; there is at least one.
     Confine {
-        /// Its slot.
+        /// Slot of the container.
         container: usize,
-        /// Its CPUs.
+        /// CPUs of the container.
         cpus: CpuMask,
     },
-    /// Stop the container in this slot; `Confine` lets it run again.
+    /// Pauses the container in this slot; `Confine` lets it run again.
     Pause {
-        /// Its slot.
+        /// Slot of the container.
         container: usize,
     },
-    /// Let the service in this slot run on these CPUs from now on. Its owner permits that.
+    /// Restricts the service in this slot to these CPUs until the next action. The service's owner permits that.
     Place {
-        /// Its slot.
+        /// Slot of the service.
         service: usize,
-        /// Its CPUs.
+        /// CPUs of the service.
         cpus: CpuMask,
     },
 }
 
-/// The reason why a policy last acted, or did not act: the first of this list that applies. The audit log has it.
+/// Reason why a policy last acted, or did not act: the first one in this list that applies. The audit log displays it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CpuReason {
     /// Interference on a service's CPU reached the threshold.
     Interference,
-    /// The reserved CPUs are busier than they may be.
+    /// The reserved CPUs are busier than the configuration permits.
     ReservedBusy,
-    /// Fewer CPUs than are to be kept idle were idle.
+    /// Fewer CPUs were idle than the configuration requires.
     TooFewIdle,
-    /// CPUs went or came.
+    /// CPUs went offline or came online.
     CpusChanged,
     /// A service or a container ended.
     Exited,
-    /// A service or a container came, or asks for something else.
+    /// A service or a container came, or its settings changed.
     Launched,
-    /// There was no interference for long enough.
+    /// Interference stayed below its threshold for the calm time.
     Calm,
-    /// The reserved CPUs are idle enough for fewer of them.
+    /// The load of the reserved CPUs needs fewer of them.
     ReservedIdle,
-    /// More CPUs than are to be kept idle were idle.
+    /// More CPUs were idle than the configuration requires.
     EnoughIdle,
-    /// Nothing was to be done, or what was begun went on.
+    /// There was nothing to do, or an earlier decision is still being put into effect.
     Steady,
-    /// Nothing has been seen yet.
+    /// The policy has seen nothing yet.
     #[default]
     Start,
 }

@@ -1,19 +1,19 @@
-//! A share of time, judged once a window.
+//! Mean of a share of time, computed once per window.
 
 use crate::Nanos;
 
-/// The mean of a share over windows of a fixed length. Looks also come when something happens, and a look may cover a
-/// few microseconds, so no single look is judged.
+/// Mean of a share over windows of a fixed length. Looks also come at events, and a look may cover a few microseconds,
+/// so no single look is judged.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Average {
     covered_ns: Nanos,
-    /// Share × ns.
+    /// Sum of share × nanoseconds.
     sum: f64,
 }
 
 impl Average {
-    /// Adds the share of the last `for_ns`. Returns the mean if that completes a window of `window_ns`; then the next
-    /// one begins.
+    /// Adds the share of the last `for_ns`. Returns the mean if that completes a window of `window_ns`; the next window
+    /// begins then.
     pub(crate) fn add(&mut self, share: f64, for_ns: Nanos, window_ns: Nanos) -> Option<f64> {
         self.covered_ns += for_ns;
         self.sum += share * for_ns as f64;

@@ -1,10 +1,10 @@
-//! Time for which batch stays away from a core: down fast, up slowly.
+//! Time for which batch stays away from a core. It grows fast after interference and falls after calm.
 //!
-//! Problem. Holmes takes a core's CPUs from batch at once when interference is seen, and gives them back after it has
-//! been below the threshold for S. But batch was its cause: without batch there is calm. So under steady load batch
-//! would come back every S and disturb the service again each time.
+//! Problem. Holmes takes a core's CPUs from batch at once when it sees interference. It gives them back after the
+//! interference has been below the threshold for S. But batch was the cause: without batch there is calm. So under
+//! steady load batch would return every S, and disturb the service again each time.
 //!
-//! Approach. If interference follows soon after batch came back, the core waits twice as long the next time, up to
+//! Approach. If interference follows soon after batch returned, the core waits twice as long the next time, up to
 //! [`WAIT_MAX`] times S. There are two kinds of calm. A service that works without being disturbed has to do so for the
 //! whole wait. Without any traffic (§4.3, "traffic of the latency-critical service is over") S is enough, since there
 //! is no request to disturb.
@@ -14,18 +14,17 @@ use crate::Nanos;
 use super::average::Average;
 use super::mask::{CpuMask, MAX_CPUS};
 
-/// The longest wait, in calm times.
+/// Longest wait, as a multiple of the calm time.
 const WAIT_MAX: u32 = 32;
-/// Interference within this number of waits after batch came back was caused by batch.
+/// Number of waits after batch's return within which interference counts as caused by batch.
 const SOON: u64 = 2;
-/// A core that spends a smaller share of its time on services has no traffic: a service's own timers take less than
-/// that.
+/// Smallest share of a core's time that is traffic. A service's own timers take less.
 const TRAFFIC_LEAST: f64 = 0.02;
 
-/// The cores of a machine, by number.
+/// Wait times of the cores of a machine, by core number.
 #[derive(Clone, Debug)]
 pub(crate) struct CoreClocks {
-    /// S of the paper: the calm time.
+    /// Calm time: S of the paper.
     calm_ns: Nanos,
     clocks: [CoreClock; MAX_CPUS],
     taken: CpuMask,
@@ -41,7 +40,7 @@ impl CoreClocks {
         self.taken
     }
 
-    /// Notes interference on the core. Returns whether batch has to leave for it.
+    /// Records interference on the core. Returns whether batch has to leave the core.
     pub(crate) fn onset(&mut self, core: usize, now: Nanos) -> bool {
         let has_to_leave = !self.taken.contains(core);
         self.clocks[core].onset(now, self.calm_ns);
@@ -49,8 +48,8 @@ impl CoreClocks {
         has_to_leave
     }
 
-    /// Notes that there is no interference on a core that was taken; for the last `for_ns` services had the share
-    /// `serving` of it. Returns whether batch may come back.
+    /// Records that a core without batch has no interference; for the last `for_ns` services had the share `serving` of
+    /// it. Returns whether batch may return.
     pub(crate) fn calm(&mut self, core: usize, now: Nanos, serving: f64, for_ns: Nanos) -> bool {
         let is_over = self.clocks[core].calm(now, self.calm_ns, serving, for_ns);
         if is_over {
@@ -59,26 +58,26 @@ impl CoreClocks {
         is_over
     }
 
-    /// Lets batch come back to all cores but these.
+    /// Lets batch return to all cores except `cores`.
     pub(crate) fn forget_all_but(&mut self, cores: &CpuMask) {
         self.taken.without(cores).iter().for_each(|core| self.clocks[core] = CoreClock::default());
         self.taken = self.taken.and(cores);
     }
 
-    /// Returns when batch may come back to the first core if all stays calm.
+    /// Returns when batch may return to the first core if all cores stay calm.
     pub(crate) fn until(&self) -> Option<Nanos> {
         self.taken.iter().map(|core| self.clocks[core].until(self.calm_ns)).min()
     }
 }
 
-/// State of one core.
+/// Wait state of one core.
 #[derive(Clone, Copy, Debug, Default)]
 struct CoreClock {
-    /// Time of the last interference, if batch stays away.
+    /// Time of the last interference, if batch stays away from the core.
     calm_since: Nanos,
-    /// Time at which batch came back, if it did.
+    /// Time at which batch returned to the core; `None` if it stays away or never left.
     back_since: Option<Nanos>,
-    /// Length of the calm that is required, in calm times.
+    /// Required length of the calm, as a multiple of the calm time.
     wait: u32,
     traffic: Average,
 }
@@ -120,7 +119,7 @@ mod tests {
 
     const CORE: usize = 3;
 
-    /// Makes looks every 10 ns after one onset, with a working service, until batch is back.
+    /// Looks every 10 ns after one onset, with a working service, until batch is back. Returns the time it took.
     fn back_after(clocks: &mut CoreClocks, onset: Nanos) -> Nanos {
         clocks.onset(CORE, onset);
         let mut looks = (1..).map(|look| onset + 10 * look);

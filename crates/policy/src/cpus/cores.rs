@@ -1,14 +1,14 @@
-//! Cores of a machine, and the CPUs that share them.
+//! Cores of a machine, and the CPUs that share each of them.
 
 use super::mask::{CpuMask, MAX_CPUS};
 
-/// The cores of a machine: CPUs of one core are siblings. A CPU that is in no given core is a core of its own, so the
+/// Cores of a machine: the CPUs of one core are siblings. A CPU that is in no given core is a core of its own, so the
 /// default is a machine without SMT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoreTopology {
-    /// By CPU number: the lowest CPU of its core, which is the core's number.
+    /// Number of the core of each CPU. A core has the number of its lowest CPU.
     core_of: [u16; MAX_CPUS],
-    /// By CPU number: the next CPU of its core, after the highest the lowest.
+    /// Next CPU of the same core, for each CPU; after the highest comes the lowest.
     next: [u16; MAX_CPUS],
 }
 
@@ -38,7 +38,7 @@ impl CoreTopology {
         usize::from(self.core_of[cpu])
     }
 
-    /// Returns the numbers of the cores that have any of these CPUs.
+    /// Returns the numbers of the cores that contain any of these CPUs.
     pub fn numbers(&self, cpus: &CpuMask) -> CpuMask {
         cpus.iter().map(|cpu| self.core(cpu)).collect()
     }
@@ -59,7 +59,7 @@ impl CoreTopology {
         self.cpus(&self.numbers(cpus))
     }
 
-    /// Returns `count` CPUs of `among`, on different cores if possible: services on siblings would disturb each other.
+    /// Returns `count` CPUs of `among`, on different cores if possible, since services on siblings disturb each other.
     pub fn spread(&self, count: usize, among: &CpuMask) -> CpuMask {
         let (mut chosen, mut left) = (CpuMask::EMPTY, *among);
         while chosen.len() < count && !left.is_empty() {
@@ -91,7 +91,8 @@ mod tests {
         cpus.iter().copied().collect()
     }
 
-    /// Two cores of two CPUs as Linux numbers them, one of four, and one of its own.
+    /// Returns a machine with two cores of two CPUs in Linux's numbering, one core of four CPUs, and one of a single
+    /// CPU.
     fn machine() -> CoreTopology {
         CoreTopology::of([mask(&[0, 2]), mask(&[1, 3]), mask(&[4, 5, 6, 7])])
     }

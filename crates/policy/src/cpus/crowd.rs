@@ -1,27 +1,26 @@
-//! Assignment of containers to CPUs.
+//! Assignment of batch containers to CPUs.
 //!
-//! Problem. Containers ask for CPUs, together often for more than there are, and some may use only some CPUs. The paper
-//! says that a job's configuration gives their number, and no more.
+//! Problem. Containers ask for CPUs, together often for more than there are, and some may use only some CPUs. The
+//! Holmes paper only says that a job's configuration gives their number.
 //!
 //! Approach. A container has as many CPUs as it asks for, if there are enough. Containers of one priority may share a
 //! CPU, and the kernel divides it between them. That is fair if no CPU has many containers while another has few. So a
-//! container prefers the CPU with the fewest others, then the one where it disturbs services least, and moves when
-//! there is a better one. A container does not get a CPU with a container of a higher priority, unless it had none at
-//! all.
+//! container prefers the CPU with the fewest other containers, then the one where it disturbs services least. It moves
+//! when there is a better CPU. It gets a CPU with a container of a higher priority only if it would have no CPU at all.
 //!
 //! Each container chooses by itself, and every move takes it to a CPU that is better for it. All containers of one
-//! priority count the same. So each move makes a sum smaller, which says how crowded and how near to services they are,
-//! and the moves end (a congestion game).
+//! priority count the same. So each move decreases a sum, which measures how crowded and how near to services the
+//! containers are. Therefore the moves end (a congestion game).
 
 use super::cores::CoreTopology;
 use super::ground::BatchCpus;
 use super::mask::{CpuMask, MAX_CPUS};
 use super::seen::{ContainerObservation, MAX_CONTAINERS, MachineObservation};
 
-/// The containers, with their CPUs.
+/// All containers of a machine, with their CPUs.
 #[derive(Clone, Debug)]
 pub(crate) struct Assignment {
-    /// By place.
+    /// Containers by slot.
     containers: [Option<Container>; MAX_CONTAINERS],
 }
 
@@ -38,7 +37,7 @@ impl Default for Assignment {
     }
 }
 
-/// Containers that came and went, or were changed by their owners.
+/// Changes among the containers since the last look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Turnover {
     pub(crate) came: bool,
@@ -47,7 +46,7 @@ pub(crate) struct Turnover {
 }
 
 impl Assignment {
-    /// Takes in the present containers.
+    /// Updates the containers from an observation. Returns what has changed.
     pub(crate) fn note(&mut self, seen: &MachineObservation) -> Turnover {
         let mut turnover = Turnover::default();
         for (mine, seen) in self.containers.iter_mut().zip(&seen.containers) {
@@ -70,14 +69,14 @@ impl Assignment {
         turnover
     }
 
-    /// Takes CPUs from all containers that may not have them.
+    /// Removes from all containers the CPUs that they may not use.
     pub(crate) fn deallocate(&mut self, ground: &BatchCpus) {
         for container in self.containers.iter_mut().flatten() {
             container.cpus = container.cpus.and(&ground.all).and(&container.seen.allowed);
         }
     }
 
-    /// Returns the CPUs of the container in this slot.
+    /// Returns the CPUs of the container in this slot; `None` if the slot is empty.
     pub(crate) fn cpus(&self, place: usize) -> Option<CpuMask> {
         self.containers[place].map(|container| container.cpus)
     }
@@ -87,7 +86,7 @@ impl Assignment {
         self.containers.iter().flatten().fold(CpuMask::EMPTY, |used, container| used.or(&container.cpus))
     }
 
-    /// Returns the slots of all containers in the order in which they choose: by priority, then by fewest CPUs.
+    /// Returns the slots of all containers in the order in which they choose: highest priority first, then fewest CPUs.
     pub(crate) fn order(&self) -> impl Iterator<Item = usize> + use<> {
         let (mut places, mut count) = ([0_u16; MAX_CONTAINERS], 0);
         for (place, _) in self.containers.iter().enumerate().filter(|(_, container)| container.is_some()) {
@@ -102,7 +101,8 @@ impl Assignment {
         places.into_iter().take(count).map(usize::from)
     }
 
-    /// Begins the turn of the container in this slot; those of its priority are counted from the first of them on.
+    /// Begins the turn of the container in this slot. At the first container of a priority, the CPUs of all containers
+    /// of that priority are counted.
     pub(crate) fn turn(&self, place: usize, pass: &mut Pass) {
         let priority = self.containers[place].map(|own| own.seen.priority);
         if pass.priority == priority {
@@ -135,7 +135,7 @@ impl Assignment {
         own.is_new = false;
     }
 
-    /// Moves the container in this slot to better CPUs, one for one.
+    /// Moves the container in this slot to better CPUs, one by one.
     pub(crate) fn reallocate(&mut self, place: usize, pass: &mut Pass, cores: &CoreTopology) {
         let Some(own) = &mut self.containers[place] else { return };
         while let Some(to) = pass.best(&own.may_have(pass).without(&pass.higher))
@@ -149,19 +149,20 @@ impl Assignment {
 }
 
 impl Container {
-    /// Returns the CPUs that it does not have and may be given now.
+    /// Returns the CPUs that the container does not have and may be given now.
     fn may_have(&self, pass: &Pass) -> CpuMask {
         pass.ground.open(self.is_new).and(&self.seen.allowed).without(&self.cpus)
     }
 
-    /// Gives up the CPUs with containers of a higher priority, and returns them.
+    /// Gives up the CPUs that the container shares with containers of a higher priority, and returns them.
     fn leave_to_others(&mut self, pass: &mut Pass) -> CpuMask {
         let shared = self.cpus.and(&pass.higher);
         shared.iter().for_each(|cpu| self.remove(cpu, pass));
         shared
     }
 
-    /// Takes one CPU with a container of a higher priority, preferably one of these, which it had.
+    /// Takes one CPU shared with a container of a higher priority, preferably one of `had`, which the container had
+    /// before.
     fn share(&mut self, had: &CpuMask, pass: &mut Pass, cores: &CoreTopology) {
         if let Some(cpu) = pass.best(had) {
             self.add(cpu, pass);
@@ -170,7 +171,7 @@ impl Container {
         }
     }
 
-    /// Takes a CPU that is offered.
+    /// Takes a CPU, and records that it is no longer offered.
     fn accept(&mut self, cpu: usize, pass: &mut Pass, cores: &CoreTopology) {
         self.add(cpu, pass);
         pass.ground.taken(cpu, cores);
@@ -187,15 +188,15 @@ impl Container {
     }
 }
 
-/// One look at all containers, from the highest priority to the lowest.
+/// Pass over all containers, from the highest priority to the lowest, in which each chooses its CPUs.
 #[derive(Clone, Debug)]
 pub(crate) struct Pass {
     ground: BatchCpus,
-    /// Priority of the container that chooses.
+    /// Priority of the container that chooses now.
     priority: Option<i32>,
-    /// By CPU: containers of that priority and of higher ones.
+    /// Number of containers on each CPU, of that priority and of higher ones.
     count: [u16; MAX_CPUS],
-    /// CPUs with containers of higher priorities.
+    /// CPUs of containers with higher priorities.
     higher: CpuMask,
 }
 
@@ -204,7 +205,7 @@ impl Pass {
         Self { ground, priority: None, count: [0; MAX_CPUS], higher: CpuMask::EMPTY }
     }
 
-    /// Returns what the CPU costs a container, which may have it already.
+    /// Returns the cost of a CPU for a container; lower is better. With `has_it` the container has the CPU already.
     fn cost(&self, cpu: usize, has_it: bool) -> (u16, u8) {
         (self.count[cpu] - u16::from(has_it), self.ground.rank(cpu))
     }

@@ -1,11 +1,11 @@
-//! CPUs that containers and services were last given, and the actions that change them.
+//! CPUs that the policy last gave to containers and services, and the actions that change them.
 
 use super::action::{CpuAction, CpuActions};
 use super::mask::CpuMask;
 use super::seen::{MAX_CONTAINERS, MAX_SERVICES};
 
-/// The CPUs of each container and of each placed service, by slot. `None`: not there, or left as it is. An empty set:
-/// the container is paused.
+/// Assigned CPUs of each container and of each placed service, by slot. `None`: the slot is empty, or its CPUs are not
+/// changed. An empty set: the container is paused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LastActions {
     pub(crate) containers: [Option<CpuMask>; MAX_CONTAINERS],
@@ -19,9 +19,9 @@ impl Default for LastActions {
 }
 
 impl LastActions {
-    /// Appends the actions that give the containers and services these CPUs, by slot. First come those that take CPUs
-    /// from containers, then the services, so that they find their CPUs empty, then those that only give. Containers
-    /// that are gone get none.
+    /// Appends the actions that give the containers and services these CPUs, by slot. First come actions that take CPUs
+    /// from containers. Then come the services, so that they find their CPUs empty, and last the actions that only
+    /// give. Containers that are gone get no action.
     pub(crate) fn change(
         &mut self,
         containers: impl Fn(usize) -> Option<CpuMask>,
@@ -54,7 +54,7 @@ impl LastActions {
     }
 }
 
-/// The effect of a change on a container.
+/// Effect of a change on a container: it loses CPUs, or it only gains some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     Takes,
@@ -62,7 +62,7 @@ enum Change {
 }
 
 impl Change {
-    /// Compares two sets. A container without a set so far may run anywhere, so its first one takes CPUs.
+    /// Compares two sets of CPUs. A container without a previous set may run anywhere, so its first one takes CPUs.
     fn of(before: Option<&CpuMask>, after: Option<&CpuMask>) -> Self {
         let only_gives = before.zip(after).is_some_and(|(before, after)| before.is_subset(after));
         if only_gives { Self::Gives } else { Self::Takes }

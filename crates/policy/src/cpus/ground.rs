@@ -3,15 +3,15 @@
 use super::cores::CoreTopology;
 use super::mask::CpuMask;
 
-/// The CPUs that batch may use at one look, by how much batch there could disturb a service.
+/// CPUs that batch may use at one look, sorted by how much batch there could disturb a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BatchCpus {
     /// All CPUs that batch may use.
     pub(crate) all: CpuMask,
-    /// Those whose core hosts a service (Holmes, Table 2: "LC-sibling CPUs"), and those that host one themselves. The
+    /// CPUs whose core hosts a service (Holmes, Table 2: "LC-sibling CPUs"), and CPUs that host one themselves. The
     /// remaining ones are "non-sibling CPUs".
     pub(crate) beside: CpuMask,
-    /// Those that host a service themselves and are not reserved.
+    /// CPUs that host a service themselves and are not reserved.
     pub(crate) hosting: CpuMask,
     /// CPUs beside a service that may be given to a container that runs already. A core offers one CPU to one container
     /// a look, so that its effect on the service is seen before the next one comes.
@@ -25,19 +25,20 @@ impl BatchCpus {
         Self { all, beside, hosting: all.and(hosts), offered: beside }
     }
 
-    /// Returns the CPUs that a container may be given now: all when it is launched, otherwise those that are offered.
+    /// Returns the CPUs that a container may be given now: all of them for a new container, otherwise only those that
+    /// are offered.
     pub(crate) fn open(&self, is_new: bool) -> CpuMask {
         if is_new { self.all } else { self.all.without(&self.beside).or(&self.offered) }
     }
 
-    /// Notes that a container was given this CPU.
+    /// Records that a container was given this CPU.
     pub(crate) fn taken(&mut self, cpu: usize, cores: &CoreTopology) {
         if self.offered.contains(cpu) {
             self.offered = self.offered.without(&cores.whole(&CpuMask::from_iter([cpu])));
         }
     }
 
-    /// Returns the preference of a container among CPUs that are equally crowded; it prefers the lowest number.
+    /// Returns the rank of a CPU for a container, among CPUs with equally many containers; a lower rank is better.
     pub(crate) fn rank(&self, cpu: usize) -> u8 {
         u8::from(self.beside.contains(cpu)) + u8::from(self.hosting.contains(cpu))
     }

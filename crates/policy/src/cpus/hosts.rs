@@ -5,11 +5,11 @@ use crate::Nanos;
 use super::mask::{CpuMask, MAX_CPUS};
 use super::seen::{MAX_SERVICES, MachineObservation};
 
-/// The CPUs of each service. A CPU still hosts a service for a while after the service last ran there, so that
-/// containers are not moved in each pause between two requests.
+/// CPUs of each service. A CPU still hosts a service for a while after the service last ran there, so that containers
+/// are not moved in each pause between two requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Hosts {
-    /// By the service's place.
+    /// CPUs of each service, by its slot.
     of: [Option<CpuMask>; MAX_SERVICES],
     ran_at: [Nanos; MAX_CPUS],
 }
@@ -20,7 +20,7 @@ impl Default for Hosts {
     }
 }
 
-/// Changes at one look.
+/// Services that came or ended at one look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
     /// Whether a service came.
@@ -30,7 +30,7 @@ pub(crate) struct Changes {
 }
 
 impl Hosts {
-    /// Takes in the CPUs on which services ran; a CPU is forgotten after `for_ns`.
+    /// Adds the CPUs on which services ran since the last look, and removes a CPU after `for_ns` without a service.
     pub(crate) fn note(&mut self, now: Nanos, seen: &MachineObservation, for_ns: Nanos) -> Changes {
         let mut changes = Changes::default();
         for (service, hosts) in seen.services.iter().zip(&mut self.of) {

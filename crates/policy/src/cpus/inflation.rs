@@ -1,42 +1,42 @@
-//! Inflation of a service's server times by batch: the measure of interference on a machine without counters.
+//! Inflation of a service's server times by batch: the measure of interference on a machine without hardware counters.
 //!
 //! The requests of each look are counted as *beside* batch or *alone*. They are beside batch if batch had the siblings
 //! for most of the time. They are alone if batch had hardly any time of the siblings and of the service's own CPUs.
-//! Other looks do not count, and neither does a look in which the service ran on no CPU with a sibling
-//! ([`BatchShares`]).
+//! Other looks do not count. A look in which the service ran on no CPU with a sibling ([`BatchShares`]) does not count
+//! either.
 //!
-//! The mean server time alone is remembered over many looks, since load changes slowly. That beside batch is remembered
-//! only until there are enough requests to compare, since batch that disturbs has to be seen soon.
+//! The mean server time alone is remembered over many looks, since load changes slowly. The mean beside batch is
+//! remembered only until there are enough requests to compare, since batch that disturbs has to be noticed soon.
 
 use super::cores::CoreTopology;
 use super::mask::CpuMask;
 use crate::Nanos;
 
-/// Batch's share of the siblings' time up to which the service is alone.
+/// Largest share of the siblings' time for batch at which the service counts as alone.
 const ALONE_MOST: f64 = 0.05;
-/// Batch's share of it from which the service is beside batch.
+/// Smallest share of the siblings' time for batch at which the service counts as beside batch.
 const BESIDE_LEAST: f64 = 0.5;
-/// The fewest requests for a mean.
+/// Fewest requests for a mean.
 const REQUESTS_MIN: u64 = 30;
-/// Requests alone that are remembered; later ones replace earlier ones.
+/// Number of requests alone that are remembered; then older requests lose weight.
 const REMEMBERED: u64 = 10_000;
 
-/// Requests in a row without a result after which the reason is reported.
+/// Number of requests in a row without a result, after which the reason is reported.
 const SILENT_MOST: u64 = 1_000;
 
-/// Batch's shares of the CPUs around a service in one look, 0 to 1. Each CPU counts by the time for which the service
-/// ran there, so a short time on the sibling does not make that a CPU of the service.
+/// Shares of batch on the CPUs around a service in one look, 0 to 1. Each CPU counts by the time for which the service
+/// ran there. So a short time on the sibling does not make that a CPU of the service.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BatchShares {
-    /// Batch's share of the time of the siblings. `None`: the service ran on no CPU that has one.
+    /// Share of batch in the time of the siblings. `None` if the service ran on no CPU that has one.
     pub siblings: Option<f64>,
-    /// Batch's share of the time of the CPUs on which the service ran.
+    /// Share of batch in the time of the CPUs on which the service ran.
     pub own: f64,
 }
 
 impl BatchShares {
-    /// Computes the shares around a service on a machine with these cores. It ran on the CPUs `ran_on`, on each for
-    /// `ran_ns`.
+    /// Computes the shares around a service on a machine with these cores. The service ran on the CPUs `ran_on`, on
+    /// each for `ran_ns`; `batch` is the share of batch on a CPU.
     pub fn of(
         cores: &CoreTopology,
         ran_on: &CpuMask,
@@ -57,7 +57,7 @@ impl BatchShares {
     }
 }
 
-/// A weighted mean.
+/// Weighted mean of a value.
 #[derive(Clone, Copy, Debug, Default)]
 struct Weighted {
     weights: f64,
@@ -75,23 +75,23 @@ impl Weighted {
     }
 }
 
-/// The reason why a service's requests give no result.
+/// Reason why a service's requests give no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inconclusive {
-    /// None of the CPUs on which it runs has a sibling.
+    /// None of the CPUs on which the service runs has a sibling.
     NoSiblings,
-    /// Batch was beside all of its requests, so there is nothing to compare them with.
+    /// Batch was beside all requests, so there is no baseline.
     NoBaseline,
     /// Batch had too much of the siblings' time for the service to be alone, and too little for it to be beside batch.
     Between,
 }
 
-/// Requests of one kind: their server times.
+/// Number and server times of requests of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ServerTimes {
-    /// Their number.
+    /// Number of requests.
     pub count: u64,
-    /// Sum of their server times.
+    /// Sum of the server times of the requests.
     pub sum_ns: Nanos,
 }
 
@@ -106,18 +106,18 @@ impl ServerTimes {
     }
 }
 
-/// Measurements of one service.
+/// Measurement of the inflation of one service.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Inflation {
     alone: ServerTimes,
     beside: ServerTimes,
     value: Option<f64>,
-    /// The reason why the last requests gave no result, and their number.
+    /// Reason why the last requests gave no result, and the number of these requests.
     silent: Option<(Inconclusive, u64)>,
 }
 
 impl Inflation {
-    /// Takes in the requests of a look, in which batch had these shares.
+    /// Adds the requests of a look, in which batch had these shares.
     pub fn note(&mut self, served: ServerTimes, batch: BatchShares) {
         let silence = match batch.siblings {
             Some(share) if share.max(batch.own) <= ALONE_MOST => {
@@ -148,7 +148,7 @@ impl Inflation {
         self.rest();
     }
 
-    /// Notes that the service did not run, or was alone: nothing disturbs it now.
+    /// Resets the measurement: the service did not run, or ran alone, so nothing disturbs it now.
     pub fn rest(&mut self) {
         (self.beside, self.value) = (ServerTimes::default(), None);
     }
@@ -162,8 +162,8 @@ impl Inflation {
         }
     }
 
-    /// Returns how much longer a request takes than alone: 0.5 is half as long again. `None` before the first
-    /// measurement, and while batch is away.
+    /// Returns how much longer a request takes than alone: 0.5 is 50 % longer. `None` before the first measurement, and
+    /// while batch is away.
     pub fn value(&self) -> Option<f64> {
         self.value
     }
@@ -173,7 +173,7 @@ impl Inflation {
 mod tests {
     use super::*;
 
-    /// Returns batch with this share of the siblings' time and none of the service's own CPUs.
+    /// Returns shares of batch with `share` of the siblings' time and none of the service's own CPUs.
     fn beside(share: f64) -> BatchShares {
         BatchShares { siblings: Some(share), own: 0.0 }
     }
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!((inflation.alone, inflation.beside, inflation.value), (before.alone, before.beside, before.value));
     }
 
-    /// CPUs 0 and 1 are a core, 2 is alone.
+    /// Returns the shares on a machine where CPUs 0 and 1 are one core, and CPU 2 is another.
     fn shares(ran_ns: [Nanos; 3], batch: [f64; 3]) -> BatchShares {
         let cores = CoreTopology::of([[0, 1].into_iter().collect(), [2].into_iter().collect()]);
         let ran_on = (0..3).filter(|cpu| ran_ns[*cpu] > 0).collect();

@@ -1,4 +1,4 @@
-//! State that each policy of CPUs keeps from one look to the next: the time, the CPUs, and the reason of its decision.
+//! State that each policy for CPUs keeps from one look to the next: the time, the CPUs, and the reason of its decision.
 
 use crate::Nanos;
 
@@ -6,7 +6,7 @@ use super::action::CpuReason;
 use super::mask::CpuMask;
 use super::seen::MachineObservation;
 
-/// The looks of a policy.
+/// Record of a policy's last look.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ObservationState {
     last: Option<Nanos>,
@@ -14,17 +14,17 @@ pub(crate) struct ObservationState {
     why: CpuReason,
 }
 
-/// The begin of a look.
+/// Facts about a look that begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ObservationStart {
-    /// Time since the last look, which this one covers.
+    /// Time since the last look, which the present look covers.
     pub(crate) for_ns: Nanos,
-    /// Whether CPUs went or came since, or it is the first look.
+    /// Whether CPUs have come or gone since the last look, or it is the first look.
     pub(crate) other_cpus: bool,
 }
 
 impl ObservationState {
-    /// Begins a look: nothing is decided yet.
+    /// Begins a look, with no decision yet.
     pub(crate) fn begin(&mut self, now: Nanos, seen: &MachineObservation) -> ObservationStart {
         let for_ns = now - self.last.replace(now).unwrap_or(now);
         self.why = CpuReason::Steady;
@@ -41,12 +41,12 @@ impl ObservationState {
         self.online
     }
 
-    /// Notes a reason; of several, the first of the list is kept.
+    /// Adds a reason for the decision. The one that is first in the list of reasons is kept.
     pub(crate) fn because(&mut self, reason: CpuReason) {
         self.why = self.why.min(reason);
     }
 
-    /// Returns the reason of the last look's result.
+    /// Returns the reason of the last decision.
     pub(crate) fn why(&self) -> CpuReason {
         self.why
     }

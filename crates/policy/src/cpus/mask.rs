@@ -1,18 +1,18 @@
-//! A set of CPUs of fixed size, without allocation.
+//! Set of CPUs of fixed size, without allocation.
 
 use core::fmt;
 
-/// The number of CPUs: the highest is one less.
+/// Number of CPUs that a set can contain: the highest is 511.
 pub const MAX_CPUS: usize = 512;
 
 const WORD_BITS: usize = 64;
 
-/// A set of CPUs.
+/// Set of CPUs, as bits.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct CpuMask([u64; MAX_CPUS / WORD_BITS]);
 
 impl CpuMask {
-    /// The empty set.
+    /// Empty set of CPUs.
     pub const EMPTY: Self = Self([0; MAX_CPUS / WORD_BITS]);
 
     /// Returns whether the CPU is in the set.
@@ -20,22 +20,22 @@ impl CpuMask {
         cpu < MAX_CPUS && self.0[cpu / WORD_BITS] >> (cpu % WORD_BITS) & 1 == 1
     }
 
-    /// Adds a CPU.
+    /// Adds a CPU to the set.
     ///
     /// # Panics
-    /// If there is no such number.
+    /// Panics if the CPU's number is [`MAX_CPUS`] or more.
     pub fn insert(&mut self, cpu: usize) {
         self.0[cpu / WORD_BITS] |= 1 << (cpu % WORD_BITS);
     }
 
-    /// Removes a CPU.
+    /// Removes a CPU from the set; a CPU that is not in the set is ignored.
     pub fn remove(&mut self, cpu: usize) {
         if cpu < MAX_CPUS {
             self.0[cpu / WORD_BITS] &= !(1 << (cpu % WORD_BITS));
         }
     }
 
-    /// Returns the number of CPUs.
+    /// Returns the number of CPUs in the set.
     pub fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
@@ -55,22 +55,22 @@ impl CpuMask {
         self.zip(other, |a, b| a | b)
     }
 
-    /// Returns the CPUs that are not in `other`.
+    /// Returns the CPUs of this set that are not in `other`.
     pub fn without(&self, other: &Self) -> Self {
         self.zip(other, |a, b| a & !b)
     }
 
-    /// Returns whether all CPUs are in `other`.
+    /// Returns whether all CPUs of this set are in `other`.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.without(other).is_empty()
     }
 
-    /// Returns the lowest CPU.
+    /// Returns the lowest CPU; `None` if the set is empty.
     pub fn first(&self) -> Option<usize> {
         self.iter().next()
     }
 
-    /// Returns the CPUs from the lowest to the highest.
+    /// Returns the CPUs in the set from the lowest to the highest.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         let bits = |word: u64| {
             core::iter::successors((word != 0).then_some(word), |rest| {
@@ -103,7 +103,7 @@ impl Extend<usize> for CpuMask {
     }
 }
 
-/// Displays it as a kernel's list: `0-3,8`.
+/// Displays the set in the kernel's list format: `0-3,8`.
 impl fmt::Display for CpuMask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (mut cpus, mut separator) = (self.iter().peekable(), "");

@@ -1,4 +1,4 @@
-//! CPUs: which of a machine's CPUs batch containers may use beside services (Holmes §4.3, PerfIso).
+//! Policies for the CPUs of a machine: which CPUs batch containers may use beside services (Holmes §4.3, PerfIso).
 //!
 //! Every few milliseconds, and as soon as interference crosses its threshold, a policy of this family gets the state of
 //! each CPU, service and container ([`MachineObservation`]). It answers with the CPUs that each container, and each service

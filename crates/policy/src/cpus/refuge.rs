@@ -1,4 +1,4 @@
-//! The CPU of a container that has none and cannot be paused.
+//! Choice of a CPU for a container that has none and cannot be paused.
 
 use core::cmp::Reverse;
 
@@ -7,8 +7,8 @@ use super::seen::ContainerObservation;
 
 /// Returns the CPUs of a container that a policy gives `cpus`. A container without any is paused. If it cannot be
 /// paused, it gets one online CPU of those that it may use: the one that costs the services least, the highest of equal
-/// ones. Several CPUs would disturb more, and all such containers share this one. The result is empty if it may use no
-/// CPU that is online.
+/// ones. Several CPUs would disturb more, and all such containers share this one. The result is empty if the container
+/// may use no online CPU.
 pub(crate) fn or_refuge<Cost: Ord>(
     cpus: CpuMask,
     container: &ContainerObservation,

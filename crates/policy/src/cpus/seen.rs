@@ -1,26 +1,27 @@
-//! Input of a policy of CPUs.
+//! Input of a policy for the CPUs of a machine.
 
 use super::mask::{CpuMask, MAX_CPUS};
 
-/// The most services: as many as a tracker knows.
+/// Largest number of services: as many as a tracker can distinguish.
 pub const MAX_SERVICES: usize = 63;
 
-/// The most containers.
+/// Largest number of containers.
 pub const MAX_CONTAINERS: usize = 256;
 
-/// State of a machine. One value is made once, and written over before each decision.
+/// State of a machine. The caller creates one value, and overwrites it before each decision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MachineObservation {
-    /// By CPU number.
+    /// State of each CPU, by its number.
     pub cpus: [CpuObservation; MAX_CPUS],
-    /// By slot; a service keeps its slot until it ends, and the slot is empty at the next look.
+    /// State of each service, by slot. A service keeps its slot until it ends, and the slot is empty at the next look.
     pub services: [Option<ServiceObservation>; MAX_SERVICES],
-    /// By slot; a container keeps its slot until it ends, and the slot is empty at the next look.
+    /// State of each container, by slot. A container keeps its slot until it ends, and the slot is empty at the next
+    /// look.
     pub containers: [Option<ContainerObservation>; MAX_CONTAINERS],
 }
 
 impl Default for MachineObservation {
-    /// Creates a machine without CPUs.
+    /// Returns a machine without CPUs.
     fn default() -> Self {
         Self {
             cpus: [CpuObservation::default(); MAX_CPUS],
@@ -40,13 +41,13 @@ impl MachineObservation {
 /// State of one CPU since the last look.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuObservation {
-    /// Whether it can run threads now.
+    /// Whether the CPU can run threads now.
     pub online: bool,
-    /// The share of the time in which it ran anything, 0 to 1.
+    /// Share of the time in which the CPU ran anything, 0 to 1.
     pub busy: f64,
-    /// The share of the time in which it ran a service, 0 to 1.
+    /// Share of the time in which the CPU ran a service, 0 to 1.
     pub serving: f64,
-    /// Interference of its sibling with the task that runs there: VPI (Holmes, Equation 1), or its replacement. `None`
+    /// Interference of the sibling with the task on this CPU: VPI (Holmes, Equation 1), or its replacement. `None`
     /// without activity, or if it could not be counted.
     pub interference: Option<f64>,
 }
@@ -54,26 +55,28 @@ pub struct CpuObservation {
 /// State of one service since the last look.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ServiceObservation {
-    /// The CPUs that it may run on at all: those it was found with.
+    /// CPUs that the service may run on: those it had when it was found.
     pub allowed: CpuMask,
-    /// The CPUs that it ran on: Holmes' "LC CPUs".
+    /// CPUs that the service ran on: Holmes' "LC CPUs".
     pub ran_on: CpuMask,
-    /// Whether its owner lets it be placed on the reserved CPUs (Holmes, Algorithm 1).
+    /// Whether the service's owner permits placing it on the reserved CPUs (Holmes, Algorithm 1).
     pub may_be_placed: bool,
 }
 
 /// State of one container since the last look.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ContainerObservation {
-    /// The CPUs that it may be given at all: those it was found with, without the cores of lanes that it is sent away
-    /// from. The siblings of such a lane are the service's own.
+    /// CPUs that the container may be given: those it had when it was found, without the cores of lanes that it is
+    /// evicted from. The siblings of such a lane are the service's own.
     pub allowed: CpuMask,
-    /// Whether it is sent away from no CPU: `allowed` are the CPUs that it was found with.
+    /// Whether the container is evicted from no CPU. Then `allowed` are the CPUs that it was found with.
     pub as_found: bool,
-    /// Whether it can be paused. One that cannot, and has to leave all its CPUs, runs where it disturbs services least.
+    /// Whether the container can be paused. A container that cannot be paused, and has to leave all its CPUs, runs
+    /// where it disturbs services least.
     pub can_pause: bool,
-    /// Number of CPUs that it asks for.
+    /// Number of CPUs that the container asks for.
     pub wanted: u32,
-    /// Priority: a container with a higher one is given CPUs before others, and loses them after others.
+    /// Priority of the container. A container with a higher priority is given CPUs before others, and loses them after
+    /// others.
     pub priority: i32,
 }

@@ -1,11 +1,11 @@
-//! The budget of hedges: answered requests pay for it.
+//! Budget of hedges, to which each answered request adds.
 //!
-//! Problem. When both servers are slow because there is too much work, hedges add work, and both get slower.
+//! Problem. When both servers are slow because of too much load, hedges add load, and both get slower.
 //!
 //! Approach. Each answered request adds a part of a hedge to the budget, up to a limit; each hedge takes a whole one.
 //! So the extra load stays below that part of the answered requests. An empty budget stops new hedges only. First
-//! attempts do not use the budget, and neither does a request whose server was lost before it was hedged. A hedge of
-//! which no byte was sent is given back.
+//! attempts do not use the budget. A request whose server was lost before it was hedged does not use it either. A hedge
+//! of which no byte was sent is given back.
 
 /// One hedge, in thousandths.
 const ONE_MILLI: u64 = 1000;
@@ -13,20 +13,20 @@ const ONE_MILLI: u64 = 1000;
 /// The tunables of [`HedgeBudget`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HedgeBudgetConfig {
-    /// Thousandths of a hedge that each answered request adds: the extra load in the long run.
+    /// Thousandths of a hedge that each answered request adds: the ratio of the extra load in the long run.
     pub per_success_milli: u64,
-    /// The most hedges that can be saved up, and the number at first.
+    /// Largest number of hedges that can be saved, and the number at the start.
     pub burst: u64,
 }
 
 impl Default for HedgeBudgetConfig {
-    /// Returns a budget of a tenth of the load, and a hundred hedges at once.
+    /// Returns a budget of a tenth of the load, with a hundred hedges at once.
     fn default() -> Self {
         Self { per_success_milli: 100, burst: 100 }
     }
 }
 
-/// The hedges that are left.
+/// Hedges that are left in the budget.
 #[derive(Clone, Debug)]
 pub struct HedgeBudget {
     config: HedgeBudgetConfig,
@@ -39,13 +39,13 @@ impl HedgeBudget {
         Self { config, left_milli: config.burst.saturating_mul(ONE_MILLI) }
     }
 
-    /// Adds for a request that was answered.
+    /// Adds a part of a hedge, for a request that was answered.
     pub fn success(&mut self) {
         let limit = self.config.burst.saturating_mul(ONE_MILLI);
         self.left_milli = self.left_milli.saturating_add(self.config.per_success_milli).min(limit);
     }
 
-    /// Takes a hedge, if there is one. Returns whether there was.
+    /// Takes a hedge if one is left. Returns whether one was left.
     pub fn take(&mut self) -> bool {
         let is_enough = self.left_milli >= ONE_MILLI;
         if is_enough {
@@ -54,13 +54,13 @@ impl HedgeBudget {
         is_enough
     }
 
-    /// Returns a hedge to the budget that was not sent after all.
+    /// Returns a hedge that was not sent to the budget.
     pub fn give_back(&mut self) {
         let limit = self.config.burst.saturating_mul(ONE_MILLI);
         self.left_milli = self.left_milli.saturating_add(ONE_MILLI).min(limit);
     }
 
-    /// Returns the number of hedges that are left.
+    /// Returns the number of whole hedges that are left.
     pub fn left(&self) -> u64 {
         self.left_milli / ONE_MILLI
     }

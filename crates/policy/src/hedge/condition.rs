@@ -1,30 +1,30 @@
-//! State of one server.
+//! State of one of the two servers of a proxy.
 
 use crate::Nanos;
 
 use super::hazard::{Hazard, Hazards};
 use super::outlier::Outlier;
 
-/// How bad a server is for a request, from good to bad.
+/// Rank of a server for a request, from good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
-    /// No hazard is known.
+    /// The server has no known hazard.
     Well,
-    /// It was restarted, and still loads and compiles what it needs.
+    /// The server was restarted, and still loads and compiles its code.
     Cold,
-    /// A passing hazard has just begun: it is likely to answer sooner than a cold server.
+    /// A passing hazard has just begun: the server is likely to answer sooner than a cold server.
     Paused,
-    /// A passing hazard lasts: it answers later.
+    /// A passing hazard lasts, so the server answers later.
     Slow,
-    /// It answers with failures.
+    /// The server answers with failures.
     Failing,
-    /// It does not answer.
+    /// The server does not answer.
     Away,
 }
 
 impl Rank {
-    /// Returns whether a server of this rank is preferred to one of the other rank. Of two servers with passing hazards
-    /// neither is better, since either hazard may end first.
+    /// Returns whether a server of this rank is preferred to a server of the rank `other`. Between two servers with
+    /// passing hazards neither is better, since either hazard may end first.
     pub(super) fn is_better_than(self, other: Self) -> bool {
         match (self, other) {
             (Self::Cold, Self::Paused) | (Self::Paused, Self::Slow) => false,
@@ -36,20 +36,20 @@ impl Rank {
 /// State of one server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Condition {
-    /// All hazards but [`Hazard::Failing`].
+    /// All hazards of the server except [`Hazard::Failing`].
     hazards: Hazards,
-    /// Whether it fails its requests.
+    /// Record of failed requests of the server.
     pub(super) outlier: Outlier,
-    /// Time of the next probe, while it cannot be reached.
+    /// Time of the next probe, while the server cannot be reached.
     pub(super) probe_at: Option<Nanos>,
-    /// End of its warm-up.
+    /// End of the server's warm-up.
     pub(super) warm_until: Option<Nanos>,
-    /// Time until which a passing hazard is a pause.
+    /// Time until which a passing hazard counts as a pause.
     pub(super) pause_until: Option<Nanos>,
 }
 
 impl Condition {
-    /// Sets the hazards that the watchers report; a passing one that has just begun is a pause until `pause_until`.
+    /// Sets the hazards that the watchers report. A passing hazard that has just begun is a pause until `pause_until`.
     /// Returns whether the server has just come back.
     pub(super) fn set_watched(&mut self, watched: Hazards, pause_until: Nanos) -> bool {
         let has_passing = |hazards: Hazards| hazards.iter().any(Hazard::passes);
@@ -63,13 +63,13 @@ impl Condition {
         was_away && !watched.contains(Hazard::Restart)
     }
 
-    /// Notes that a connection failed.
+    /// Records that a connection failed; `probe_at` is the time of the next probe.
     pub(super) fn unreachable(&mut self, probe_at: Nanos) {
         self.hazards = self.hazards.with(Hazard::Unreachable, true);
         self.probe_at.get_or_insert(probe_at);
     }
 
-    /// Notes that a connection was made. Returns whether the server has just come back.
+    /// Records that a connection was made. Returns whether the server has just come back.
     pub(super) fn reached(&mut self) -> bool {
         self.hazards = self.hazards.with(Hazard::Unreachable, false);
         self.probe_at.take().is_some()
@@ -86,8 +86,8 @@ impl Condition {
         }
     }
 
-    /// Returns the hazard that is given as the reason of a swap: one that makes the server away, or a failing one, or
-    /// the last.
+    /// Returns the hazard that is reported as the reason of a swap: one that makes the server away, or a failing one,
+    /// or the last.
     pub(super) fn worst(&self) -> Option<Hazard> {
         let worst = self.hazards.iter().last();
         let is_out = self.outlier.is_out() && worst.is_none_or(Hazard::passes);

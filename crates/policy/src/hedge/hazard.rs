@@ -1,33 +1,33 @@
-//! Kinds of hazards, and sets of them.
+//! Kinds of hazards of a server, and sets of them.
 
 use core::fmt;
 
-/// A reason why a server is slow for a while. The number of each is its bit in `abi/hazard.h`.
+/// Hazard: reason why a server is slow for a while. The number of each is its bit in `abi/hazard.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Hazard {
-    /// Its JVM collects garbage.
+    /// The server's JVM collects garbage.
     JvmGc = 0,
-    /// Its JVM has stopped all threads, for any purpose.
+    /// The server's JVM has stopped all threads, for any purpose.
     Safepoint = 1,
-    /// It is stopped or frozen.
+    /// The server's process is stopped or frozen.
     Stopped = 2,
-    /// Its group has used up its quota of CPU time.
+    /// The server's cgroup has used up its quota of CPU time.
     Throttled = 3,
-    /// It has ended, or was restarted and does not listen yet.
+    /// The server's process has ended, or was restarted and does not listen yet.
     Restart = 4,
-    /// No connection to it can be made. Only the proxy notices it.
+    /// No connection to the server can be made. Only the proxy notices it.
     Unreachable = 5,
-    /// It fails its requests. Only the proxy notices it.
+    /// The server fails its requests. Only the proxy notices it.
     Failing = 6,
 }
 
 impl Hazard {
-    /// All hazards, by number.
+    /// All hazards, in the order of their numbers.
     pub const ALL: [Self; 7] =
         [Self::JvmGc, Self::Safepoint, Self::Stopped, Self::Throttled, Self::Restart, Self::Unreachable, Self::Failing];
 
-    /// Returns its name on the command line and in results.
+    /// Returns the name of the hazard on the command line and in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::JvmGc => "jvm-gc",
@@ -40,7 +40,7 @@ impl Hazard {
         }
     }
 
-    /// Returns whether the server goes on afterwards as before: it is slow or failing, and not away.
+    /// Returns whether the server continues after the hazard as before: it is slow or failing, and not away.
     pub fn passes(self) -> bool {
         !matches!(self, Self::Restart | Self::Unreachable)
     }
@@ -56,25 +56,25 @@ impl fmt::Display for Hazard {
     }
 }
 
-/// A set of hazards.
+/// Set of hazards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hazards(u32);
 
 impl Hazards {
-    /// The empty set.
+    /// Empty set of hazards.
     pub const NONE: Self = Self(0);
 
-    /// Creates a set from bits by number; bits without a meaning are left out.
+    /// Creates a set from bits, one for each hazard's number; bits without a meaning are ignored.
     pub fn from_bits(bits: u32) -> Self {
         Self(bits & ((1 << Hazard::ALL.len()) - 1))
     }
 
-    /// Returns bits by number.
+    /// Returns the set as bits, one for each hazard's number.
     pub fn bits(self) -> u32 {
         self.0
     }
 
-    /// Returns the set with this hazard, or without it.
+    /// Returns the set with `hazard` added, or removed if `is_on` is false.
     #[must_use]
     pub fn with(self, hazard: Hazard, is_on: bool) -> Self {
         if is_on { Self(self.0 | hazard.bit()) } else { Self(self.0 & !hazard.bit()) }
@@ -90,7 +90,7 @@ impl Hazards {
         self.0 == 0
     }
 
-    /// Returns the hazards in the set, by number.
+    /// Returns the hazards in the set, in the order of their numbers.
     pub fn iter(self) -> impl Iterator<Item = Hazard> {
         Hazard::ALL.into_iter().filter(move |hazard| self.contains(*hazard))
     }

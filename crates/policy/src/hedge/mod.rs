@@ -1,4 +1,4 @@
-//! Hedging: which of two servers is asked, and which requests are sent to both (Tailor, thesis §4.2.3).
+//! Hedging policy: which of two servers gets a request, and which requests are sent to both (Tailor, thesis §4.2.3).
 //!
 //! A *hazard* is a reason why a server is slow for a while: a garbage collection, a restart. [`Roles`] is told of
 //! hazards as they begin and end. It swaps active and backup, and says which server's requests in flight are sent
@@ -21,9 +21,9 @@ use core::fmt;
 /// One of the two servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Server {
-    /// The one that is active at first.
+    /// Server that is active at first.
     First,
-    /// The one that is the backup at first.
+    /// Server that is the backup at first.
     Second,
 }
 
@@ -39,7 +39,7 @@ impl Server {
         }
     }
 
-    /// Returns its index in an array of both.
+    /// Returns the index of the server in an array of both.
     pub fn index(self) -> usize {
         self as usize
     }

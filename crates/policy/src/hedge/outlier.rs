@@ -1,57 +1,57 @@
-//! Outlier detection: whether a server fails its requests, and for how long it is out of service.
+//! Outlier detection: whether a server fails its requests, and for how long it is ejected.
 //!
-//! Problem. A server may accept every connection and fail every request: its disk is full, its database is lost, its
-//! threads are stuck. Nothing on its machine shows that. Its answers do.
+//! Problem. A server may accept every connection and fail every request, because its disk is full, its database is lost
+//! or its threads are stuck. Nothing on its machine shows that, but its answers do.
 //!
-//! Approach. The server is ejected after [`IN_A_ROW`] failures in a row, or when half of at least [`SHARE_MIN`] requests
-//! failed within ten seconds. It is out for 30 s times the number of its ejections so far, 300 s at most. Each minute in
-//! service takes one from that number. After its return the first [`TRIAL`] requests are a trial: one failure ejects it
-//! again.
+//! Approach. The server is ejected after [`IN_A_ROW`] failures in a row, or when half of at least [`SHARE_MIN`]
+//! requests failed within ten seconds. It is out for 30 s times the number of its ejections, 300 s at most. Each minute
+//! in service takes one from that number. After its return the first [`TRIAL`] requests are a trial: one failure ejects
+//! it again.
 //!
 //! Results of requests that were sent before the ejection or the return do not show the server's present state. They
-//! are ignored: a server that hung may owe timeouts for a minute.
+//! are ignored: requests to a server that hung may still time out a minute later.
 
 use core::fmt;
 
 use crate::Nanos;
 
-/// Failures in a row that eject a server.
+/// Number of failures in a row that eject a server.
 pub const IN_A_ROW: u32 = 5;
-/// The fewest requests of the window for which the share of failures counts.
+/// Fewest requests in the window for which the share of failures counts.
 pub const SHARE_MIN: u32 = 20;
-/// Requests after a return, during which each failure ejects the server again.
+/// Number of requests after a return, during which each failure ejects the server again.
 pub const TRIAL: u32 = 5;
 
 const SECOND_NS: Nanos = 1_000_000_000;
-/// The most ejections that count.
+/// Largest number of ejections that counts for the time out of service.
 const TIMES_MAX: u32 = 10;
-/// Time in service that takes one from the number of ejections, in times of the shortest ejection.
+/// Time in service that takes one from the number of ejections, as a multiple of the shortest ejection.
 const CALM_TIMES: Nanos = 2;
-/// Seconds of the window.
+/// Length of the window in seconds.
 const WINDOW: usize = 10;
 
-/// A request that a server has answered, or has failed to answer.
+/// Request that a server has answered, or has failed to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// When it was sent.
+    /// Time at which the request was sent.
     pub sent_ns: Nanos,
-    /// Whether the server failed it.
+    /// Whether the server failed the request.
     pub has_failed: bool,
 }
 
 /// Reason of an ejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Failures in a row.
+    /// This number of requests in a row failed.
     InARow(u32),
-    /// Failures among the requests of the window.
+    /// Too large a share of the requests in the window failed.
     Share {
-        /// Those that failed.
+        /// Number of requests that failed.
         failed: u32,
-        /// All of them.
+        /// Number of all requests.
         of: u32,
     },
-    /// A failure after its return.
+    /// A request failed shortly after the server's return.
     Again,
 }
 
@@ -65,23 +65,23 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Time of a server out of service.
+/// Ejection of a server: its time out of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ejection {
-    /// Its begin.
+    /// Start of the ejection.
     pub since_ns: Nanos,
-    /// Its end.
+    /// End of the ejection.
     pub until_ns: Nanos,
-    /// Its reason.
+    /// Reason of the ejection.
     pub fault: Fault,
 }
 
-/// Results of the last ten seconds, by second.
+/// Results of the requests in the last ten seconds, by second.
 #[derive(Clone, Debug, Default)]
 struct Window {
-    /// All requests, and those that failed.
+    /// Number of all requests, and of failed requests, in each second.
     seconds: [(u32, u32); WINDOW],
-    /// The second of the latest result.
+    /// Second of the latest result.
     latest: u64,
 }
 
@@ -98,30 +98,30 @@ impl Window {
         *failed = failed.saturating_add(u32::from(has_failed));
     }
 
-    /// All requests, and those that failed.
+    /// Returns the number of all requests in the window, and of those that failed.
     fn sums(&self) -> (u32, u32) {
         let add = |a: (u32, u32), b: &(u32, u32)| (a.0.saturating_add(b.0), a.1.saturating_add(b.1));
         self.seconds.iter().fold((0, 0), add)
     }
 }
 
-/// Results of one server's requests.
+/// Results of one server's requests, and its ejections.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outlier {
     in_a_row: u32,
     window: Window,
     ejection: Option<Ejection>,
-    /// Time before which sent requests are ignored.
+    /// Start time from which requests count; results of requests sent before are ignored.
     counts_from: Nanos,
-    /// Requests of its trial that are left.
+    /// Number of requests that are left of the server's trial.
     trial: u32,
-    /// Ejections so far, less one for each minute in service since.
+    /// Number of ejections, less one for each minute in service since then.
     times: u32,
     in_service_since: Nanos,
 }
 
 impl Outlier {
-    /// Takes in a result. Returns a reason to eject the server, if there is one.
+    /// Adds the result of a request. Returns a reason to eject the server, if there is one.
     pub(super) fn note(&mut self, now: Nanos, attempt: Attempt) -> Option<Fault> {
         if self.is_out() || attempt.sent_ns < self.counts_from {
             return None;
@@ -142,7 +142,7 @@ impl Outlier {
         }
     }
 
-    /// Takes the server out of service, for `out_ns` the first time.
+    /// Ejects the server, for `out_ns` the first time.
     pub(super) fn eject(&mut self, now: Nanos, fault: Fault, out_ns: Nanos) {
         let calm = now.saturating_sub(self.in_service_since) / (CALM_TIMES * out_ns).max(1);
         self.times =
@@ -151,7 +151,7 @@ impl Outlier {
         self.ejection = Some(Ejection { since_ns: now, until_ns, fault });
     }
 
-    /// Ends its time out of service if that is over. Returns whether it was.
+    /// Ends the ejection if its time is over. Returns whether it was over.
     pub(super) fn return_if_due(&mut self, now: Nanos) -> bool {
         let is_due = self.ejection.is_some_and(|ejection| now >= ejection.until_ns);
         if is_due {
@@ -161,7 +161,7 @@ impl Outlier {
         is_due
     }
 
-    /// Forgets all results so far and their effects, except the number of ejections.
+    /// Removes all results and their effects, except the number of ejections.
     pub(super) fn renew(&mut self, now: Nanos) {
         if self.ejection.take().is_some() {
             self.in_service_since = now;
@@ -172,7 +172,7 @@ impl Outlier {
         self.window = Window::default();
     }
 
-    /// Returns whether it is back, and each failure ejects it again.
+    /// Returns whether the server has returned and each failure ejects it again.
     pub(super) fn is_on_trial(&self) -> bool {
         self.trial > 0 && !self.is_out()
     }
@@ -201,7 +201,7 @@ mod tests {
         Attempt { sent_ns, has_failed: false }
     }
 
-    /// Ejects it, lets its time pass, and returns how long that was.
+    /// Ejects the server, advances the time to its return, and returns how long it was out.
     fn out_for(outlier: &mut Outlier, now: &mut Nanos) -> Nanos {
         outlier.eject(*now, Fault::Again, OUT_NS);
         let out = outlier.ejection().expect("just ejected").until_ns - *now;
@@ -223,12 +223,12 @@ mod tests {
     fn half_of_the_requests_within_ten_seconds_are_a_reason() {
         let mut outlier = Outlier::default();
         let mut note = |at: Nanos, has_failed| outlier.note(at, Attempt { sent_ns: at, has_failed });
-        // Nineteen, of which ten fail, are too few.
+        // A share is not judged below 20 requests: ten failures of nineteen requests are ignored.
         for turn in 0..19 {
             assert_eq!(note(turn, turn % 2 == 0), None);
         }
         assert_eq!(note(19, true), Some(Fault::Share { failed: 11, of: 20 }));
-        // After ten seconds they count no more.
+        // After ten seconds the earlier requests no longer count.
         let later = 11 * SECOND_NS;
         for turn in 0..19 {
             assert_eq!(note(later + turn, turn % 2 == 0), None);

@@ -1,23 +1,25 @@
-//! Roles of the two servers, and the requests that are sent again: Figure 4.9 of the thesis.
+//! Roles of the two servers, active and backup, and the requests that are sent again: Figure 4.9 of the thesis.
 //!
-//! Problem. A hazard of the active server delays every request that it has, and those that come while it lasts.
+//! Problem. A hazard of the active server delays every request in flight there, and every request that comes while it
+//! lasts.
 //!
-//! Approach. When a hazard of the active server begins and the backup is better off, they swap, and requests in flight
-//! at the former active server are sent to the new one, too. A server that comes back after a restart is warmed up
-//! before it counts as well; if it was left for that, it stays the backup.
+//! Approach. When a hazard of the active server begins and the backup is better off, the two swap roles. Requests in
+//! flight at the former active server are sent to the new one, too. A server that returns after a restart is warmed up
+//! before its rank is `Well`. If it lost its role because of the restart, it stays the backup.
 //!
-//! Differences from the thesis: servers are compared by rank, well before cold before slow before away. So there is no
-//! swap to a server that is no better, and when both have hazards they swap as soon as one of them is over. A server to
-//! which no connection can be made is away, and probed at intervals. A collection is mostly over before a cold server
+//! Differences from the thesis: servers are compared by rank, from well over cold and slow to away. So there is no swap
+//! to a server that is no better. When both have hazards they swap as soon as one of them is over. A server to which no
+//! connection can be made is away, and probed at intervals. A garbage collection is mostly over before a cold server
 //! has answered, so a cold server is only used if the hazard lasts.
 //!
 //! A server that fails its requests is ejected for a while (`outlier.rs`), unless its peer is not well: the last good
-//! server is never ejected. After that time it is warmed up as after a restart, and a failure of a warm-up request
-//! ejects it again before it gets a client's request.
+//! server is never ejected. After the ejection it is warmed up as after a restart. A failed warm-up request ejects it
+//! again before it gets a client's request.
 //!
-//! When a passing hazard is over, requests go back. In the thesis they stay. So two servers that collect garbage get
-//! equal shares of the requests there: their heaps fill in step, and in the end both collect at the same time, and no
-//! server can help. A server that gets requests only while its peer collects seldom has to collect itself.
+//! When a passing hazard is over, requests return to the former server. In the thesis they stay. So two servers that
+//! collect garbage get equal shares of the requests there. Their heaps fill in step, and in the end both collect at the
+//! same time, and no server can help. A server that gets requests only while its peer collects seldom has to collect
+//! itself.
 
 use core::fmt;
 
@@ -31,37 +33,37 @@ use super::outlier::{Attempt, Ejection, Fault};
 /// Condition under which requests are sent to both servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// When a hazard of the server that has them begins.
+    /// When a hazard of the server that has the requests begins.
     Hazard,
-    /// When they have not been answered for a given time (Dean and Barroso, 2013).
+    /// When requests have not been answered for a given time (Dean and Barroso, 2013).
     Timer {
-        /// The time.
+        /// Time without an answer, in nanoseconds.
         after_ns: Nanos,
     },
     /// Never.
     Never,
 }
 
-/// The tunables of [`Roles`].
+/// Tunables of [`Roles`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RolesConfig {
     /// Condition under which requests are sent to both servers. Watched hazards count only under [`Mode::Hazard`].
     pub mode: Mode,
-    /// Whether there is a backup.
+    /// Whether there is a backup server.
     pub has_backup: bool,
-    /// Longest warm-up of a server that comes back; 0: none.
+    /// Longest warm-up of a server that returns; 0: no warm-up.
     pub warm_up_ns: Nanos,
     /// Interval between two probes of a server that cannot be reached.
     pub probe_ns: Nanos,
     /// Time for which a passing hazard is tolerated rather than using a cold server.
     pub pause_ns: Nanos,
-    /// First time out of service of a server that fails its requests; 0: it stays in service.
+    /// Length of the first ejection of a server that fails its requests; 0: it is never ejected.
     pub out_ns: Nanos,
 }
 
 impl Default for RolesConfig {
-    /// Returns a backup that hazards swap, ten probes a second, a warm-up of ten seconds, and 30 s out of service. The
-    /// first request of a JVM that was just started took 17 ms and more.
+    /// Returns a configuration with a backup that hazards swap, ten probes a second, a warm-up of ten seconds, and 30 s
+    /// of ejection. The first request of a JVM that was just started took 17 ms and more.
     fn default() -> Self {
         Self {
             mode: Mode::Hazard,
@@ -74,66 +76,66 @@ impl Default for RolesConfig {
     }
 }
 
-/// An event.
+/// Event about a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HedgeEvent {
-    /// The hazards that a server has from now on, as watchers report them.
+    /// The hazards of a server have changed to this set, as watchers report them.
     Watched(Server, Hazards),
-    /// A connection to it could not be made.
+    /// A connection to the server could not be made.
     Unreachable(Server),
-    /// A connection to it was made.
+    /// A connection to the server was made.
     Reached(Server),
-    /// It has answered all requests of its warm-up, or its time for that is up.
+    /// The server has answered all requests of its warm-up, or the time of the warm-up is over.
     Warmed(Server),
-    /// It failed a warm-up request: its warm-up starts again.
+    /// The server failed a warm-up request: its warm-up starts again.
     StillCold(Server),
-    /// It answered a client's request, or failed to.
+    /// The server answered a client's request, or failed to.
     Tried(Server, Attempt),
-    /// Time has passed.
+    /// No event: time has passed.
     Nothing,
 }
 
-/// An action of the policy.
+/// Action of the hedging policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HedgeAction {
-    /// New requests go to this server from now on.
+    /// New requests go to this server, because of a hazard.
     Swap {
-        /// The new active server.
+        /// New active server.
         to: Server,
-        /// The hazard of the former one.
+        /// Hazard of the former active server.
         because: Hazard,
     },
-    /// New requests go to this server again, since the hazard for which it was left is over.
+    /// New requests go to this server again, since the hazard that made it lose its role is over.
     Return {
-        /// The server that was active before.
+        /// Server that was active before, and is active again.
         to: Server,
     },
-    /// Requests in flight that are safe to repeat are sent to the other server, too.
+    /// Requests in flight at a server that are safe to repeat are sent to its peer, too.
     Resend {
-        /// The server that has them.
+        /// Server that has the requests.
         from: Server,
-        /// Its hazard.
+        /// Hazard of that server.
         because: Hazard,
     },
-    /// It gets requests that warm it up; their answers are dropped.
+    /// The server gets requests that warm it up; their answers are dropped.
     WarmUp(Server),
-    /// A connection to it is tried.
+    /// A connection to the server is tried.
     Probe(Server),
 }
 
-/// The actions of one event, at most a swap or return, a resend, and a probe and a warm-up of both servers.
+/// Actions of one event: at most a swap or return, a resend, and a probe and a warm-up of both servers.
 pub type HedgeActions = crate::ActionList<HedgeAction, 6>;
 
-/// The reason why the active server is active.
+/// Reason why the active server is active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HedgeReason {
-    /// It is the first server.
+    /// It is the first server of the configuration.
     Start,
     /// Its peer had this hazard.
     Swapped(Hazard),
-    /// It was left for this hazard, which is over.
+    /// It lost its role because of this hazard, which is over.
     Returned(Hazard),
-    /// It has a hazard, and its peer is no better off.
+    /// It has this hazard, and its peer is no better off.
     NoBetter(Hazard),
 }
 
@@ -150,20 +152,20 @@ impl fmt::Display for HedgeReason {
     }
 }
 
-/// The roles of the two servers.
+/// Roles of the two servers.
 #[derive(Clone, Debug)]
 pub struct Roles {
     config: RolesConfig,
     active: Server,
     conditions: [Condition; 2],
     ranks: [Rank; 2],
-    /// The hazard for which the backup was left; requests go back to it when it is well.
+    /// Hazard for which the backup lost the active role; requests return to it when it is well.
     left_for: Option<Hazard>,
     why: HedgeReason,
 }
 
 impl Roles {
-    /// Creates it with the first server active, and no known hazards.
+    /// Creates the roles with the first server active, and no known hazards.
     pub fn new(config: RolesConfig) -> Self {
         let conditions = Default::default();
         Self {
@@ -181,12 +183,12 @@ impl Roles {
         self.active
     }
 
-    /// Returns whether this server exists, and can be reached as far as is known.
+    /// Returns whether the server exists, and is not known to be unreachable.
     pub fn can_ask(&self, server: Server) -> bool {
         self.is_there(server) && self.rank(server) != Rank::Away
     }
 
-    /// Returns whether this server exists, and may answer better than another one.
+    /// Returns whether the server exists, and may answer better than another one.
     pub fn may_help(&self, server: Server) -> bool {
         self.is_there(server) && self.rank(server) < Rank::Failing
     }
@@ -195,12 +197,12 @@ impl Roles {
         server == Server::First || self.config.has_backup
     }
 
-    /// Returns its time out of service, while it is ejected.
+    /// Returns the ejection of a server; `None` if it is in service.
     pub fn ejection(&self, server: Server) -> Option<Ejection> {
         self.conditions[server.index()].outlier.ejection()
     }
 
-    /// Returns whether it gets requests that warm it up.
+    /// Returns whether the server gets requests that warm it up.
     pub fn is_warming_up(&self, server: Server) -> bool {
         self.conditions[server.index()].warm_until.is_some()
     }
@@ -218,13 +220,14 @@ impl Roles {
                 let condition = &mut self.conditions[server.index()];
                 let is_back = condition.set_watched(hazards, pause_until);
                 if is_back {
-                    // The process that failed has ended.
+                    // The process that failed has ended, so its results no longer count.
                     condition.outlier.renew(now);
                 }
                 self.warm_up(now, server, is_back, out);
             }
             HedgeEvent::Unreachable(server) => {
-                // Until it is reached it has failed once, however many connects fail.
+                // A server that cannot be reached counts as one failure until it is reached, however many connects
+                // fail.
                 if self.conditions[server.index()].probe_at.is_none() {
                     self.tried(now, server, Attempt { sent_ns: now, has_failed: true });
                 }
@@ -254,7 +257,7 @@ impl Roles {
         }
     }
 
-    /// Takes the server out of service, if its peer is well.
+    /// Ejects the server, if its peer is well or cold.
     fn eject(&mut self, now: Nanos, server: Server, fault: Fault) {
         let out_ns = self.config.out_ns;
         if out_ns > 0 && self.config.has_backup && self.rank(server.other()) <= Rank::Cold {
@@ -264,7 +267,7 @@ impl Roles {
         }
     }
 
-    /// Warms up a server that has just come back, if its peer can work during that time.
+    /// Warms up a server that has just returned, if its peer can work during that time.
     fn warm_up(&mut self, now: Nanos, server: Server, is_back: bool, out: &mut HedgeActions) {
         let condition = &mut self.conditions[server.index()];
         let is_needed = is_back && condition.warm_until.is_none() && condition.rank() != Rank::Away;
@@ -289,7 +292,7 @@ impl Roles {
         }
     }
 
-    /// Swaps, or goes back, and sends again, if the ranks have changed.
+    /// Swaps the roles, or returns to the former server, and resends requests, if the ranks have changed.
     fn judge(&mut self, out: &mut HedgeActions) {
         let ranks = Server::BOTH.map(|server| self.rank(server));
         if ranks == self.ranks || !self.config.has_backup {
@@ -312,7 +315,8 @@ impl Roles {
         self.resend(out);
     }
 
-    /// A server that is left because it is away stays the backup, as does one that was used in place of its peer.
+    /// Makes `to` the active server. Requests do not return later to a server that was away, or to one that replaced
+    /// its peer.
     fn swap(&mut self, to: Server, because: Hazard, out: &mut HedgeActions) {
         self.left_for = Some(because).filter(|hazard| hazard.passes() && self.left_for.is_none());
         self.active = to;

@@ -1,49 +1,49 @@
-//! Actions of the policy, and their reasons.
+//! Actions of the Hurry-up policy, and their reasons.
 
 use core::fmt;
 
 use super::seen::Thread;
 
-/// The actions of one observation. A thread has three at most: when cores went or came, when it changed places, and
-/// when it was sent ahead.
+/// Actions of one observation. A thread has three at most: when cores come or go, when it changes its core, and when it
+/// is sent ahead.
 pub type HurryActions = crate::ActionList<HurryAction, { 3 * super::seats::MAX_THREADS }>;
 
-/// An action of the policy.
+/// Action of the Hurry-up policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HurryAction {
-    /// Bind the thread to this core.
+    /// Binds the thread to this core.
     Map {
-        /// The thread.
+        /// Thread to bind.
         thread: Thread,
-        /// The core.
+        /// Core that the thread gets.
         cpu: usize,
     },
-    /// Bind the thread to the big cores, as a set.
+    /// Binds the thread to the set of all big cores.
     Hurry {
-        /// The thread.
+        /// Thread to bind.
         thread: Thread,
     },
-    /// Release the thread: it may use all CPUs that it had.
+    /// Releases the thread: it may use all CPUs that it had originally.
     Restore {
-        /// The thread.
+        /// Thread to release.
         thread: Thread,
     },
 }
 
-/// The reason for the present places of threads.
+/// Reason for the present cores of threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HurryReason {
     /// No request has been on a little core for longer than the threshold.
     #[default]
     NoneLong,
-    /// Such requests have moved to big cores.
+    /// Long requests have moved to big cores.
     Moved,
-    /// No request is long, and the threads that are next to take requests were sent to idle big cores.
+    /// No request is long, and the threads that take the next requests were sent to idle big cores.
     Ahead,
-    /// Requests are long, and no big core is free for one of them. Each has a request that is as long, or that has just
-    /// moved, or the thread may not run there.
+    /// Requests are long, and no big core is free for one of them. Each big core has a request that is as long, or that
+    /// has just moved, or the thread may not run there.
     NoBigCore,
-    /// Threads came, or cores went or came: threads are spread over the cores.
+    /// Threads or cores came or went, so threads are spread over the cores.
     Spread,
     /// Threads stay on their first cores, if they were bound to any.
     Fixed,

@@ -1,14 +1,15 @@
-//! Placement of the thread that takes the next request: it waits on a big core.
+//! Placement of the thread that takes the next request on a big core, ahead of the request.
 //!
-//! Problem. If requests move as they start (a threshold of 0), each that starts on a little core pays for a move, and
-//! is slow until the next look. In most pools threads wait in line: the next request goes to the thread that has been
-//! idle longest. After a move that is the thread that was sent to the little core. So requests start there again and
-//! again, though a big core is idle.
+//! Problem. With a threshold of 0 requests move as they start. Each request that starts on a little core pays for a
+//! move, and is slow until the next look. In most pools threads wait in line: the next request goes to the thread that
+//! has been idle longest. After a move that is the thread that was sent to the little core. So requests start there
+//! again and again, though a big core is idle.
 //!
-//! Approach. For each request it is counted which idle thread takes it: the one that has been idle longest, the one
-//! that has been idle shortest (last in, first out), or another one. If one of the first two is mostly right, the next
-//! thread changes places, while idle, with an idle thread on a big core. A move of a sleeping thread costs the service
-//! nothing. Under a higher threshold short requests are to stay on little cores, so no thread is placed ahead.
+//! Approach. The policy counts which idle thread takes each request: the one that has been idle longest, the one that
+//! has been idle shortest (last in, first out), or another one. If one of the first two is right in three of four
+//! cases, the next thread is predictable. While idle, it changes cores with an idle thread on a big core. A move of a
+//! sleeping thread costs the service nothing. With a higher threshold short requests are to stay on little cores, so no
+//! thread is placed ahead.
 
 use super::action::HurryAction;
 use super::seats::{PlacedThread, ThreadPlacement};
@@ -16,24 +17,24 @@ use super::seen::Thread;
 use crate::Nanos;
 use crate::cpus::CpuMask;
 
-/// Requests after which older ones count half.
+/// Number of requests after which older ones count half.
 const BEGINS_MAX: u32 = 64;
-/// The fewest requests for a prediction.
+/// Fewest requests for a prediction.
 const BEGINS_MIN: u32 = 16;
 
-/// Returns whether threads are sent ahead under this threshold.
+/// Returns whether threads are sent ahead with this threshold.
 pub(super) fn is_for(threshold_ns: Nanos) -> bool {
     threshold_ns == 0
 }
 
-/// The idle thread that takes the next request.
+/// Rule for which idle thread takes the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     IdleLongest,
     IdleShortest,
 }
 
-/// The threads that took the last requests for which several threads were idle.
+/// Counts of which idle thread took the last requests, for requests at which several threads were idle.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turns {
     begins: u32,
@@ -42,7 +43,7 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Notes that a thread takes a request; it counts as idle until its seat changes.
+    /// Records that a thread takes a request. The thread counts as idle until its seat changes.
     pub(super) fn begins(&mut self, thread: Thread, since: Nanos, seats: &ThreadPlacement) {
         let Some(own) = seats.of(thread).and_then(|seat| seat.idle_since) else { return };
         let others = seats.iter().filter(|seat| seat.thread != thread).filter_map(|seat| seat.idle_since);
@@ -63,7 +64,7 @@ impl Turns {
         self.shortest += u32::from(shorter == 0);
     }
 
-    /// Returns the order of turns, if it predicts three of four requests.
+    /// Returns the rule that predicts at least three of four requests; `None` if neither does.
     pub(super) fn next(&self) -> Option<Turn> {
         let is_right = |count: u32| self.begins >= BEGINS_MIN && 4 * count >= 3 * self.begins;
         let turns = [(self.longest, Turn::IdleLongest), (self.shortest, Turn::IdleShortest)];
@@ -72,7 +73,7 @@ impl Turns {
 }
 
 impl Turn {
-    /// Returns the thread whose turn follows one.
+    /// Returns the thread whose turn follows the thread `last`.
     fn after(self, last: Option<&PlacedThread>, seats: &ThreadPlacement) -> Option<PlacedThread> {
         let key = |seat: &PlacedThread| Some((seat.idle_since?, seat.thread));
         let last = last.and_then(key);
@@ -98,7 +99,7 @@ impl Turn {
         seats.on(cpu).max_by_key(key).map(|seat| seat.thread)
     }
 
-    /// Places the threads whose turn is next on the idle big cores. Returns how many were sent.
+    /// Places the threads with the next turns on the idle big cores `free`. Returns the number of threads that moved.
     pub(super) fn place(
         self,
         mut free: CpuMask,

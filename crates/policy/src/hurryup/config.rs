@@ -1,49 +1,50 @@
-//! Settings of the user, and their defaults.
+//! Settings of the Hurry-up policy, and their defaults.
 
 use crate::Nanos;
 
-/// How threads are mapped to cores.
+/// Mapping of threads to cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mapping {
-    /// On all cores; long requests move to big ones.
+    /// Threads run on all cores; long requests move to big ones.
     #[default]
     HurryUp,
-    /// On all cores, where they stay: the paper's "Linux mapping". The core that a request meets is a matter of chance.
+    /// Threads run on all cores, and each stays on its core: the paper's "Linux mapping". The core that a request gets
+    /// is a matter of chance.
     Static,
-    /// On big cores only.
+    /// Threads run on big cores only.
     AllBig,
-    /// On little cores only.
+    /// Threads run on little cores only.
     AllLittle,
-    /// On the CPUs that the kernel chooses: threads are not changed.
+    /// Threads run where the kernel places them: they are not changed.
     Kernel,
 }
 
 /// Times at which the policy looks for long requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanTimes {
-    /// At each event, and at the moment at which a request passes its threshold. A request moves when it is due, not up
-    /// to one sampling time later, and a service without requests costs nothing.
+    /// The policy looks at each event, and at the moment at which a request exceeds its threshold. A request moves when
+    /// it is due, not up to one sampling time later, and a service without requests costs nothing.
     Events,
-    /// The paper's loop: at most once in this time (`SAMPLING_TIME`), whatever happens.
+    /// The paper's loop: the policy looks at most once in this time (`SAMPLING_TIME`).
     Sampling(Nanos),
 }
 
-/// Rules for cases that the paper leaves open. With all off it is Algorithm 1 as printed.
+/// Rules for cases that the paper leaves open. With all rules off, the policy is Algorithm 1 as printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// A request is not moved off a big core for one that has been under way for a shorter time. As printed, it is: two
-    /// long requests then change places again and again, and the one that was nearly done is late.
+    /// A request is not moved off a big core for one that has been under way for a shorter time. As printed, it is
+    /// moved. Two long requests then change cores again and again, and the one that was nearly done is late.
     pub spare_longer: bool,
-    /// Big cores without a thread come first: no thread has to leave.
+    /// Big cores without a thread are chosen first, so that no thread has to leave.
     pub empty_first: bool,
-    /// Then big cores whose threads are between requests: no request has to leave.
+    /// Big cores whose threads are between requests are chosen next, so that no request has to leave.
     pub between_first: bool,
-    /// Time for which a request stays on its core after a move: caches are cold after a move, so a request that moves
+    /// Time for which a request stays on its core after a move. Caches are cold after a move, so a request that moves
     /// all the time gets slower on any core.
     pub rest_ns: Nanos,
     /// If requests move as they start, the thread that takes the next one waits on a big core.
     pub ahead: bool,
-    /// Threads are bound to cores only while there are no more of them than cores (`crowd.rs`).
+    /// Threads are bound to cores only if there are not more threads than cores (`crowd.rs`).
     pub float_crowds: bool,
     /// One request moves in a round. Each move changes which cores are big, so the new sizes are needed before the next
     /// move.
@@ -51,7 +52,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Algorithm 1 as printed.
+    /// Options of Algorithm 1 as printed.
     pub const PAPER: Self = Self {
         spare_longer: false,
         empty_first: false,
@@ -64,7 +65,8 @@ impl Options {
 }
 
 impl Default for Options {
-    /// Returns all options, and a rest that is long compared with a move and with filling a cache.
+    /// Returns all options switched on except `one_by_one`. The rest time is long compared with a move and with filling
+    /// a cache.
     fn default() -> Self {
         Self {
             spare_longer: true,
@@ -78,31 +80,31 @@ impl Default for Options {
     }
 }
 
-/// The time on a little core after which a request is long (`MIGRATION_THRESHOLD`).
+/// Time on a little core after which a request is long (`MIGRATION_THRESHOLD`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threshold {
-    /// Always the same.
+    /// Constant threshold.
     Given(Nanos),
-    /// The one with which the last requests would have had the lowest percentile.
+    /// Learnt threshold: the one with which the last requests would have had the lowest percentile.
     Learnt(Learning),
 }
 
-/// The way in which the threshold is learnt.
+/// Settings for learning the threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Learning {
-    /// The threshold until enough requests were seen.
+    /// Threshold that is used until enough requests were seen.
     pub first_ns: Nanos,
-    /// The percentile of the time on threads that is minimized, in hundredths: 9000 is p90.
+    /// Percentile of the time on threads that is minimized, in hundredths: 9000 is p90.
     pub percentile_e2: u32,
-    /// Speed of a little core, in thousandths of a big one.
+    /// Speed of a little core, in thousandths of the speed of a big core.
     pub little_speed_milli: u32,
     /// Cost of a move for a request, as time on a big core.
     pub move_ns: Nanos,
 }
 
 impl Default for Learning {
-    /// Returns the paper's first threshold and percentile (§IV-A), Juno's ratio of cores, and a cold first-level cache
-    /// after a move.
+    /// Returns the paper's first threshold and percentile (§IV-A), the core speeds of Juno, and a move cost of
+    /// refilling a first-level cache.
     fn default() -> Self {
         Self { first_ns: 50_000_000, percentile_e2: 9000, little_speed_milli: 310, move_ns: 50_000 }
     }
@@ -117,21 +119,21 @@ impl Learning {
     }
 }
 
-/// All tunables.
+/// All settings of the Hurry-up policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The mapping of threads.
+    /// Mapping of threads to cores.
     pub mapping: Mapping,
-    /// Times at which it looks.
+    /// Times at which the policy looks for long requests.
     pub scan_times: ScanTimes,
-    /// Time from which a request is long.
+    /// Time on a little core after which a request is long.
     pub threshold: Threshold,
     /// Rules for cases that the paper leaves open.
     pub options: Options,
 }
 
 impl Config {
-    /// Algorithm 1 as printed, with the times of the paper's Figures 6 and 8 (§IV-B).
+    /// Settings of Algorithm 1 as printed, with the times of the paper's Figures 6 and 8 (§IV-B).
     pub const PAPER: Self = Self {
         mapping: Mapping::HurryUp,
         scan_times: ScanTimes::Sampling(25_000_000),
@@ -141,7 +143,7 @@ impl Config {
 }
 
 impl Default for Config {
-    /// Returns event-driven looks, with a learnt threshold and all options.
+    /// Returns event-driven looks, a learnt threshold and the default options.
     fn default() -> Self {
         Self {
             mapping: Mapping::HurryUp,

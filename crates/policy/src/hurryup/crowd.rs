@@ -1,19 +1,20 @@
-//! More threads than cores: no thread is bound to one core, and long requests run on big cores only.
+//! Mapping for more threads than cores: no thread is bound to a single core, and long requests run on big cores only.
 //!
 //! Problem. The paper binds each thread to one core (§III-C), for as many threads as cores. A pool of 200 threads on 8
-//! cores would have 25 threads on each. Two that work at the same moment often share a core while another core is idle,
-//! and a short request waits behind a long one. The kernel would move one of the two, but it may not.
+//! cores would have 25 threads on each. Two threads that work at the same moment often share a core while another core
+//! is idle, and a short request waits behind a long one. The kernel would move one of the two, but the binding forbids
+//! it.
 //!
-//! Approach. While there are more threads than cores, the kernel places them: each may use all CPUs that it had. A
-//! thread whose request has been under way for longer than the threshold may use only big cores, any of them, until the
-//! request ends. At most one such thread for each big core does so at once, those with the oldest requests first. Age
-//! counts from the begin of the request, since it is unknown where an unbound thread ran.
+//! Approach. While there are more threads than cores, the kernel places them: each may use all CPUs that it had
+//! originally. A thread whose request has been under way for longer than the threshold may use only big cores, any of
+//! them, until the request ends. At most one such thread for each big core does so at once, those with the oldest
+//! requests first. Age counts from the start of the request, since it is unknown where an unbound thread ran.
 //!
 //! A pool becomes a crowd with the first thread too many. It ceases to be one at the next
-//! [`Seen::Reconsider`](super::Seen), so that threads that come and go do not bind and free all others each time.
+//! [`Seen::Reconsider`](super::Seen). So threads that come and go do not bind and release all others each time.
 //!
-//! If the size of a lane depends on its siblings ([`Options::one_by_one`](super::Options)), sizes are unknown while
-//! threads have no core: the kernel places all threads, and none moves.
+//! With [`Options::one_by_one`](super::Options) the size of a lane depends on its siblings. The sizes are unknown while
+//! threads have no core, so the kernel places all threads, and none moves.
 
 use super::action::HurryAction;
 use super::seats::ThreadPlacement;
@@ -22,8 +23,8 @@ use super::swap::Outcome;
 use super::table::Table;
 use crate::Nanos;
 
-/// Lets the kernel place threads again whose requests are not long, and confines the threads with the oldest long
-/// requests to big cores.
+/// Releases threads whose requests are no longer long, and restricts the threads with the oldest long requests to big
+/// cores.
 pub(super) fn hurry(
     now: Nanos,
     threshold_ns: Nanos,

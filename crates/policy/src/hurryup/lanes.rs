@@ -1,10 +1,10 @@
-//! SMT in place of size, if all cores are alike: a lane has its core for itself while the other lanes of the core are
-//! idle. Such a lane is big; a lane whose sibling works is little.
+//! Core sizes on a machine whose cores are all alike, from SMT. A lane has its core for itself while the other lanes of
+//! the core are idle. Such a lane is big; a lane whose sibling works is little.
 
 use super::seen::BigLittleCores;
 use crate::cpus::{self, CpuMask};
 
-/// Returns which of these lanes are big while requests are under way on the lanes `working`.
+/// Returns which of these lanes are big and which are little, while requests are under way on the lanes `working`.
 pub fn sizes_of_lanes(lanes: &CpuMask, siblings: &cpus::CoreTopology, working: &CpuMask) -> BigLittleCores {
     let is_alone = |lane: &usize| {
         let mut others = siblings.cpus_of(siblings.core(*lane)).filter(|other| other != lane);

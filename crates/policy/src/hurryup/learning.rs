@@ -1,35 +1,35 @@
-//! The threshold, learnt from the requests that were served.
+//! Learning of the threshold from finished requests.
 //!
-//! Problem. The paper tunes the threshold by hand, and its effect is large (Fig. 9). A low one moves requests without
-//! need, a high one leaves long ones on little cores. Which values are low or high depends on the distribution of work,
-//! the cores and the load.
+//! Problem. The paper tunes the threshold by hand, and its effect is large (Fig. 9). A low threshold moves requests
+//! without need; a high one leaves long requests on little cores. Which values are low or high depends on the
+//! distribution of work, the cores and the load.
 //!
-//! Approach. The begin and the work of each finished request are known, since its cores are known. When a batch of
-//! requests is full, candidates are rehearsed on it, one at each further request that ends, so that no look takes long.
+//! Approach. The start and the work of each finished request are known, since its cores are known. When a set of
+//! requests is full, candidates are simulated on it, one at each further request that ends, so that no look takes long.
 //! Candidates are 0 and quantiles of the time that the requests would take on little cores. Each candidate gets its
-//! percentile relative to the best one, averaged over batches with falling weight. Of those as good as the best, the
-//! highest is taken: it moves the fewest requests, and uses big cores, which take more power, the least.
+//! percentile relative to the best one, averaged over sets with decreasing weight. Of those as good as the best, the
+//! highest is taken. It moves the fewest requests, and uses big cores, which take more power, the least.
 
 use super::config::Learning;
 use super::rehearsal::{Layout, ThresholdReplay};
 use crate::Nanos;
 
-/// Requests of a batch.
+/// Number of requests in a set for learning.
 pub(super) const SERVED_MAX: usize = 512;
-/// Percentages of the requests that are shorter than each candidate.
+/// Quantiles of the candidates, as percentages of shorter requests.
 const QUANTILES: [usize; 11] = [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95];
-/// Limit of percentiles that count as good as the best one, in thousandths of it.
+/// Largest percentile that counts as good as the best one, in thousandths of the best.
 const AS_GOOD_MILLI: u64 = 1005;
 
-/// A request that was served.
+/// Request that was served, as input of the learning.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ServedRequest {
     pub(super) since: Nanos,
-    /// Its work, as time on a big core.
+    /// Work of the request, as time on a big core.
     pub(super) work_ns: Nanos,
 }
 
-/// The learner.
+/// Learner of the threshold.
 #[derive(Clone, Debug)]
 pub(super) struct Learner {
     how: Learning,
@@ -37,10 +37,10 @@ pub(super) struct Learner {
     batch: [ServedRequest; SERVED_MAX],
     len: usize,
     candidates: [Nanos; QUANTILES.len()],
-    /// Percentiles of the candidates that were rehearsed on this batch; `rehearsed` is their number.
+    /// Percentiles of the candidates that were simulated on the present set; `rehearsed` is their number.
     percentiles_ns: [Nanos; QUANTILES.len()],
     rehearsed: usize,
-    /// Averages of their percentiles, in thousandths of the best one; 0 before the first batch.
+    /// Averages of the candidates' percentiles, in thousandths of the best one; 0 before the first set.
     scores_milli: [u64; QUANTILES.len()],
 }
 
@@ -58,19 +58,19 @@ impl Learner {
         }
     }
 
-    /// Returns the threshold to use.
+    /// Returns the present threshold.
     pub(super) fn threshold_ns(&self) -> Nanos {
         self.threshold_ns
     }
 
-    /// Returns the work of a thread, as time on a big core, in a time of which it was on little cores for these
-    /// thousandths.
+    /// Returns the work that a thread did in `passed_ns`, as time on a big core. The thread was on little cores for
+    /// `on_little_milli` thousandths of that time.
     pub(super) fn work_ns(&self, passed_ns: Nanos, on_little_milli: u64) -> Nanos {
         let speed_milli = 1000 - on_little_milli * (1000 - u64::from(self.how.little_speed_milli.min(1000))) / 1000;
         passed_ns.saturating_mul(speed_milli) / 1000
     }
 
-    /// Takes in a request that was served.
+    /// Adds a request that was served.
     pub(super) fn served(&mut self, served: ServedRequest, layout: Layout) {
         if self.len == SERVED_MAX {
             return self.rehearse(layout);
@@ -82,7 +82,7 @@ impl Learner {
         }
     }
 
-    /// Chooses candidates for a full batch.
+    /// Chooses candidates for a full set of requests.
     fn propose(&mut self) {
         self.batch.sort_unstable_by_key(|served| served.work_ns);
         let little_ns = |served: ServedRequest| served.work_ns * 1000 / Nanos::from(self.how.little_speed_milli.max(1));
@@ -94,7 +94,7 @@ impl Learner {
         self.rehearsed = 0;
     }
 
-    /// Rehearses the next candidate; after the last one sets the threshold, and begins a new batch.
+    /// Simulates the next candidate. After the last one it sets the threshold, and begins a new set.
     fn rehearse(&mut self, layout: Layout) {
         let rehearsal = ThresholdReplay::new(&self.batch, self.how, layout);
         self.percentiles_ns[self.rehearsed] = rehearsal.percentile(self.candidates[self.rehearsed]);
@@ -129,7 +129,7 @@ mod tests {
         learner.threshold_ns()
     }
 
-    /// One in five is fifty times as long.
+    /// Generates requests `gap_ns` apart, of which one in five is fifty times as long as the others.
     fn mixed(count: u64, gap_ns: Nanos) -> impl Iterator<Item = (Nanos, Nanos)> {
         (0..count).map(move |at| (at * gap_ns, if at % 5 == 0 { 50_000_000 } else { 1_000_000 }))
     }
@@ -155,7 +155,7 @@ mod tests {
         let work_ns = |little_speed_milli, on_little_milli| {
             Learner::new(Learning { little_speed_milli, ..Learning::default() }).work_ns(4000, on_little_milli)
         };
-        // 4 µs on a big core, half of the time on a little one, and all of it.
+        // The thread works 4 µs on a big core, then half of the time on a little one, then all of it.
         assert_eq!([0, 500, 1000].map(|milli| work_ns(250, milli)), [4000, 2500, 1000]);
         assert_eq!(work_ns(1200, 1000), 4000, "no core is faster than a big one");
     }

@@ -1,20 +1,20 @@
-//! Threads with long requests on little cores: lines 11 to 17.
+//! Threads with long requests on little cores: lines 11 to 17 of Algorithm 1.
 
 use super::seats::{MAX_THREADS, ThreadPlacement};
 use super::seen::{BigLittleCores, Thread};
 use super::table::Table;
 use crate::Nanos;
 
-/// A thread whose request has been on a little core for longer than the threshold.
+/// Thread whose request has been on a little core for longer than the threshold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LongRequest {
     pub(super) thread: Thread,
     pub(super) since: Nanos,
-    /// Its core.
+    /// Little core that the thread runs on.
     pub(super) little: usize,
 }
 
-/// `ThreadsOnLittle`, the longest first.
+/// List of threads with long requests, the longest request first: `ThreadsOnLittle` of Algorithm 1.
 pub(super) struct ThreadsOnLittle {
     list: [LongRequest; MAX_THREADS],
     len: usize,
@@ -28,18 +28,19 @@ impl ThreadsOnLittle {
         seats: &ThreadPlacement,
         cores: &BigLittleCores,
     ) -> Self {
-        // Line 11.
+        // Line 11 of Algorithm 1.
         let mut found = Self { list: [LongRequest::default(); MAX_THREADS], len: 0 };
-        // Lines 12 to 14.
+        // Lines 12 to 14 of Algorithm 1.
         for entry in table.iter().filter(|entry| now.saturating_sub(entry.since) > threshold_ns) {
-            // Lines 15 and 16.
+            // Lines 15 and 16 of Algorithm 1.
             let little = seats.of(entry.thread).and_then(|seat| seat.cpu).filter(|cpu| cores.little.contains(*cpu));
             if let Some(little) = little {
                 found.list[found.len] = LongRequest { thread: entry.thread, since: entry.since, little };
                 found.len += 1;
             }
         }
-        // Line 17. Of requests that began together the lower thread comes first, so that nothing is left to chance.
+        // Line 17 of Algorithm 1. If requests began at the same time, the lower thread comes first, so that the order
+        // does not depend on chance.
         found.list[..found.len].sort_unstable_by_key(|long| (long.since, long.thread));
         found
     }

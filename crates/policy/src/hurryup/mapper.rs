@@ -1,4 +1,4 @@
-//! The Hurry-up mapper: the loop of Algorithm 1.
+//! Hurry-up mapper: the loop of Algorithm 1.
 
 use super::action::{HurryActions, HurryReason};
 use super::ahead::{self, Turn, Turns};
@@ -14,7 +14,7 @@ use super::table::{LostRequests, Table};
 use crate::cpus::CpuMask;
 use crate::{Nanos, Policy};
 
-/// Hurry-up for one service.
+/// Hurry-up policy for one service.
 #[derive(Clone, Debug)]
 pub struct HurryUp {
     config: Config,
@@ -25,7 +25,7 @@ pub struct HurryUp {
     turns: Turns,
     /// Whether there are more threads than cores.
     is_crowd: bool,
-    /// `StartSamplingTime`, after the first look.
+    /// Start of the present sampling interval, `StartSamplingTime` of Algorithm 1; `None` before the first look.
     started: Option<Nanos>,
     wakeup: Option<Nanos>,
     why: HurryReason,
@@ -34,7 +34,7 @@ pub struct HurryUp {
 }
 
 impl HurryUp {
-    /// Creates it without cores and threads (lines 1 and 2).
+    /// Creates the policy without cores and threads (lines 1 and 2 of Algorithm 1).
     pub fn new(config: Config) -> Self {
         let learning = match config.threshold {
             Threshold::Given(first_ns) => Learning { first_ns, ..Learning::default() },
@@ -56,7 +56,7 @@ impl HurryUp {
         }
     }
 
-    /// Returns the time on a little core after which a request is long now.
+    /// Returns the present time on a little core after which a request is long.
     pub fn threshold_ns(&self) -> Nanos {
         self.learner.threshold_ns()
     }
@@ -66,7 +66,7 @@ impl HurryUp {
         self.seats.of(thread)?.cpu
     }
 
-    /// Returns whether a thread may run on a CPU, as far as this policy decides it.
+    /// Returns whether a thread may run on a CPU according to this policy.
     pub fn may_use(&self, thread: Thread, cpu: usize) -> bool {
         self.seats.of(thread).is_none_or(|seat| match seat.cpu {
             Some(core) => core == cpu,
@@ -74,7 +74,7 @@ impl HurryUp {
         })
     }
 
-    /// Returns whether there are more threads than cores, so that no thread is bound to one core.
+    /// Returns whether there are more threads than cores. Then no thread is bound to a single core.
     pub fn is_crowd(&self) -> bool {
         self.is_crowd
     }
@@ -95,12 +95,12 @@ impl HurryUp {
         self.table.iter().filter_map(|entry| self.core_of(entry.thread)).collect()
     }
 
-    /// Returns the number of threads that are moved: [`MAX_THREADS`](super::MAX_THREADS) at most.
+    /// Returns the number of threads that the policy moves: [`MAX_THREADS`](super::MAX_THREADS) at most.
     pub fn threads(&self) -> usize {
         self.seats.len()
     }
 
-    /// Returns whether a thread is one of them.
+    /// Returns whether the policy moves this thread.
     pub fn has(&self, thread: Thread) -> bool {
         self.seats.of(thread).is_some()
     }
@@ -115,12 +115,12 @@ impl HurryUp {
         self.moved
     }
 
-    /// Returns the number of threads that were sent to big cores before they took requests.
+    /// Returns the number of times that a thread was sent to a big core before it took a request.
     pub fn sent_ahead(&self) -> u64 {
         self.sent_ahead
     }
 
-    /// Returns the number of requests that left the table without an end.
+    /// Returns the counts of requests that left the table without an end.
     pub fn lost(&self) -> LostRequests {
         self.table.lost()
     }
@@ -129,8 +129,8 @@ impl HurryUp {
         matches!(self.config.threshold, Threshold::Learnt(_)) && self.config.mapping == Mapping::HurryUp
     }
 
-    /// Records an event at `now`, which may be past, and decides nothing (line 4). For a caller that reads several
-    /// events at once; the next observation decides which requests are long.
+    /// Records an event at `now`, which may be in the past, without a decision (line 4 of Algorithm 1). A caller that
+    /// reads several events at once uses it; the next observation decides which requests are long.
     pub fn book(&mut self, now: Nanos, seen: &HurryEvent, out: &mut HurryActions) {
         match *seen {
             HurryEvent::Cores(cores) => self.use_cores(now, cores, out),
@@ -141,7 +141,7 @@ impl HurryUp {
             }
             HurryEvent::Began { thread, request, since } => self.began(now, thread, request, since),
             HurryEvent::Ended { request } => self.ended(now, request),
-            // Lines 5 to 8.
+            // Lines 5 to 8 of Algorithm 1.
             HurryEvent::Noted { request, .. } if self.table.contains(request) => self.ended(now, request),
             HurryEvent::Noted { thread, request, at } => self.began(now, thread, request, at),
             HurryEvent::Refused { thread, cpu } => self.refused(thread, cpu),
@@ -167,7 +167,7 @@ impl HurryUp {
         }
     }
 
-    /// Binds threads, or lets the kernel place them, if the comparison of threads and cores has changed.
+    /// Binds threads, or lets the kernel place them, if the number of threads has crossed the number of cores.
     fn look_at_crowd(&mut self, now: Nanos, out: &mut HurryActions) {
         if self.is_crowd != self.has_more_threads_than_cores() {
             self.use_cores(now, self.cores, out);
@@ -224,7 +224,7 @@ impl HurryUp {
         }
     }
 
-    /// Returns the order of turns, if threads are sent to big cores before they take requests.
+    /// Returns the rule of turns, if threads are sent to big cores before they take requests.
     fn turn_ahead(&self) -> Option<Turn> {
         self.turns.next().filter(|_| self.config.options.ahead && !self.is_crowd && ahead::is_for(self.threshold_ns()))
     }
@@ -239,17 +239,17 @@ impl HurryUp {
         }
     }
 
-    /// Returns whether threads are sent to big cores before they take requests: an end on a big core is then a reason
-    /// to look.
+    /// Returns whether threads are sent to big cores before they take requests. The end of a request on a big core is
+    /// then a reason to look.
     pub fn sends_ahead(&self) -> bool {
         self.turn_ahead().is_some()
     }
 
-    /// Books the work of all requests up to now, since one of them is about to change its core or to end.
+    /// Adds the work of all requests up to now, since one of them is about to change its core or to end.
     fn settle(&mut self, now: Nanos) {
         let (little, all) = (self.cores.little.len(), self.cores.big.len() + self.cores.little.len());
         for seat in self.seats.iter() {
-            // A thread that may run anywhere is on little cores for their share of the time.
+            // A thread that may run anywhere counts as on little cores for their share of the time.
             let on_little_milli = match seat.cpu {
                 Some(cpu) => 1000 * u64::from(self.cores.little.contains(cpu)),
                 None if seat.on_big || all == 0 => 0,
@@ -262,7 +262,7 @@ impl HurryUp {
         }
     }
 
-    /// Returns whether it is time to look (lines 9 and 10).
+    /// Returns whether it is time to look (lines 9 and 10 of Algorithm 1).
     fn is_time(&mut self, now: Nanos) -> bool {
         let started = *self.started.get_or_insert(now);
         match self.config.scan_times {
@@ -271,7 +271,7 @@ impl HurryUp {
         }
     }
 
-    /// Runs lines 11 to 27.
+    /// Runs lines 11 to 27 of Algorithm 1.
     fn round(&mut self, now: Nanos, out: &mut HurryActions) -> Outcome {
         let outcome = if self.is_crowd { self.crowd_round(now, out) } else { self.exchange_round(now, out) };
         self.started = Some(now);
@@ -305,7 +305,7 @@ impl HurryUp {
         crowd::hurry(now, threshold_ns, &self.table, &mut self.seats, &self.cores, |action| out.push(action))
     }
 
-    /// Returns when a request is due, after a look of this outcome.
+    /// Returns the time at which the next request is due to move, after a look with this outcome.
     fn next_event(&self, now: Nanos, outcome: Outcome) -> Option<Nanos> {
         let may_move = |thread: Thread| match self.seats.of(thread) {
             Some(seat) if self.is_crowd => !seat.on_big && !self.config.options.one_by_one,
@@ -321,7 +321,7 @@ impl HurryUp {
         match self.config.scan_times {
             _ if self.config.mapping != Mapping::HurryUp => None,
             ScanTimes::Events => self.next_event(now, outcome),
-            // Without requests it waits for the first one, as the paper's read of its pipe does.
+            // Without requests the policy waits for the first one, as the paper's read of its pipe does.
             ScanTimes::Sampling(_) if self.under_way() == 0 => None,
             ScanTimes::Sampling(every_ns) => Some(self.started?.saturating_add(every_ns).max(now + 1)),
         }

@@ -1,46 +1,48 @@
-//! Rehearsal: the result of a threshold on the last requests.
+//! Simulation of a threshold on the last requests.
 //!
-//! The same requests, with the work that they had, come at the same times to as many cores, each to an idle one. A
-//! request over the threshold on a little core takes an empty big core, or that of the request that began last. Not
-//! modelled: more threads than cores, cores that a thread may not use, and the rest after a move.
+//! The same requests, with their known work, come at the same times to the same number of cores, each to an idle core.
+//! A request over the threshold on a little core takes an empty big core, or that of the request that began last. The
+//! simulation ignores three things: more threads than cores, cores that a thread may not use, and the rest after a
+//! move.
 
 use super::ahead;
 use super::config::Learning;
 use super::learning::{SERVED_MAX, ServedRequest};
 use crate::Nanos;
 
-/// The most cores that are rehearsed. On a larger machine requests come less often, in proportion.
+/// Largest number of simulated cores. On a larger machine requests come less often, in proportion.
 const CORES_MAX: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
 struct Job {
     since: Nanos,
-    /// Remaining work, as time on a big core.
+    /// Remaining work of the request, as time on a big core.
     left_ns: Nanos,
 }
 
-/// The cores of the machine.
+/// Number of big and little cores of the machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     pub(super) big: usize,
     pub(super) little: usize,
-    /// Requests start on big cores, if one of them is idle, under a threshold for which threads are sent ahead.
+    /// Whether threads are sent ahead. Then requests start on big cores, if one of them is idle, with a threshold for
+    /// which threads are sent ahead.
     pub(super) ahead: bool,
 }
 
-/// One run through the last requests.
+/// One simulated run through the last requests.
 pub(super) struct ThresholdReplay<'r> {
-    /// Requests that are still to come, by their begin.
+    /// Requests that are still to come, by their start.
     coming: &'r [ServedRequest],
     how: Learning,
     threshold_ns: Nanos,
-    /// Big cores come first.
+    /// Requests on the cores; big cores come first.
     cores: [Option<Job>; CORES_MAX],
     count: usize,
     big: usize,
     ahead: bool,
     now: Nanos,
-    /// The last random number.
+    /// Last pseudorandom number.
     random: u64,
     /// Times of requests that are done.
     times_ns: [Nanos; SERVED_MAX],
@@ -48,7 +50,7 @@ pub(super) struct ThresholdReplay<'r> {
 }
 
 impl<'r> ThresholdReplay<'r> {
-    /// Creates it before the first request.
+    /// Creates the simulation in its state before the first request.
     pub(super) fn new(served: &'r [ServedRequest], how: Learning, Layout { big, little, ahead }: Layout) -> Self {
         let (big, count) = match big + little {
             all if all > CORES_MAX => ((big * CORES_MAX / all).max(1), CORES_MAX),
@@ -62,7 +64,7 @@ impl<'r> ThresholdReplay<'r> {
             count,
             big,
             ahead,
-            // Counted from the first request: times are multiplied, so they have to be small.
+            // The start is the first request, since times are multiplied and have to be small.
             now: served.first().map_or(0, |first| first.since),
             random: 1,
             times_ns: [0; SERVED_MAX],
@@ -70,7 +72,7 @@ impl<'r> ThresholdReplay<'r> {
         }
     }
 
-    /// Returns the percentile of the times under this threshold.
+    /// Returns the percentile of the requests' times with this threshold.
     pub(super) fn percentile(mut self, threshold_ns: Nanos) -> Nanos {
         self.threshold_ns = threshold_ns;
         while let Some(at) = self.next() {
@@ -94,7 +96,7 @@ impl<'r> ThresholdReplay<'r> {
         self.cores[..self.count].iter().enumerate().filter_map(of)
     }
 
-    /// Returns when something happens next: a request is done, comes, or passes the threshold.
+    /// Returns the time of the next event: a request is done, comes, or exceeds the threshold.
     fn next(&self) -> Option<Nanos> {
         let ends = self.jobs().map(|(core, job)| self.now + (job.left_ns * 1000).div_ceil(self.speed_milli(core)));
         let long = self.jobs().filter(|(core, _)| *core >= self.big).map(|(_, job)| job.since + self.threshold_ns);
@@ -134,7 +136,8 @@ impl<'r> ThresholdReplay<'r> {
         }
     }
 
-    /// Returns an idle core, drawn by a generator of Knuth's, or a big one if threads are placed ahead.
+    /// Returns an idle core, drawn by a linear congruential generator of Knuth, or a big one if threads are placed
+    /// ahead.
     fn idle_core(&mut self) -> Option<usize> {
         let waits_on_big = self.ahead && ahead::is_for(self.threshold_ns);
         if let Some(big) = (0..self.big).find(|core| waits_on_big && self.cores[*core].is_none()) {
@@ -163,7 +166,7 @@ impl<'r> ThresholdReplay<'r> {
         self.jobs().filter(|(core, job)| *core >= self.big && is_long(job)).min_by_key(|(_, job)| job.since)
     }
 
-    /// Returns an empty big core, else that of the request that began last, if it began after `since`.
+    /// Returns an empty big core, else the big core of the request that began last, if it began after `since`.
     fn big_core(&self, since: Nanos) -> Option<usize> {
         let began = |core: &usize| self.cores[*core].map_or(Nanos::MAX, |job| job.since);
         (0..self.big).max_by_key(began).filter(|core| began(core) > since)
@@ -186,10 +189,10 @@ mod tests {
 
     #[test]
     fn request_on_little_core_moves_at_the_threshold() {
-        // A big core that does nothing but take it, and no threshold that it reaches: it starts anywhere.
+        // With only little or only big cores there is no move, so the request takes its time there.
         assert_eq!(longest(&[(0, 100)], (0, 1), 1000), 200);
         assert_eq!(longest(&[(0, 100)], (1, 0), 1000), 100);
-        // Two at once: after 40 the one on the little core has done 20 of 100; the first one ends at 30.
+        // Two requests come at once. After 40 the one on the little core has done 20 of 100; the other one ends at 30.
         assert!([130, 100 + 20].contains(&longest(&[(0, 30), (0, 100)], (1, 1), 40)));
     }
 
@@ -201,14 +204,15 @@ mod tests {
 
     #[test]
     fn a_longer_one_keeps_its_big_core_and_others_wait_for_a_core() {
-        // Alone it is moved at once. The second one finds the big core taken by a longer one, and is long, too.
+        // Alone on the little core, the first request moves at once. The second one finds the big core taken by a
+        // longer request, and is long, too.
         assert_eq!(longest(&[(0, 100), (10, 60)], (1, 1), 0), 105);
         assert_eq!(longest(&[(0, 100), (10, 60)], (1, 0), 0), 150, "it waits for the only core");
     }
 
     #[test]
     fn the_percentile_is_the_time_of_its_rank() {
-        // One after the other on a big core: 10, 20, 30, 40.
+        // One after the other on a big core, the requests take 10, 20, 30 and 40.
         let served =
             [(0, 30), (100, 10), (200, 40), (300, 20)].map(|(since, work_ns)| ServedRequest { since, work_ns });
         let layout = || Layout { big: 1, little: 0, ahead: false };

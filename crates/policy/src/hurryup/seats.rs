@@ -1,55 +1,56 @@
-//! Threads and their cores: `GetRunningThread` and `GetRunningCore` of lines 15, 22 and 24.
+//! Threads and their cores: `GetRunningThread` and `GetRunningCore` of lines 15, 22 and 24 of Algorithm 1.
 //!
-//! Threads are bound to cores, so the policy knows where each is without asking. At first a thread gets the core with
-//! the fewest threads (§III-C: round-robin, so that all cores have equally many).
+//! Threads are bound to cores, so the policy knows the core of each without asking. At first a thread gets the core
+//! with the fewest threads (§III-C: round-robin, so that all cores have equally many).
 
 use super::action::HurryAction;
 use super::seen::Thread;
 use crate::Nanos;
 use crate::cpus::CpuMask;
 
-/// The most threads of a service that are moved; others stay where they are.
+/// Largest number of threads of a service that are moved; other threads stay where they are.
 pub const MAX_THREADS: usize = 256;
 
-/// A thread and its core.
+/// Seat: a thread and its core.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PlacedThread {
     pub(super) thread: Thread,
-    /// The CPUs that it had at first.
+    /// CPUs that the thread had originally.
     allowed: CpuMask,
-    /// Those of them to which it could not be sent.
+    /// CPUs of `allowed` to which the thread could not be moved.
     refused: CpuMask,
-    /// Its core; `None`: it may use all CPUs that it had.
+    /// Core of the thread; `None` if it may use all CPUs that it had originally.
     pub(super) cpu: Option<usize>,
-    /// The core before that.
+    /// Core of the thread before `cpu`.
     before: Option<usize>,
-    /// Time of its request's last move.
+    /// Time of the last move of the thread's request.
     pub(super) moved: Option<Nanos>,
-    /// End of its last request, unless it works on one.
+    /// End of the thread's last request; `None` while it works on one.
     pub(super) idle_since: Option<Nanos>,
-    /// Whether it was sent to this core to be on a big one, and the thread that left the core for it, if any.
+    /// `Some` if the thread was sent to its core to be on a big one. It contains the thread that left the core for it,
+    /// if any.
     came: Option<Option<Thread>>,
-    /// Whether it may use only big cores, for a long request in a crowd.
+    /// Whether the thread may use only big cores, because of a long request in a crowd.
     pub(super) on_big: bool,
 }
 
 impl PlacedThread {
-    /// Returns whether its request has just moved.
+    /// Returns whether the thread's request has just moved.
     pub(super) fn rests(&self, now: Nanos, rest_ns: Nanos) -> bool {
         self.rested_at(rest_ns).is_some_and(|at| now < at)
     }
 
-    /// Returns when the rest after its last move is over.
+    /// Returns the end of the rest time after the last move of the thread's request.
     pub(super) fn rested_at(&self, rest_ns: Nanos) -> Option<Nanos> {
         Some(self.moved?.saturating_add(rest_ns))
     }
 
-    /// Returns whether it may be sent to one of these cores.
+    /// Returns whether the thread may be sent to one of these cores.
     pub(super) fn may_be_on_any(&self, cpus: &CpuMask) -> bool {
         !self.allowed.without(&self.refused).and(cpus).is_empty()
     }
 
-    /// Returns whether it may be sent to this core.
+    /// Returns whether the thread may be sent to this core.
     pub(super) fn may_be_on(&self, cpu: usize) -> bool {
         self.allowed.contains(cpu) && !self.refused.contains(cpu)
     }
@@ -58,7 +59,7 @@ impl PlacedThread {
         (self.before, self.cpu, self.came, self.on_big) = (self.cpu, cpu, None, false);
     }
 
-    /// Puts it back on its former core, if it was sent to this one.
+    /// Returns the thread to its former core, if it was sent to `cpu`.
     fn stay(&mut self, cpu: usize) {
         if self.cpu == Some(cpu) {
             self.cpu = self.before.filter(|before| *before != cpu);
@@ -67,12 +68,12 @@ impl PlacedThread {
     }
 }
 
-/// The seats of all threads.
+/// Seats of all threads.
 #[derive(Clone, Debug)]
 pub(super) struct ThreadPlacement {
     list: [PlacedThread; MAX_THREADS],
     len: usize,
-    /// Cores on which threads may be.
+    /// Cores that threads may be bound to.
     usable: CpuMask,
 }
 
@@ -97,12 +98,12 @@ impl ThreadPlacement {
         self.iter_mut().find(|seat| seat.thread == thread)
     }
 
-    /// Returns the threads of a core.
+    /// Returns the seats of the threads on a core.
     pub(super) fn on(&self, cpu: usize) -> impl Iterator<Item = &PlacedThread> {
         self.iter().filter(move |seat| seat.cpu == Some(cpu))
     }
 
-    /// Adds a thread of the pool. Beyond [`MAX_THREADS`] threads it stays where it is.
+    /// Adds a thread of the pool. If there are [`MAX_THREADS`] threads already, it is not moved.
     pub(super) fn join(&mut self, thread: Thread, allowed: CpuMask) -> Option<HurryAction> {
         self.leave(thread);
         *self.list.get_mut(self.len)? = PlacedThread { thread, allowed, ..PlacedThread::default() };
@@ -123,8 +124,8 @@ impl ThreadPlacement {
         self.len
     }
 
-    /// Sets the cores on which threads may be. Those of other cores go to one of these. New cores are tried again, for
-    /// all threads to which they were refused.
+    /// Sets the cores that threads may be bound to. Threads on other cores move to one of these. New cores are tried
+    /// again, for all threads to which they were refused.
     pub(super) fn use_only(&mut self, usable: CpuMask, tell: impl FnMut(HurryAction)) {
         let new = usable.without(&self.usable);
         self.usable = usable;
@@ -146,7 +147,7 @@ impl ThreadPlacement {
         }
     }
 
-    /// Gives a thread without a usable core the one with the fewest threads.
+    /// Gives a thread without a usable core the core with the fewest threads.
     fn settle(&mut self, at: usize) -> Option<HurryAction> {
         let seat = self.list[at];
         let open = seat.allowed.without(&seat.refused).and(&self.usable);
@@ -158,7 +159,7 @@ impl ThreadPlacement {
         }
     }
 
-    /// Sends a thread to a big core; `leaver`, if there is one, is about to leave it.
+    /// Sends a thread to a big core; `leaver`, if there is one, is about to leave the core.
     pub(super) fn come(
         &mut self,
         thread: Thread,
@@ -182,8 +183,8 @@ impl ThreadPlacement {
         HurryAction::Map { thread, cpu }
     }
 
-    /// Handles a thread that could not be sent to a core: it is where it was, and is not sent there again. The thread
-    /// that was to leave the core for it stays. Returns whether a request was to move, too.
+    /// Handles a refused move: the thread stays on its old core, and is not sent to `cpu` again. The thread that was to
+    /// leave that core stays, too. Returns whether a request was to move.
     pub(super) fn refused(&mut self, thread: Thread, cpu: usize) -> bool {
         let Some(seat) = self.of_mut(thread) else { return false };
         seat.refused.insert(cpu);

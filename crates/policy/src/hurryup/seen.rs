@@ -1,73 +1,73 @@
-//! Input of the policy.
+//! Input of the Hurry-up policy.
 
 use crate::Nanos;
 use crate::cpus::CpuMask;
 
-/// A thread, by a number that no other thread of the service has.
+/// Number of a thread, which no other thread of the service has.
 pub type Thread = u32;
 
-/// A request, by a number that no other request under way has.
+/// Number of a request, which no other request under way has.
 pub type Request = u64;
 
-/// The cores of a machine that are online.
+/// Cores of a machine that are online.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BigLittleCores {
-    /// Big cores.
+    /// Online big cores.
     pub big: CpuMask,
-    /// Little cores.
+    /// Online little cores.
     pub little: CpuMask,
 }
 
-/// An event.
+/// Event that the Hurry-up policy receives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum HurryEvent {
-    /// These cores are online from now on.
+    /// The online cores have changed to these.
     Cores(BigLittleCores),
-    /// A thread is in the pool from now on.
+    /// A thread has joined the pool.
     Joined {
-        /// The thread.
+        /// Thread that has joined.
         thread: Thread,
-        /// The CPUs that it had. It is never sent to others.
+        /// CPUs that the thread had originally. It is never sent to others.
         allowed: CpuMask,
     },
     /// A thread has ended.
     Left {
-        /// The thread.
+        /// Thread that has ended.
         thread: Thread,
     },
     /// A thread began to work on a request.
     Began {
-        /// The thread.
+        /// Thread that works on the request.
         thread: Thread,
-        /// The request.
+        /// Request that has begun.
         request: Request,
-        /// Its start. A time in the future, by a clock that was set back, counts as now.
+        /// Start of the request. A time in the future, by a clock that was set back, counts as now.
         since: Nanos,
     },
     /// A request is done.
     Ended {
-        /// The request.
+        /// Request that is done.
         request: Request,
     },
-    /// A line of the paper's pipe: the first of a request is its begin, the second its end.
+    /// The service wrote a line into the paper's pipe: the first line of a request is its start, the second its end.
     Noted {
-        /// The thread.
+        /// Thread that works on the request.
         thread: Thread,
-        /// The request.
+        /// Request that begins or ends.
         request: Request,
-        /// The time.
+        /// Time of the line.
         at: Nanos,
     },
     /// A thread could not be sent to this core, and is where it was before; so is the thread that was to leave the core
     /// for it. It is not sent there again before the core goes offline and comes back, or [`HurryEvent::Reconsider`].
     Refused {
-        /// The thread.
+        /// Thread that could not be moved.
         thread: Thread,
-        /// The core.
+        /// Core that the thread was to be moved to.
         cpu: usize,
     },
     /// Refused moves may be possible now.
     Reconsider,
-    /// Nothing: time has passed.
+    /// No event: time has passed.
     Nothing,
 }

@@ -1,8 +1,8 @@
-//! Long requests change places with the threads on big cores: lines 18 to 26.
+//! Exchange of cores between long requests and the threads on big cores: lines 18 to 26 of Algorithm 1.
 //!
 //! As printed, the longest request takes the first big core, the next the second, regardless of what runs there. With
-//! the options of [`Options`] each takes the big core on which it disturbs least: an empty one, then one whose threads
-//! are between requests, then that of the request that began last.
+//! the options of [`Options`] each takes the big core on which it disturbs least. That is an empty core, then one whose
+//! threads are between requests, then that of the request that began last.
 
 use core::cmp::Reverse;
 
@@ -15,7 +15,7 @@ use super::table::Table;
 use crate::Nanos;
 use crate::cpus::CpuMask;
 
-/// Input of one round.
+/// Input of one round of exchanges.
 pub(super) struct Round<'r> {
     pub(super) now: Nanos,
     pub(super) table: &'r Table,
@@ -23,29 +23,29 @@ pub(super) struct Round<'r> {
     pub(super) options: Options,
 }
 
-/// The thread that leaves a big core, and its request's begin if it has one.
+/// Thread that leaves a big core, and the start of its request if it has one.
 #[derive(Clone, Copy)]
 struct Leaver {
     thread: Thread,
     since: Option<Nanos>,
 }
 
-/// How bad it is to take a big core, from good to bad.
+/// Rank of a big core for a long request, from good to bad.
 type Rank = (usize, Reverse<Nanos>, usize);
 
-/// Result of a round.
+/// Result of a round of exchanges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
-    /// Requests that moved to big cores.
+    /// Number of requests that moved to big cores.
     pub(super) moved: usize,
-    /// Long requests that found no big core.
+    /// Number of long requests that found no big core.
     pub(super) left: usize,
-    /// Time at which the first of them may move because a rest is over, if one of them only waits for that.
+    /// Earliest time at which one of these may move because a rest time is over, if it only waits for that.
     pub(super) rested: Option<Nanos>,
 }
 
 impl Round<'_> {
-    /// Runs lines 18 to 26. Each big core is taken once at most.
+    /// Runs lines 18 to 26 of Algorithm 1. Each big core is taken at most once.
     pub(super) fn run(
         &self,
         long: &ThreadsOnLittle,
@@ -61,7 +61,7 @@ impl Round<'_> {
             };
             open.remove(big);
             outcome.moved += 1;
-            // Lines 25 and 26.
+            // Lines 25 and 26 of Algorithm 1.
             tell(seats.come(long.thread, big, leaver.map(|leaver| leaver.thread), Some(self.now)));
             if let Some(leaver) = leaver {
                 tell(seats.map(leaver.thread, long.little, leaver.since.map(|_| self.now)));
@@ -73,7 +73,7 @@ impl Round<'_> {
         outcome
     }
 
-    /// Returns the big core for a long request, and the thread that leaves it (lines 21 and 22).
+    /// Returns the big core for a long request, and the thread that leaves it (lines 21 and 22 of Algorithm 1).
     fn choose(&self, long: LongRequest, open: &CpuMask, seats: &ThreadPlacement) -> Option<(usize, Option<Leaver>)> {
         let seat = seats.of(long.thread).filter(|seat| !seat.rests(self.now, self.options.rest_ns))?;
         let cores = open.iter().filter(|big| seat.may_be_on(*big));
@@ -84,8 +84,8 @@ impl Round<'_> {
         possible.min_by_key(|(rank, ..)| *rank).map(|(_, big, leaver)| (big, leaver))
     }
 
-    /// Returns the thread of a big core (`GetRunningThread`): of several requests there the one that began last;
-    /// without any, the first thread.
+    /// Returns the thread that leaves a big core (`GetRunningThread`). If several work on requests, it is the one whose
+    /// request began last; if none does, the first thread.
     fn leaver(&self, big: usize, seats: &ThreadPlacement) -> Option<Leaver> {
         let all = seats.on(big).map(|seat| Leaver { thread: seat.thread, since: self.since(seat) });
         all.min_by_key(|leaver| Reverse(leaver.since))
@@ -100,7 +100,7 @@ impl Round<'_> {
         self.may_rested(long, leaver, seats) && self.leaver_rested(leaver, seats).is_none_or(|at| at <= self.now)
     }
 
-    /// Returns the same for the time after its rest.
+    /// Returns whether the thread on a big core may be sent to the little one after its rest time.
     fn may_rested(&self, long: LongRequest, leaver: Option<Leaver>, seats: &ThreadPlacement) -> bool {
         let Some(leaver) = leaver else { return true };
         let Some(seat) = seats.of(leaver.thread) else { return true };
@@ -108,13 +108,15 @@ impl Round<'_> {
         seat.may_be_on(long.little) && (is_shorter || !self.options.spare_longer)
     }
 
-    /// Returns when the request of the thread on a big core has rested; a thread between requests needs no rest.
+    /// Returns the end of the rest time of the request on a big core; `None` for a thread between requests, which needs
+    /// no rest.
     fn leaver_rested(&self, leaver: Option<Leaver>, seats: &ThreadPlacement) -> Option<Nanos> {
         let leaver = leaver.filter(|leaver| leaver.since.is_some())?;
         seats.of(leaver.thread)?.rested_at(self.options.rest_ns)
     }
 
-    /// Returns when a long request that stays may move, if it only waits for a rest: its own, or that of another one.
+    /// Returns when a long request that stays may move, if it only waits for a rest time: its own, or that of another
+    /// request.
     fn rested(&self, long: LongRequest, seats: &ThreadPlacement) -> Option<Nanos> {
         let seat = seats.of(long.thread)?;
         let cores = self.cores.big.iter().filter(|big| seat.may_be_on(*big)).map(|big| self.leaver(big, seats));

@@ -1,40 +1,40 @@
-//! Requests under way: lines 1 and 4 to 8.
+//! Requests under way: lines 1 and 4 to 8 of Algorithm 1.
 //!
-//! Problem. The paper's table grows with each end that is missed. With its pipe such a request stays for ever: an end
-//! that comes after its begin was forgotten is read as a begin.
+//! Problem. The paper's table grows with each end that is missed. With its pipe such a request stays for ever. If an
+//! end comes after its start was forgotten, it is read as a start.
 //!
-//! Approach. A thread works on one request at a time (§III-C). So when a thread begins a request and still has one, the
-//! end of that was missed. And the table is bounded: when it is full, the request that began first is dropped. Both are
-//! counted.
+//! Approach. A thread works on one request at a time (§III-C). So when a thread begins a request while it has another
+//! one, the end of that other one was missed. The table is also bounded: when it is full, the request that began first
+//! is dropped. Both are counted.
 
 use super::seen::{Request, Thread};
 use crate::Nanos;
 
-/// The most requests under way that are remembered.
+/// Largest number of requests under way that are remembered.
 pub const MAX_REQUESTS: usize = 512;
 
-/// A request under way.
+/// Request under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) request: Request,
     pub(super) thread: Thread,
     pub(super) since: Nanos,
-    /// Its work until `settled`, as time on a big core.
+    /// Work of the request until `settled`, as time on a big core.
     pub(super) work_ns: Nanos,
-    /// Time up to which its work is counted.
+    /// Time up to which the work of the request is counted.
     pub(super) settled: Nanos,
 }
 
-/// Requests that left the table without an end.
+/// Counts of requests that left the table without an end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LostRequests {
-    /// Dropped since the table was full.
+    /// Number of requests that were dropped because the table was full.
     pub dropped: u64,
-    /// Replaced since their thread began another request, or ended.
+    /// Number of requests whose thread began another one, or ended.
     pub unended: u64,
 }
 
-/// The table (line 1).
+/// Table of requests under way (line 1 of Algorithm 1).
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     entries: [Entry; MAX_REQUESTS],
@@ -51,7 +51,7 @@ impl Table {
         self.lost
     }
 
-    /// Returns the requests in it.
+    /// Returns the requests in the table.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.entries[..self.len].iter()
     }
@@ -65,7 +65,7 @@ impl Table {
         self.iter().any(|entry| entry.request == request)
     }
 
-    /// Adds a request (line 8).
+    /// Adds a request (line 8 of Algorithm 1).
     pub(super) fn begin(&mut self, now: Nanos, thread: Thread, request: Request, since: Nanos) {
         self.forget(thread);
         self.end(request);
@@ -76,13 +76,13 @@ impl Table {
         self.len += 1;
     }
 
-    /// Removes a request (line 6).
+    /// Removes a request (line 6 of Algorithm 1).
     pub(super) fn end(&mut self, request: Request) -> Option<Entry> {
         let at = self.iter().position(|entry| entry.request == request)?;
         Some(self.take(at))
     }
 
-    /// Forgets the request of a thread whose end was not reported.
+    /// Removes the request of a thread, if its end was not reported, and counts it.
     pub(super) fn forget(&mut self, thread: Thread) {
         let at = self.iter().position(|entry| entry.thread == thread);
         if let Some(at) = at {

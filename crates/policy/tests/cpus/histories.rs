@@ -1,4 +1,4 @@
-//! Random histories of random machines.
+//! Random histories of random machines, for property tests of the policies for CPUs.
 
 use proptest::prelude::*;
 
@@ -7,13 +7,13 @@ use sidelane_policy::cpus::{ContainerObservation, CoreTopology, CpuMask, Machine
 
 use crate::scene::{MS, Scene};
 
-/// Slots that are used.
+/// Number of slots that a history uses for services and containers.
 const SERVICES: u64 = 4;
 const CONTAINERS: u64 = 7;
-/// The most CPUs.
+/// Largest number of CPUs of a random machine.
 const CPUS_MAX: u32 = 20;
 
-/// One to five cores of one to four CPUs, numbered core by core or as Linux does.
+/// Random machine of one to five cores with one to four CPUs each, numbered core by core or in Linux's numbering.
 #[derive(Clone, Debug)]
 pub struct Machine {
     threads: Vec<usize>,
@@ -29,7 +29,7 @@ impl Machine {
         CoreTopology::of(self.siblings())
     }
 
-    /// The CPUs of each core.
+    /// Returns the CPUs of each core.
     pub fn siblings(&self) -> Vec<CpuMask> {
         let mut threads: Vec<(usize, usize)> =
             self.threads.iter().enumerate().flat_map(|(core, count)| (0..*count).map(move |at| (core, at))).collect();
@@ -42,7 +42,7 @@ impl Machine {
     }
 }
 
-/// An event, or a look.
+/// Event of a history, or a look of the policy.
 #[derive(Clone, Debug)]
 enum Event {
     Service(usize, ServiceObservation),
@@ -58,10 +58,10 @@ enum Event {
 #[derive(Clone)]
 pub struct History {
     pub machine: Machine,
-    /// CPUs by bits.
+    /// Reserved CPUs, one bit each.
     reserved: u32,
     pub floor: usize,
-    /// One word for each event, so that many are made fast, and a failing history is small.
+    /// Encoded events, one word for each, so that they are made fast, and a failing history is small.
     words: Vec<u64>,
 }
 
@@ -89,7 +89,8 @@ impl History {
         self.words.iter().map(|word| event(*word, self.machine.cpus()))
     }
 
-    /// Has `look` look at the scene at each look of the history, with the time since the last one, and at the end.
+    /// Calls `look` at each look of the history and at its end, with the scene and the time since the last look.
+    /// Returns the scene at the end.
     pub fn play(&self, mut look: impl FnMut(&mut Scene, Nanos)) -> Scene {
         let mut scene = Scene::of(self.machine.cpus());
         let mut ended = (CpuMask::EMPTY, CpuMask::EMPTY);
@@ -105,7 +106,8 @@ impl History {
     }
 }
 
-/// Applies an event. `ended` are the slots that must stay empty until the next look.
+/// Applies an event to the observation. `ended` are the slots of services and containers that must stay empty until the
+/// next look.
 fn happen(event: Event, seen: &mut MachineObservation, ended: &mut (CpuMask, CpuMask)) {
     match event {
         Event::Service(place, service) if !ended.0.contains(place) => seen.services[place] = Some(service),
@@ -125,7 +127,7 @@ fn happen(event: Event, seen: &mut MachineObservation, ended: &mut (CpuMask, Cpu
     }
 }
 
-/// Returns the event that a word stands for.
+/// Returns the event that a word encodes.
 fn event(word: u64, cpus: usize) -> Event {
     let (kind, mut word) = (word % 32, word / 32);
     let mut next = |below: u64| {
@@ -160,7 +162,7 @@ fn event(word: u64, cpus: usize) -> Event {
     }
 }
 
-/// Returns all CPUs, one, or any.
+/// Returns a set of CPUs as bits: all, a single one, or a random set.
 fn set(next: &mut impl FnMut(u64) -> u64) -> u32 {
     let some = next(1 << CPUS_MAX) as u32;
     match next(4) {

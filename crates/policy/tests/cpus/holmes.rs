@@ -1,4 +1,5 @@
-//! Holmes, worked by hand from Algorithms 1 to 3 on four cores of two CPUs. CPU 0 is reserved, 4 is its sibling.
+//! Hand-computed cases of Holmes, from Algorithms 1 to 3, on four cores of two CPUs. CPU 0 is reserved, and CPU 4 is
+//! its sibling.
 
 use sidelane_policy::Policy;
 use sidelane_policy::cpus::{CoreTopology, CpuAction, CpuReason};
@@ -6,7 +7,7 @@ use sidelane_policy::holmes::{Holmes, HolmesConfig};
 
 use crate::scene::{MS, Scene, Told, confine, four_cores, mask, pause, place};
 
-/// E is 40 and T 0.8 as in the paper; S is 100 ms.
+/// Returns the configuration of the tests: E is 40 and T 0.8 as in the paper; S is 100 ms.
 fn config() -> HolmesConfig {
     HolmesConfig { reserved: mask(&[0]), calm_ns: 100 * MS, ..HolmesConfig::default() }
 }
@@ -15,7 +16,7 @@ fn holmes() -> Holmes {
     Holmes::new(config(), four_cores())
 }
 
-/// A service on CPU 0, and container 0 on all CPUs that are beside no service.
+/// Returns a machine with a service on CPU 0, and container 0 on all CPUs that are not beside a service.
 fn with_a_service_and_a_large_container() -> (Holmes, Scene) {
     let (mut holmes, mut scene) = (holmes(), Scene::of(8));
     scene.service(0, &[0]);
@@ -24,7 +25,7 @@ fn with_a_service_and_a_large_container() -> (Holmes, Scene) {
     (holmes, scene)
 }
 
-/// The same, and container 1 on the sibling of CPU 0.
+/// Returns the machine of `with_a_service_and_a_large_container`, with container 1 on the sibling of CPU 0.
 fn with_a_container_on_the_sibling() -> (Holmes, Scene) {
     let (mut holmes, mut scene) = with_a_service_and_a_large_container();
     scene.container(1, 1);
@@ -32,7 +33,7 @@ fn with_a_container_on_the_sibling() -> (Holmes, Scene) {
     (holmes, scene)
 }
 
-// Algorithm 1.
+// Section for Algorithm 1: process launching.
 
 #[test]
 fn service_gets_reserved_cpus_and_container_the_others() {
@@ -58,7 +59,7 @@ fn service_is_not_placed_without_permission_of_its_owner() {
     assert_eq!(scene.look(&mut holmes, MS), [], "no reserved CPU is among those that it may run on");
 }
 
-/// §4.3: non-sibling CPUs first; then all others, where VPI is below E.
+/// Case of §4.3: a new container gets non-sibling CPUs first, then others with a VPI below E.
 #[test]
 fn launched_container_gets_siblings_last_and_at_low_vpi() {
     let (mut holmes, mut scene) = with_a_service_and_a_large_container();
@@ -71,7 +72,8 @@ fn launched_container_gets_siblings_last_and_at_low_vpi() {
     assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[1])], "it shares a CPU with the other one");
 }
 
-/// A service that its owner keeps on CPU 1, and container 0 on all CPUs that are beside no service.
+/// Returns a machine with a service that its owner keeps on CPU 1, and container 0 on all CPUs that are not beside a
+/// service.
 fn with_a_service_elsewhere() -> (Holmes, Scene) {
     let (mut holmes, mut scene) = (holmes(), Scene::of(8));
     scene.service(0, &[1]);
@@ -81,7 +83,7 @@ fn with_a_service_elsewhere() -> (Holmes, Scene) {
     (holmes, scene)
 }
 
-/// Siblings of a service come before the CPU that it runs on itself, which it leaves only S after it last ran there.
+/// Siblings of a service are given before its own CPU, which counts as its own until S after it last ran there.
 #[test]
 fn cpu_of_a_service_is_given_last_until_idle_for_s() {
     for (away_ms, cpus) in [(0, [4, 5]), (100, [4, 5]), (101, [1, 5])] {
@@ -93,7 +95,7 @@ fn cpu_of_a_service_is_given_last_until_idle_for_s() {
     }
 }
 
-/// §4.3: what batch does to a service is seen before more of it comes.
+/// Case of §4.3: the effect of batch on a service is measured before more batch comes.
 #[test]
 fn a_container_that_runs_gets_one_cpu_of_a_services_core_a_look() {
     let (mut holmes, mut scene) = with_a_service_elsewhere();
@@ -102,7 +104,7 @@ fn a_container_that_runs_gets_one_cpu_of_a_services_core_a_look() {
     assert_eq!(scene.look(&mut holmes, MS), [confine(0, &[1, 2, 3, 4, 5, 6, 7])]);
 }
 
-/// Four CPUs always stay with batch; they change only if they must.
+/// Batch always keeps four CPUs, and they change only if they must.
 #[test]
 fn a_cpu_that_is_kept_for_the_floor_stays_the_same() {
     let mut holmes = Holmes::new(HolmesConfig { floor: 4, ..config() }, four_cores());
@@ -121,9 +123,9 @@ fn a_cpu_that_is_kept_for_the_floor_stays_the_same() {
     assert_eq!(holmes.batch(), mask(&[2, 3, 4, 7]), "and 1 is not, though it comes first");
 }
 
-// Algorithm 2.
+// Section for Algorithm 2: process running.
 
-/// Lines 1 to 8: VPI reaches E.
+/// Lines 1 to 8 of Algorithm 2: batch leaves a sibling when its VPI reaches E.
 #[test]
 fn batch_leaves_disturbed_sibling_for_another_free_cpu() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
@@ -141,7 +143,7 @@ fn batch_leaves_disturbed_sibling_for_another_free_cpu() {
     );
 }
 
-/// Lines 12 to 15, with S = 100 ms.
+/// Lines 12 to 15 of Algorithm 2, with S = 100 ms: batch returns after calm.
 #[test]
 fn batch_is_back_on_the_sibling_when_it_was_calm_for_s() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
@@ -155,7 +157,7 @@ fn batch_is_back_on_the_sibling_when_it_was_calm_for_s() {
     assert_eq!(holmes.why(), CpuReason::Calm);
 }
 
-/// Line 13: one at a time; priority first, then fewest CPUs.
+/// Line 13 of Algorithm 2: containers return one at a time, by priority first, then by fewest CPUs.
 #[test]
 fn siblings_come_back_to_one_container_after_the_other() {
     let (mut holmes, mut scene) = (holmes(), Scene::of(8));
@@ -173,7 +175,7 @@ fn siblings_come_back_to_one_container_after_the_other() {
     assert_eq!(scene.look(&mut holmes, MS), []);
 }
 
-/// Lines 17 to 20, with one reserved CPU that is busy for more than 80 % over 10 ms.
+/// Lines 17 to 20 of Algorithm 2: one reserved CPU is busy for more than 80 % over 10 ms.
 #[test]
 fn a_busy_reserve_gets_a_cpu_that_is_no_sibling_of_a_service() {
     let (mut holmes, mut scene) = (holmes(), Scene::of(8));
@@ -189,7 +191,7 @@ fn a_busy_reserve_gets_a_cpu_that_is_no_sibling_of_a_service() {
     assert_eq!(scene.look(&mut holmes, 10 * MS), [], "80 % of two CPUs is not exceeded");
 }
 
-/// Line 18, "deprive": its sibling goes with it.
+/// Line 18 of Algorithm 2, "deprive": batch loses the sibling of the new reserved CPU, too.
 #[test]
 fn batch_on_every_core_loses_one_to_a_busy_reserve() {
     let (mut holmes, mut scene) = with_a_service_and_a_large_container();
@@ -199,7 +201,7 @@ fn batch_on_every_core_loses_one_to_a_busy_reserve() {
     assert_eq!(holmes.taken(), mask(&[5]));
 }
 
-/// §4.3: "but VPI is less than E".
+/// Case of §4.3, "but VPI is less than E": the reserve does not grow while batch disturbs it.
 #[test]
 fn a_reserve_that_batch_keeps_busy_does_not_grow() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
@@ -228,9 +230,9 @@ fn a_reserve_that_is_idle_for_long_gives_its_cpu_back() {
     assert_eq!(holmes.why(), CpuReason::ReservedIdle);
 }
 
-// Algorithm 3.
+// Section for Algorithm 3: process exiting.
 
-/// Lines 1 to 5.
+/// Lines 1 to 5 of Algorithm 3: the siblings of an ended service are free.
 #[test]
 fn when_the_service_ends_its_siblings_are_free() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
@@ -241,7 +243,8 @@ fn when_the_service_ends_its_siblings_are_free() {
     assert_eq!(holmes.why(), CpuReason::Exited);
 }
 
-/// §4.3, "traffic of the latency-critical service is over": not later than S, though batch was the cause before.
+/// Case of §4.3, "traffic of the latency-critical service is over": batch waits S at most, even if it was the cause
+/// before.
 #[test]
 fn when_traffic_is_over_the_siblings_are_free() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
@@ -256,7 +259,7 @@ fn when_traffic_is_over_the_siblings_are_free() {
     assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[4])]);
 }
 
-/// The time without traffic begins anew with each onset.
+/// The time without traffic restarts at each onset of interference.
 #[test]
 fn idle_time_before_an_onset_is_no_end_of_traffic() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
@@ -272,7 +275,7 @@ fn idle_time_before_an_onset_is_no_end_of_traffic() {
     assert_eq!(scene.look(&mut holmes, 80 * MS), [confine(1, &[4])]);
 }
 
-/// S is doubled for interference that comes soon after batch came back, up to twice the wait, and is S again after more.
+/// The wait of S doubles for interference within two waits after batch's return. It is S again after a longer calm.
 #[test]
 fn wait_is_reset_after_long_calm_beside_batch() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
@@ -286,7 +289,7 @@ fn wait_is_reset_after_long_calm_beside_batch() {
     assert_eq!([wait_after(1), wait_after(200), wait_after(410)], [100, 200, 100]);
 }
 
-/// Lines 6 to 10.
+/// Lines 6 to 10 of Algorithm 2: a container moves to the CPUs of one that has ended.
 #[test]
 fn container_on_sibling_moves_to_cpus_of_an_ended_one() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
@@ -295,7 +298,7 @@ fn container_on_sibling_moves_to_cpus_of_an_ended_one() {
     assert_eq!(holmes.why(), CpuReason::Exited);
 }
 
-/// All of this on the machine of `tests/smt/agent.sh`, where the agent decides the same with real groups.
+/// The same sequence as in `tests/smt/agent.sh`, where the agent makes these decisions with real cgroups.
 #[test]
 fn on_two_cores_batch_leaves_the_sibling_and_comes_back() {
     let cores = CoreTopology::of([mask(&[0, 1]), mask(&[2, 3])]);
@@ -311,9 +314,9 @@ fn on_two_cores_batch_leaves_the_sibling_and_comes_back() {
     assert_eq!(scene.look(&mut holmes, MS), [confine(1, &all)]);
 }
 
-// Decisions that the paper leaves open.
+// Section for decisions that the paper leaves open.
 
-/// Batch is the cause: S doubles each time it comes back too soon.
+/// Batch is the cause of the interference, so S doubles each time it returns too soon.
 #[test]
 fn batch_that_always_disturbs_returns_after_doubling_waits() {
     let (mut holmes, mut scene) = with_a_container_on_the_sibling();
@@ -350,7 +353,7 @@ fn all_threads_of_a_core_of_four_leave() {
     assert_eq!(scene.look(&mut holmes, MS), [confine(0, &[4, 5, 6, 7])]);
 }
 
-/// Two CPUs of one core and nothing else: batch is paused, or keeps the CPU if there is a floor.
+/// On two CPUs of one core batch is paused, or keeps its CPU if there is a floor.
 #[test]
 fn batch_without_a_cpu_is_paused_unless_there_is_a_floor() {
     for (floor, actions) in [(0, vec![pause(0)]), (1, vec![])] {
@@ -377,7 +380,7 @@ fn a_container_moves_from_a_cpu_that_goes_offline() {
     assert_eq!(holmes.why(), CpuReason::CpusChanged);
 }
 
-/// With 1 to 7 for batch: a container that asks for more than there is has all, one of a lower priority the rest.
+/// Batch has the CPUs 1 to 7. A container that asks for more than these gets all, and one of a lower priority the rest.
 #[test]
 fn low_priority_container_shares_cpus_only_if_it_had_none() {
     let (mut holmes, mut scene) = (holmes(), Scene::of(8));

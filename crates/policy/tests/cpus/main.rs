@@ -1,4 +1,4 @@
-//! Policies of CPUs: vectors worked by hand from the papers, and properties over random histories.
+//! Tests of the policies for CPUs: hand-computed cases from the papers, and properties over random histories.
 
 mod histories;
 mod holmes;

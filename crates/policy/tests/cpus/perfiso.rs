@@ -1,4 +1,4 @@
-//! PerfIso, worked by hand: eight CPUs, B = 2, judged every ms.
+//! Hand-computed cases of PerfIso: eight CPUs, B = 2, judged every millisecond.
 
 use sidelane_policy::Policy;
 use sidelane_policy::cpus::{CpuAction, CpuReason};
@@ -10,7 +10,7 @@ fn perfiso() -> PerfIso {
     PerfIso::new(PerfIsoConfig { buffer: 2, floor: 1, window_ns: MS })
 }
 
-/// Keeps these CPUs busy with batch, and a total of `services` CPUs with services.
+/// Makes the CPUs of batch busy, and `services` of the other CPUs in total.
 fn busy(scene: &mut Scene, policy: &PerfIso, services: f64) {
     scene.seen.cpus.iter_mut().for_each(|cpu| cpu.busy = 0.0);
     policy.batch().iter().for_each(|cpu| scene.seen.cpus[cpu].busy = 1.0);

@@ -1,4 +1,4 @@
-//! Properties of every history, under Holmes and PerfIso.
+//! Properties of all random histories under Holmes and PerfIso.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -29,7 +29,7 @@ fn perfiso(history: &History) -> PerfIso {
     PerfIso::new(PerfIsoConfig { buffer: history.machine.cpus() / 4, floor: history.floor, window_ns: MS })
 }
 
-/// Checks which actions may be asked for, and their order.
+/// Checks that the policy may ask for these actions, and that their order is right.
 fn actions_are_sound(told: &Told, actions: &[CpuAction], seen: &MachineObservation) -> TestCaseResult {
     let online = seen.online();
     let mut stage = 0;
@@ -78,7 +78,7 @@ fn odd_containers_have_a_cpu(told: &Told, seen: &MachineObservation) -> TestCase
     Ok(())
 }
 
-/// Time of the last interference on each core with a service, from the observations alone.
+/// Time of the last interference on each core with a service, computed from the observations alone.
 #[derive(Default)]
 struct Onsets {
     at: Vec<Option<Nanos>>,
@@ -122,7 +122,7 @@ proptest! {
         result?;
     }
 
-    /// No CPU has two roles, reserved CPUs are never batch's, the floor is kept.
+    /// No CPU has two roles, reserved CPUs are never batch's, and the floor is kept.
     #[test]
     fn holmes_gives_each_cpu_one_role(history in history()) {
         let (mut holmes, mut told, mut result) = (holmes(&history), Told::default(), Ok(()));
@@ -135,7 +135,7 @@ proptest! {
         result?;
     }
 
-    /// A container at an odd place cannot be paused: it has a CPU as long as there is one that it may use.
+    /// A container in an odd slot cannot be paused: it has a CPU as long as there is one that it may use.
     #[test]
     fn none_is_paused_that_cannot_be(history in history()) {
         let (mut holmes, mut perfiso, mut result) = (holmes(&history), perfiso(&history), Ok(()));
@@ -162,7 +162,7 @@ proptest! {
         result?;
     }
 
-    /// Batch is off a disturbed core at once, and comes back after S at the earliest.
+    /// Batch leaves a disturbed core at once, and returns after S at the earliest.
     #[test]
     fn batch_leaves_a_disturbed_core_at_once_and_comes_back_after_s(mut history in history()) {
         history.floor = 0;
@@ -181,7 +181,7 @@ proptest! {
         result?;
     }
 
-    /// The same input again and again: after a while there are no actions, and all containers have their fair share.
+    /// With constant input there are no more actions after a while, and all containers have their fair share.
     #[test]
     fn holmes_settles(history in history()) {
         let (mut holmes, mut told) = (holmes(&history), Told::default());
@@ -189,7 +189,7 @@ proptest! {
             told.forget(&scene.seen);
             told.carry_out(&scene.look(&mut holmes, later_ns));
         });
-        // The longest wait is 32 S, and a CPU that was reserved is given up in 11 S.
+        // The longest wait is 32 S, and an added reserved CPU is given up in 11 S.
         let added = holmes.reserved().without(&history.reserved()).len();
         for _ in 0..60 + 11 * added {
             told.carry_out(&scene.look(&mut holmes, S));
@@ -200,7 +200,7 @@ proptest! {
         shares_are_fair(&holmes, &told, &scene)?;
     }
 
-    /// When the last service is gone, batch has all but the configured CPUs, at once.
+    /// When the last service is gone, batch has all CPUs except those reserved by the configuration, at once.
     #[test]
     fn without_services_batch_has_all_but_the_reserved_cpus(history in history()) {
         let (mut holmes, mut told) = (holmes(&history), Told::default());
@@ -270,7 +270,7 @@ fn no_batch_where_services_are_disturbed(
     Ok(())
 }
 
-/// Checks that each container has what it asks for if there is enough, and no CPU that it could have is better.
+/// Checks that each container has what it asks for if there is enough, and that no better CPU is open to it.
 fn shares_are_fair(holmes: &Holmes, told: &Told, scene: &Scene) -> TestCaseResult {
     for place in 0..MAX_CONTAINERS {
         let (Some(of), Some(own)) = (scene.seen.containers[place], told.containers[place]) else { continue };

@@ -1,4 +1,4 @@
-//! Observations of a small machine, written briefly.
+//! Helpers that build observations of a small machine in a short notation.
 
 use sidelane_policy::cpus::{
     ContainerObservation, CoreTopology, CpuAction, CpuActions, CpuMask, CpuObservation, MAX_CONTAINERS,
@@ -12,12 +12,12 @@ pub fn mask(cpus: &[usize]) -> CpuMask {
     cpus.iter().copied().collect()
 }
 
-/// Four cores of two CPUs, as Linux numbers them: 0 and 4 are siblings, 1 and 5, and so on.
+/// Returns four cores of two CPUs in Linux's numbering: 0 and 4 are siblings, 1 and 5, and so on.
 pub fn four_cores() -> CoreTopology {
     CoreTopology::of((0..4).map(|core| mask(&[core, core + 4])))
 }
 
-/// Observations of one machine, one after another.
+/// Successive observations of one machine.
 pub struct Scene {
     pub now: Nanos,
     pub seen: Box<MachineObservation>,
@@ -31,20 +31,20 @@ impl Scene {
         Self { now: 0, seen }
     }
 
-    /// Adds a service to this slot that runs on these CPUs, may run on all, and may be placed.
+    /// Adds a service to this slot that ran on the CPUs `ran_on`, may run on all CPUs, and may be placed.
     pub fn service(&mut self, place: usize, ran_on: &[usize]) {
         let allowed = self.seen.online();
         self.seen.services[place] = Some(ServiceObservation { allowed, ran_on: mask(ran_on), may_be_placed: true });
     }
 
-    /// Adds a container to this slot that asks for `wanted` CPUs and may use all.
+    /// Adds a container to this slot that asks for `wanted` CPUs and may use all CPUs.
     pub fn container(&mut self, place: usize, wanted: u32) {
         let allowed = self.seen.online();
         let container = ContainerObservation { allowed, as_found: true, can_pause: true, wanted, priority: 0 };
         self.seen.containers[place] = Some(container);
     }
 
-    /// Takes the freezer from the container in this slot.
+    /// Makes the container in this slot impossible to pause.
     pub fn cannot_pause(&mut self, place: usize) {
         self.seen.containers[place].as_mut().expect("the container is there").can_pause = false;
     }
@@ -54,7 +54,7 @@ impl Scene {
         self.seen.cpus[cpu].serving = 0.5;
     }
 
-    /// Returns the actions of the policy after `later_ns`.
+    /// Returns the actions of the policy at a look `later_ns` after the last one.
     pub fn look(
         &mut self,
         policy: &mut impl Policy<Observation = MachineObservation, Actions = CpuActions>,
@@ -70,7 +70,7 @@ impl Scene {
 /// State of a machine on which the actions were carried out.
 #[derive(Clone)]
 pub struct Told {
-    /// By slot; no CPU: paused.
+    /// CPUs of each container, by slot; an empty set means that the container is paused.
     pub containers: [Option<CpuMask>; MAX_CONTAINERS],
 }
 
@@ -91,7 +91,7 @@ impl Told {
         }
     }
 
-    /// Forgets containers that have ended.
+    /// Removes the containers that have ended.
     pub fn forget(&mut self, seen: &MachineObservation) {
         self.containers
             .iter_mut()

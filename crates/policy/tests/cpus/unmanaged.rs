@@ -1,4 +1,4 @@
-//! Unmanaged batch, worked by hand: eight CPUs, from some of which containers are sent away.
+//! Hand-computed cases of the unmanaged policy: eight CPUs, from some of which containers are evicted.
 
 use sidelane_policy::Policy;
 use sidelane_policy::cpus::CpuReason;

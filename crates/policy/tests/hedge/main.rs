@@ -1,4 +1,4 @@
-//! Hedging: vectors worked by hand from the thesis, and properties over random histories.
+//! Tests of the hedging policy: hand-computed cases from the thesis, and properties over random histories.
 
 mod outliers;
 mod properties;

@@ -1,4 +1,5 @@
-//! Servers that fail their requests: vectors worked by hand, and properties over random histories.
+//! Tests of the ejection of servers that fail their requests: hand-computed cases, and properties over random
+//! histories.
 
 use proptest::prelude::*;
 use sidelane_policy::Policy;
@@ -16,14 +17,15 @@ fn tried(server: Server, sent_ns: u64, has_failed: bool) -> HedgeEvent {
     HedgeEvent::Tried(server, Attempt { sent_ns, has_failed })
 }
 
-/// Tells it an event, and returns the actions.
+/// Passes an event to the policy, and returns its actions.
 fn tell(roles: &mut Roles, now: u64, seen: HedgeEvent) -> Vec<HedgeAction> {
     let mut out = HedgeActions::default();
     roles.observe(now, &seen, &mut out);
     out.iter().collect()
 }
 
-/// Makes the server fail as many requests as an ejection takes; only the last one has an effect.
+/// Makes the server fail as many requests as an ejection takes. Returns the actions of the last one; the others have
+/// none.
 fn fail(roles: &mut Roles, now: u64, server: Server) -> Vec<HedgeAction> {
     for _ in 1..IN_A_ROW {
         assert_eq!(tell(roles, now, tried(server, now, true)), []);
@@ -50,7 +52,7 @@ fn failing_server_is_ejected_warmed_up_and_returned() {
     assert_eq!(tell(&mut roles, 31 * SECOND, HedgeEvent::Nothing), [HedgeAction::WarmUp(First)]);
     assert_eq!(tell(&mut roles, 32 * SECOND, HedgeEvent::Warmed(First)), [HedgeAction::Return { to: First }]);
     assert_eq!((roles.active(), roles.why()), (First, HedgeReason::Returned(FAILING)));
-    // On trial one failure is enough, but not that of a request sent before.
+    // During the trial one failure ejects the server, but not the failure of a request sent before.
     assert_eq!(tell(&mut roles, 33 * SECOND, tried(First, SECOND, true)), []);
     assert_eq!(tell(&mut roles, 33 * SECOND, tried(First, 32 * SECOND, true)), [swap(Second), resend(First)]);
     let ejection = roles.ejection(First).unwrap();
@@ -74,7 +76,7 @@ fn the_last_good_server_stays() {
     fail(&mut roles, 0, First);
     assert_eq!(fail(&mut roles, 1, Second), []);
     assert_eq!((roles.ejection(Second), roles.active()), (None, Second));
-    // A server that is away is no good server either; a failing one may still answer.
+    // A server that cannot be reached is no good server either; a failing one may still answer.
     assert_eq!(
         tell(&mut roles, 2, HedgeEvent::Unreachable(Second)),
         [
@@ -120,7 +122,7 @@ fn server() -> impl Strategy<Value = Server> {
     prop_oneof![Just(First), Just(Second)]
 }
 
-/// Returns events, and how long before each a request was sent.
+/// Generates events, each with the time since which its request was sent.
 fn seen() -> impl Strategy<Value = (HedgeEvent, u64)> {
     let ago = prop_oneof![Just(0_u64), 0..60 * SECOND];
     prop_oneof![
@@ -171,7 +173,7 @@ proptest! {
         let (mut roles, mut now) = (Roles::new(RolesConfig::default()), 0);
         for (failures, more, after) in runs {
             now += after;
-            // Successes come first, so that no part of the history has more failures.
+            // Successes come first, so that no part of the history has more failures than successes.
             (0..=failures + more).for_each(|_| drop(tell(&mut roles, now, tried(First, now, false))));
             for _ in 0..failures {
                 prop_assert_eq!(tell(&mut roles, now, tried(First, now, true)), vec![]);

@@ -1,4 +1,4 @@
-//! Properties over random histories.
+//! Properties of the hedging policy over random histories.
 
 use proptest::prelude::*;
 use sidelane_policy::Policy;
@@ -27,7 +27,7 @@ fn history() -> impl Strategy<Value = Vec<(u64, HedgeEvent)>> {
     proptest::collection::vec((1_u64..200, seen()), 0..60)
 }
 
-/// Time for which a pause is tolerated.
+/// Time for which a pause of a server is tolerated.
 const PAUSE_NS: u64 = 150;
 const WARM_UP_NS: u64 = 300;
 
@@ -35,12 +35,12 @@ fn config(has_backup: bool) -> RolesConfig {
     RolesConfig { mode: Mode::Hazard, has_backup, warm_up_ns: WARM_UP_NS, probe_ns: 100, pause_ns: PAUSE_NS, out_ns: 0 }
 }
 
-/// The last report of watchers on each server, and whether it can be reached.
+/// Knowledge about both servers: the last report of the watchers, and whether each can be reached.
 #[derive(Default)]
 struct Known {
     hazards: [Hazards; 2],
     unreachable: [bool; 2],
-    /// Begin of the present passing hazards.
+    /// Start of each server's present passing hazard; `None` without one.
     passing_since: [Option<u64>; 2],
     warm_at: [u64; 2],
 }
@@ -68,7 +68,8 @@ impl Known {
         }
     }
 
-    /// Returns whether the hazard is tolerated: a cold backup gets no requests while the active server only pauses.
+    /// Returns whether the hazard of the active server is tolerated. A cold backup gets no requests while the active
+    /// server only pauses.
     fn is_borne(&self, now: u64, active: Server) -> bool {
         let is_young = self.passing_since[active.index()].is_some_and(|since| now < since + PAUSE_NS);
         let is_here = !self.unreachable[active.index()] && self.hazards[active.index()].iter().all(Hazard::passes);

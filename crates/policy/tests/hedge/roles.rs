@@ -1,4 +1,4 @@
-//! Vectors: Figure 4.9, and cases beyond it.
+//! Hand-computed cases of the roles of two servers: Figure 4.9 of the thesis, and cases beyond it.
 
 use sidelane_policy::Policy;
 use sidelane_policy::hedge::{
@@ -7,7 +7,7 @@ use sidelane_policy::hedge::{
 
 use Server::{First, Second};
 
-/// Plays events, each with its time and the expected actions.
+/// Passes events to the policy, each with its time, and checks its actions.
 fn play<const N: usize>(config: RolesConfig, steps: [(u64, HedgeEvent, &[HedgeAction]); N]) -> Roles {
     let mut roles = Roles::new(config);
     for (now, seen, wanted) in steps {
@@ -93,7 +93,8 @@ fn restarted_server_counts_as_cold_until_warmed_up() {
         [
             (10, on(First, restart), &[swap(Second, restart), resend(First, restart)]),
             (50, off(First), &[HedgeAction::WarmUp(First)]),
-            // Cold is better than slow, and not as good as a pause, or as well.
+            // A cold server is better than a slow one, but no better than one that pauses, and worse than one that is
+            // well.
             (60, on(Second, gc), &[]),
             (89, HedgeEvent::Nothing, &[]),
             (90, HedgeEvent::Nothing, &[swap(First, gc), resend(Second, gc)]),
@@ -119,7 +120,7 @@ fn a_pause_is_over_before_a_cold_server_is_asked() {
     let mut out = HedgeActions::default();
     roles.observe(80, &off(Second), &mut out);
     assert_eq!((out.iter().count(), roles.active(), roles.next_wakeup()), (0, Second, Some(1050)));
-    // A server that cannot be reached is not waited for.
+    // The policy does not wait for a server that cannot be reached.
     roles.observe(100, &on(Second, gc), &mut out);
     roles.observe(101, &on(Second, restart), &mut out);
     assert!(out.iter().eq([swap(First, restart), resend(Second, restart)]));

@@ -1,4 +1,4 @@
-//! Threads that are sent to big cores before they take requests.
+//! Tests of threads that are sent to big cores before they take requests.
 
 use std::collections::BTreeMap;
 
@@ -22,15 +22,15 @@ fn config() -> Config {
     Config { scan_times: ScanTimes::Events, threshold: Threshold::Given(0), options, ..Config::PAPER }
 }
 
-/// A service whose threads have a core each, big ones first, and the work of each thread.
+/// Simulated service whose threads have one core each, big ones first, and the request of each thread.
 struct Service {
     hurryup: HurryUp,
     big: usize,
     now: u64,
-    /// Time since which each idle thread is idle.
+    /// Time since which each idle thread has been idle.
     idle: BTreeMap<Thread, u64>,
     busy: Vec<Thread>,
-    /// The core of each thread, from the actions.
+    /// Core of each thread, according to the actions.
     core: BTreeMap<Thread, usize>,
 }
 
@@ -54,7 +54,7 @@ impl Service {
         service
     }
 
-    /// Tells it an event, and carries out its actions.
+    /// Passes an event to the policy, carries out its actions, and returns them.
     fn tell(&mut self, seen: HurryEvent) -> Vec<HurryAction> {
         let mut out = HurryActions::default();
         self.now += 10;
@@ -89,7 +89,7 @@ impl Service {
         line.into_iter().map(|(_, thread)| thread).collect()
     }
 
-    /// Serves requests one after the other; `choose` says which thread in line takes each.
+    /// Serves requests one after the other; `choose` picks the idle thread that takes each.
     fn serve(&mut self, count: usize, choose: impl Fn(usize, &[Thread]) -> Thread) {
         for number in 0..count {
             let thread = choose(number, &self.line());
@@ -110,7 +110,8 @@ fn next_thread_in_line_waits_on_the_big_core() {
     let next = service.line()[0];
     assert!(service.is_on_big(next));
     assert_eq!(service.begin(next), [], "it is there");
-    // The second thread waits on the little core, since the big one works; when it is free, it is the next.
+    // The second thread waits on the little core, since the thread on the big one works. When the big core is free, the
+    // second thread moves there.
     let other = service.line()[0];
     assert_eq!(service.end(next), [map(other, 0), map(next, 1)]);
     assert_eq!(service.hurryup.why(), HurryReason::Ahead);
@@ -121,7 +122,7 @@ fn next_thread_in_line_waits_on_the_big_core() {
 fn lifo_queue_keeps_the_last_thread_on_the_big_core() {
     let mut service = Service::new(config(), 1, 3);
     let all: Vec<Thread> = service.line();
-    // Each has served a request.
+    // Each thread serves one request.
     all.into_iter().for_each(|thread| service.serve(1, |_, _| thread));
     service.serve(60, |_, line| line[line.len() - 1]);
     let last = *service.line().last().unwrap();
@@ -170,7 +171,7 @@ fn refused_placement_ahead_does_not_change_the_move_count() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// In line, mostly: one request in eight goes to any thread.
+    /// Requests mostly go to the thread that has been idle longest; one in eight goes to any thread.
     #[test]
     fn thread_placed_ahead_is_idle_and_goes_to_idle_big_core(
         (big, little) in (1_usize..4, 1_usize..5),

@@ -1,4 +1,4 @@
-//! Hurry-up: vectors worked by hand from the paper, and properties over random histories.
+//! Tests of the Hurry-up policy: hand-computed cases from the paper, and properties over random histories.
 
 mod ahead;
 mod paper;

@@ -1,7 +1,8 @@
-//! Algorithm 1 as printed, on the paper's example stream (§III-C): threads 75 and 77 to 80.
+//! Tests of Algorithm 1 as printed, on the paper's example stream (§III-C): threads 75 and 77 to 80.
 //!
-//! Juno's cores: big 0 and 1, little 2 to 5. Threads are put on cores in the order of their numbers, so 75 and 77 are on
-//! big cores at first, 78, 79 and 80 on little ones. Times are the last five digits of the paper's, in milliseconds.
+//! The cores are Juno's: big 0 and 1, little 2 to 5. Threads are put on cores in the order of their numbers. So 75 and
+//! 77 are on big cores at first; 78, 79 and 80 are on little ones. Times are the last five digits of the paper's, in
+//! milliseconds.
 
 use sidelane_policy::hurryup::{
     BigLittleCores, Config, HurryAction, HurryActions, HurryEvent, HurryReason, HurryUp, Options, Request, ScanTimes,
@@ -12,7 +13,7 @@ use sidelane_policy::{Nanos, Policy};
 const MS: Nanos = 1_000_000;
 const CORES: [usize; 6] = [0, 1, 2, 3, 4, 5];
 
-/// The stream: thread, request, time.
+/// Example stream of the paper: thread, request, time in milliseconds.
 pub const STREAM: [(Thread, Request, Nanos); 6] =
     [(75, 0x75, 27539), (77, 0x77, 27953), (78, 0x78, 27954), (79, 0x79, 28003), (80, 0x80, 28014), (77, 0x77, 28023)];
 
@@ -24,7 +25,7 @@ pub fn map(thread: Thread, cpu: usize) -> HurryAction {
     HurryAction::Map { thread, cpu }
 }
 
-/// Tells it an event at a time in milliseconds.
+/// Passes an event at a time in milliseconds to the policy, and returns its actions.
 pub fn tell(hurryup: &mut HurryUp, at_ms: Nanos, seen: HurryEvent) -> Vec<HurryAction> {
     let mut out = HurryActions::default();
     hurryup.observe(at_ms * MS, &seen, &mut out);
@@ -46,7 +47,7 @@ pub fn noted((thread, request, at): (Thread, Request, Nanos)) -> HurryEvent {
     HurryEvent::Noted { thread, request, at: at * MS }
 }
 
-/// Returns the configuration as printed, with this sampling time.
+/// Returns the configuration as printed, with this sampling time in milliseconds.
 fn printed(sampling_ms: Nanos) -> Config {
     Config { scan_times: ScanTimes::Sampling(sampling_ms * MS), ..Config::PAPER }
 }
@@ -64,9 +65,9 @@ fn the_example_leaves_four_requests_in_progress() {
 fn first_look_moves_the_two_longest_on_little_cores() {
     let mut hurryup = pool(printed(600));
     STREAM.into_iter().for_each(|line| assert_eq!(tell(&mut hurryup, line.2, noted(line)), []));
-    // The window is over 600 ms after its begin. 75 is older than all, but on a big core. 78 has been here for 146 ms, 79
-    // for 97, 80 for 86: the first two take big cores 0 and 1, from 75, which is in the middle of its request, and
-    // from 77, which has none.
+    // The window is over 600 ms after its start. Thread 75 has the oldest request, but is on a big core. Thread 78 has
+    // worked for 146 ms, 79 for 97, 80 for 86. The first two take the big cores: 0 from 75, which is in the middle of
+    // its request, and 1 from 77, which is idle.
     assert_eq!(tell(&mut hurryup, 28_099, HurryEvent::Nothing), []);
     let moved = tell(&mut hurryup, 28_100, HurryEvent::Nothing);
     assert_eq!(moved, [map(78, 0), map(75, 2), map(79, 1), map(77, 3)]);
@@ -79,7 +80,7 @@ fn as_printed_long_requests_change_places_again_and_again() {
     let mut hurryup = pool(printed(600));
     STREAM.into_iter().for_each(|line| assert_eq!(tell(&mut hurryup, line.2, noted(line)), []));
     tell(&mut hurryup, 28_100, HurryEvent::Nothing);
-    // 75, the longest of all, comes back, and sends away 78, which is next.
+    // Thread 75, with the longest request of all, returns to a big core, and displaces 78, which has the next longest.
     assert_eq!(tell(&mut hurryup, 28_700, HurryEvent::Nothing), [map(75, 0), map(78, 2), map(80, 1), map(79, 4)]);
 }
 
@@ -99,7 +100,7 @@ fn with_events_a_due_request_moves_if_a_big_core_is_free() {
     let mut hurryup = pool(config);
     let mut told = Vec::new();
     for line in STREAM {
-        // The wake-ups that it asks for come before the next line.
+        // The wakeups that the policy wants come before the next line of the stream.
         while let Some(at) = hurryup.next_wakeup().filter(|at| *at < line.2 * MS) {
             let mut out = HurryActions::default();
             hurryup.observe(at, &HurryEvent::Nothing, &mut out);
@@ -107,7 +108,7 @@ fn with_events_a_due_request_moves_if_a_big_core_is_free() {
         }
         told.extend(tell(&mut hurryup, line.2, noted(line)).into_iter().map(|action| (line.2, action)));
     }
-    // 78 is due at 28004, when 77, which began 1 ms before it, is on core 1 and 75 on core 0: both are longer. At 28023
-    // 77 is done.
+    // Thread 78 is due at 28004. Then 77, which began 1 ms before it, is on core 1 and 75 on core 0: both have longer
+    // requests. At 28023 thread 77 is done.
     assert_eq!(told, [(28_023, map(78, 1)), (28_023, map(77, 2))]);
 }

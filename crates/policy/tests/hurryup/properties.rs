@@ -1,4 +1,4 @@
-//! Properties over random histories.
+//! Properties of the Hurry-up policy over random histories.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,16 +14,17 @@ const CPUS: usize = 6;
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// Which of the six cores are online; the first two are big.
+    /// Online cores as bits, out of six; the first two are big.
     Cores(u8),
     Join(Thread, u8),
     Leave(Thread),
     Begin(Thread, Request, u64),
     End(Request),
     Note(Thread, Request, u64),
-    /// The last action is refused.
+    /// The kernel refuses the last action.
     Refuse,
-    /// The last thread that came to a big core is refused, before the thread that was to leave has gone.
+    /// The kernel refuses the move of the last thread that came to a big core, before the other thread of the exchange
+    /// has left.
     RefuseExchange,
     Reconsider,
     Pass,
@@ -67,30 +68,30 @@ fn config() -> impl Strategy<Value = Config> {
             between_first: options.2,
             rest_ns: options.3,
             ahead: options.4,
-            // In properties of their own, below.
+            // Crowds have tests of their own, below.
             float_crowds: false,
             one_by_one: options.5,
         },
     })
 }
 
-/// State that is known without the policy.
+/// Model of the state, kept without the policy.
 struct World {
     cores: BigLittleCores,
-    /// The CPUs that each thread had.
+    /// CPUs that each thread had originally.
     had: BTreeMap<Thread, CpuMask>,
-    /// The CPUs to which each thread could not be sent.
+    /// CPUs to which each thread could not be moved.
     refused: BTreeMap<Thread, CpuMask>,
-    /// The CPUs that each thread has.
+    /// Present CPUs of each thread.
     has: BTreeMap<Thread, CpuMask>,
-    /// The request of each thread.
+    /// Present request of each thread, with its start.
     works: BTreeMap<Thread, (Request, u64)>,
     last: Option<Moved>,
-    /// The last two actions of a round, if they exchanged two threads.
+    /// Last two actions of a round, if they exchanged two threads.
     exchange: Option<(Moved, Moved)>,
 }
 
-/// A thread that was moved, where to, and the CPUs that it had before.
+/// Thread that was moved, its new core, and the CPUs that it had before.
 type Moved = (Thread, usize, CpuMask);
 
 impl World {
@@ -110,7 +111,7 @@ impl World {
         Some(HurryEvent::Refused { thread, cpu })
     }
 
-    /// Returns the event as the policy gets it, if it can happen.
+    /// Updates the model by an event. Returns the event as the policy gets it, or `None` if it cannot happen.
     fn note(&mut self, now: u64, event: Event) -> Option<HurryEvent> {
         Some(match event {
             Event::Cores(bits) => {
@@ -176,8 +177,8 @@ impl World {
         HurryEvent::Began { thread, request, since }
     }
 
-    /// Returns the number of actions on threads that get a first core, or another one since theirs went offline. They
-    /// come before the round.
+    /// Returns the number of actions that give threads a first core, or another one after theirs went offline. These
+    /// actions come before the round.
     fn places(&self, hurryup: &HurryUp, seen: &HurryEvent) -> usize {
         let online = self.online();
         match seen {
@@ -206,7 +207,8 @@ impl World {
         };
     }
 
-    /// Carries out a round: a thread that comes to a big core comes first, then the one that leaves it.
+    /// Carries out a round. In an exchange the thread that comes to a big core is first, and the thread that leaves it
+    /// is second.
     fn carry_out_round(&mut self, round: &[HurryAction]) {
         for (number, action) in round.iter().enumerate() {
             let came = self.last.filter(|(_, cpu, _)| number > 0 && self.cores.big.contains(*cpu));
@@ -217,7 +219,7 @@ impl World {
     }
 }
 
-/// Checks a round: the moves because of long requests, against the state before it.
+/// Checks a round against the state before it: its moves are because of long requests.
 fn check_round(world: &World, round: &[HurryAction], config: &Config, now: u64) -> Result<(), TestCaseError> {
     let (mut taken, mut told) = (BTreeSet::new(), BTreeSet::new());
     let mut freed: Option<usize> = None;
@@ -280,7 +282,7 @@ proptest! {
         }
     }
 
-    /// Eight threads at most on six cores at most, which come and go.
+    /// At most eight threads run on at most six cores, which go offline and come back.
     #[test]
     fn in_a_crowd_only_long_requests_bind_and_one_per_big_core(
         history in proptest::collection::vec((0_u64..20, event()), 1..60),

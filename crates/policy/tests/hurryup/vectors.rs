@@ -1,4 +1,4 @@
-//! Vectors on cases that the paper leaves open.
+//! Hand-computed cases that the Hurry-up paper leaves open.
 
 use sidelane_policy::Policy;
 use sidelane_policy::cpus::CpuMask;
@@ -24,7 +24,7 @@ fn joined(thread: Thread) -> HurryEvent {
     HurryEvent::Joined { thread, allowed: all() }
 }
 
-/// Puts threads 0, 1, ... on cores 0, 1, ...
+/// Creates a policy with `count` threads: thread 0 on core 0, thread 1 on core 1, and so on.
 fn threads(config: Config, count: u32) -> HurryUp {
     let mut hurryup = HurryUp::new(config);
     tell(&mut hurryup, 0, HurryEvent::Cores(juno()));
@@ -63,7 +63,7 @@ fn one_by_one_next_move_waits_for_the_new_core_sizes() {
     tell(&mut hurryup, 10, began(3, 10));
     assert_eq!(tell(&mut hurryup, 61, HurryEvent::Nothing), [map(2, 0), map(0, 2)]);
     assert_eq!(hurryup.why(), HurryReason::Moved);
-    // While 2 is on core 0, core 1 is little, and since it left, core 3 is big.
+    // While thread 2 is on core 0, core 1 is little; since thread 2 left, core 3 is big.
     let sizes = BigLittleCores { big: [0, 3].into_iter().collect(), little: [1, 2, 4, 5].into_iter().collect() };
     assert_eq!(tell(&mut hurryup, 61, HurryEvent::Cores(sizes)), []);
     assert_eq!(hurryup.next_wakeup(), None);
@@ -75,7 +75,7 @@ fn a_request_that_moved_rests_and_then_goes_on() {
     tell(&mut hurryup, 10, began(2, 10));
     tell(&mut hurryup, 20, began(0, 20));
     tell(&mut hurryup, 21, began(1, 21));
-    // 1 began last; it goes to core 2 and is long there at 72.
+    // Thread 1 began last, so it goes to core 2 and has a long request there at 72.
     assert_eq!(tell(&mut hurryup, 61, HurryEvent::Nothing), [map(2, 1), map(1, 2)]);
     assert_eq!(tell(&mut hurryup, 75, HurryEvent::Nothing), []);
     assert_eq!(hurryup.next_wakeup(), None, "both big cores have longer requests, however long anybody rests");
@@ -91,7 +91,7 @@ fn no_move_or_exchange_against_allowed_cpus() {
     assert_eq!(tell(&mut hurryup, 0, little_only), [map(9, 3)]);
     tell(&mut hurryup, 10, began(9, 10));
     assert_eq!(tell(&mut hurryup, 100, HurryEvent::Nothing), []);
-    // 8 may be on any core, but the threads on the big ones may not come to its core.
+    // Thread 8 may be on any core, but the threads on the big cores may not use its core.
     let mut hurryup = HurryUp::new(by_events(0));
     tell(
         &mut hurryup,
@@ -217,7 +217,7 @@ fn baseline_mappings_never_move_a_thread() {
 #[test]
 fn begin_in_the_future_resets_only_the_age_of_the_request() {
     let mut hurryup = pool(by_events(0));
-    // The line says that it began an hour from now.
+    // The line in the pipe says that the request begins an hour from now.
     tell(&mut hurryup, 28_000, noted((78, 1, 28_000 + 3_600_000)));
     assert_eq!(hurryup.next_wakeup(), Some(28_050 * MS + 1));
     assert_eq!(tell(&mut hurryup, 28_051, HurryEvent::Nothing), [map(78, 0), map(75, 2)]);
@@ -232,7 +232,7 @@ fn learned_threshold_falls_when_big_cores_have_spare_time() {
     let mut hurryup = threads(config, 6);
     assert_eq!(hurryup.threshold_ns(), 50 * MS);
     for at in 0..2_000_u64 {
-        // One in five takes 40 ms, the others 1 ms, one after the other on any core.
+        // One request in five takes 40 ms, the others 1 ms, one after the other on any core.
         let (thread, work_ms) = ((at % 6) as Thread, if at % 5 == 0 { 40 } else { 1 });
         let request = 1_000 + at;
         tell(&mut hurryup, 200 * at, HurryEvent::Began { thread, request, since: 200 * at * MS });

@@ -1,4 +1,4 @@
-//! Options that several verbs have.
+//! Command-line options that several verbs have.
 
 use std::path::{Path, PathBuf};
 

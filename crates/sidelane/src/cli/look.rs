@@ -1,4 +1,4 @@
-//! Arguments of the verbs that look at services: `requests`, `list`, `observe` and `report`.
+//! Arguments of the verbs that observe services: `requests`, `list`, `observe` and `report`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The command line: typed arguments, nothing else.
+//! Command line of `sidelane`: typed arguments, nothing else.
 
 mod agent;
 mod common;

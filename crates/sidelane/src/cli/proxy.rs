@@ -1,4 +1,4 @@
-//! The command line of `sidelane proxy`.
+//! Command line of `sidelane proxy`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

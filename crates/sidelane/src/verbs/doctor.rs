@@ -1,4 +1,4 @@
-//! `sidelane doctor` and `calibrate`.
+//! Implementation of `sidelane doctor` and `calibrate`.
 
 use anyhow::Result;
 use sidelane_doctor::DoctorOptions;

@@ -1,4 +1,4 @@
-//! `sidelane hurry`.
+//! Implementation of `sidelane hurry`.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! `sidelane requests`, `list`, `observe`, and `report` of an observation's log.
+//! Implementation of `sidelane requests`, `list`, `observe`, and `report` for an observation's log.
 
 use std::path::Path;
 
@@ -45,7 +45,7 @@ pub(super) fn list_of(args: ListArgs) -> Result<u8> {
 fn list_signals(target: &Target, filter: Option<&str>, json: Option<&Path>) -> Result<u8> {
     let pids = target.find()?.pids;
     own_threads::keep_off(&target.to_string(), &pids);
-    // Symbols of large programs take seconds to read.
+    // Reading the symbols of large programs takes seconds.
     let listings: Vec<Listing> = in_bulk(|| pids.into_iter().map(|pid| list(pid, filter)).collect());
     write_json(json, &listings)?;
     for listing in &listings {
@@ -94,7 +94,7 @@ pub(super) fn report_again(args: ReportArgs) -> Result<u8> {
     tell(&replay(&args.log, &options)?, args.outputs)
 }
 
-/// Writes and prints an observation.
+/// Writes an observation to the wanted files, and prints it.
 fn tell(observation: &Observed, outputs: Outputs) -> Result<u8> {
     let result = observation.to_result();
     let mut failed = FirstError::default();

@@ -1,4 +1,5 @@
-//! The verbs: pass the options to the crate that does the work, and write and print its result.
+//! Implementation of the verbs: each passes the options to the crate that does the work, and writes and prints its
+//! result.
 
 mod agent;
 mod doctor;
@@ -30,7 +31,7 @@ use sidelane_sim::{Choices, run as sim};
 /// Exit code for a wrong file in an argument: a scenario, or an agent's file.
 const WRONG_FILE: u8 = 2;
 
-/// Carries out a verb, and returns its exit code.
+/// Runs a verb, and returns its exit code.
 pub fn dispatch(verb: Verb) -> Result<u8> {
     manner(&verb).into_iter().for_each(own_threads::begin);
     match verb {
@@ -52,10 +53,10 @@ pub fn dispatch(verb: Verb) -> Result<u8> {
     }
 }
 
-/// Carries out a hidden verb by which Sidelane starts itself, and returns its exit code.
+/// Runs a hidden verb by which Sidelane starts itself, and returns its exit code.
 ///
 /// # Errors
-/// The step that failed.
+/// Fails with the error of the step that failed.
 pub fn run_internal(internal: Internal) -> Result<u8> {
     match internal {
         Internal::Guardian { agent_pid, bell_fd } => Ok(guardian::main(agent_pid, bell_fd).map(|()| 0)?),
@@ -66,8 +67,8 @@ pub fn run_internal(internal: Internal) -> Result<u8> {
     }
 }
 
-/// Returns how the verb treats the CPUs of the services that it names. `None` for verbs that name none, or that start
-/// services of their own and place all threads for a measurement.
+/// Returns how the verb treats the CPUs of the services that it names. Returns `None` for verbs that name no services,
+/// start their own, or place all threads themselves for a measurement.
 fn manner(verb: &Verb) -> Option<Manner> {
     match verb {
         Verb::Trace(_) | Verb::Requests(_) | Verb::Observe(_) | Verb::List(_) => Some(Manner::Looks),

@@ -1,4 +1,4 @@
-//! `sidelane run` and `compare`.
+//! Implementation of `sidelane run` and `compare`.
 
 use anyhow::Result;
 use clap::CommandFactory;

@@ -64,7 +64,7 @@ pub fn show_tables(result: &ResultFile, shown: impl Fn(&Column) -> bool, files: 
     failed.or(result.exit_code())
 }
 
-/// Writes JSON that has no rows, before anything is printed.
+/// Writes a value as JSON to a file, before anything is printed.
 pub fn write_json(json: Option<&Path>, told: &impl Serialize) -> Result<()> {
     let Some(path) = json else { return Ok(()) };
     Ok(write_whole(path, &serde_json::to_vec_pretty(told)?)?)

@@ -1,4 +1,4 @@
-//! `sidelane trace`, and `report` of its log.
+//! Implementation of `sidelane trace`, and `report` for its log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +67,7 @@ pub(super) fn report_trace(args: ReportArgs) -> Result<u8> {
     show(&replay(&args.log, &options)?, args.outputs)
 }
 
-/// Writes and prints a trace.
+/// Writes a trace to the wanted files, and prints it.
 fn show(report: &TraceReport, outputs: Outputs) -> Result<u8> {
     let result = report.to_result();
     let mut failed = FirstError::default();

@@ -1,4 +1,4 @@
-//! A `sidelane run`: its arguments, the running process, and its result.
+//! A `sidelane run` in tests: its arguments, the running process, and its result.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -17,12 +17,12 @@ use super::deadline::holds_within;
 use super::lanes::LANES;
 use super::{process, wait_until};
 
-/// The binary under test.
+/// Path of the `sidelane` binary under test.
 pub const SIDELANE: &str = env!("CARGO_BIN_EXE_sidelane");
 /// Time after which a run counts as stuck.
 const END_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A `sidelane run` to be started.
+/// A `sidelane run` that is to be started.
 pub struct Run {
     wrapper: Vec<OsString>,
     binary: PathBuf,
@@ -33,18 +33,18 @@ pub struct Run {
     limits: Vec<(Limit, u64)>,
 }
 
-/// A resource limit, by the kernel's number.
+/// Resource limit, by the kernel's number.
 pub type Limit = libc::__rlimit_resource_t;
 
 impl Run {
-    /// Makes a run beside this service, on the lanes of the tests, with result file and audit log.
+    /// Creates a run beside this service, on the lanes of the tests, with result file and audit log.
     pub fn beside(target: impl AsRef<OsStr>) -> Self {
         let run = Self::with_arguments(&["run", "--lanes", LANES, "--service"]).and(&[target.as_ref()]);
         let (result, audit) = (run.dir.path().join("result.json"), run.dir.path().join("audit.jsonl"));
         run.and(&[OsStr::new("--json"), result.as_ref(), OsStr::new("--audit"), audit.as_ref()])
     }
 
-    /// Makes a run with only these arguments.
+    /// Creates a run with only these arguments.
     pub fn with_arguments(arguments: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let run = Self {
@@ -59,12 +59,12 @@ impl Run {
         run.and(arguments)
     }
 
-    /// Returns the path of its audit log.
+    /// Returns the path of the run's audit log.
     pub fn audit_path(&self) -> PathBuf {
         self.dir.path().join("audit.jsonl")
     }
 
-    /// Returns whether it has any arguments yet.
+    /// Returns whether the run has any arguments yet.
     pub fn has_arguments(&self) -> bool {
         !self.arguments.is_empty()
     }
@@ -81,46 +81,46 @@ impl Run {
         self
     }
 
-    /// Sets its working directory.
+    /// Sets the working directory of the run.
     pub fn in_dir(mut self, dir: &Path) -> Self {
         self.work_dir = Some(dir.to_owned());
         self
     }
 
-    /// Starts it through another command, which executes the command after it.
+    /// Starts the run through another command, which executes the command in its arguments.
     pub fn through(mut self, wrapper: &[impl AsRef<OsStr>]) -> Self {
         self.wrapper = wrapper.iter().map(|word| word.as_ref().to_owned()).collect();
         self
     }
 
-    /// Starts it with these limits.
+    /// Starts the run with these resource limits.
     pub fn with_limits(mut self, limits: &[(Limit, u64)]) -> Self {
         self.limits.extend(limits);
         self
     }
 
-    /// Uses another copy of the binary.
+    /// Uses another copy of the `sidelane` binary.
     pub fn with_binary(mut self, binary: &Path) -> Self {
         self.binary = binary.to_owned();
         self
     }
 
-    /// Starts it with this batch command.
+    /// Starts the run with this batch command.
     pub fn start(self, batch: &[&str]) -> Running {
         self.and(&["--"]).and(batch).start_as_is()
     }
 
-    /// Starts it with a shell script as the batch command.
+    /// Starts the run with a shell script as the batch command.
     pub fn start_script(self, script: &str) -> Running {
         self.start(&["sh", "-c", script])
     }
 
-    /// Runs it with this batch command and waits for the end.
+    /// Starts the run with this batch command and waits for the end.
     pub fn complete(self, batch: &[&str]) -> Finished {
         self.start(batch).wait_for_end()
     }
 
-    /// Starts it without further arguments.
+    /// Starts the run without further arguments.
     pub fn start_as_is(self) -> Running {
         let mut words = self.wrapper.iter().map(OsString::as_os_str).chain([self.binary.as_os_str()]);
         let mut command = Command::new(words.next().expect("the binary at least"));
@@ -158,12 +158,12 @@ pub struct Running {
 }
 
 impl Running {
-    /// Returns the agent's process id.
+    /// Returns the process id of `sidelane run`.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Returns the path of its audit log.
+    /// Returns the path of the run's audit log.
     pub fn audit_path(&self) -> PathBuf {
         self.dir.path().join("audit.jsonl")
     }
@@ -173,27 +173,27 @@ impl Running {
         self.child.stdin.take().expect("the input is taken once")
     }
 
-    /// Sends the agent a POSIX signal.
+    /// Sends `sidelane run` a POSIX signal.
     pub fn signal(&self, signal: i32) {
         // SAFETY: plain system call; the child is not reaped yet.
         let sent = unsafe { libc::kill(self.pid() as libc::pid_t, signal) };
         assert_eq!(sent, 0, "sidelane had ended already:\n{}", self.errors());
     }
 
-    /// Kills the agent and waits for its end.
+    /// Kills `sidelane run` and waits for its end.
     pub fn kill(&mut self) {
         self.signal(libc::SIGKILL);
         self.child.wait().expect("a killed child can be waited for");
     }
 
-    /// Kills the agent, unless it has ended.
+    /// Kills `sidelane run`, unless it has ended.
     pub fn kill_if_there(&mut self) {
         if !self.has_ended() {
             self.kill();
         }
     }
 
-    /// Waits until the batch command has printed a line, and returns the first.
+    /// Waits until the batch command has printed a line, and returns the first line.
     #[track_caller]
     pub fn first_line(&mut self) -> String {
         self.wait_until("batch printed a line", |run| run.output().contains('\n'));
@@ -207,24 +207,24 @@ impl Running {
         line.parse().unwrap_or_else(|_| panic!("`{line}` is not a process id"))
     }
 
-    /// Waits until the lane's holder holds it.
+    /// Waits until the lane's holder holds the lane.
     #[track_caller]
     pub fn wait_until_lane_is_held(&mut self) {
         self.wait_until("the lane is held", |run| process::has_running_thread(run.pid(), "holder-1"));
     }
 
-    /// Returns the audit log so far, line by line.
+    /// Returns the entries of the audit log up to now.
     pub fn audit(&self) -> Vec<Value> {
         audit_in(&self.dir)
     }
 
-    /// Waits until the audit log has an `action` after `since_ns`.
+    /// Waits until the audit log has an entry with this `action` at or after `since_ns`.
     #[track_caller]
     pub fn wait_until_audited(&mut self, action: &str, since_ns: u64) {
         self.wait_until(&format!("the audit log had a later {action}"), |run| run.has_audited(action, since_ns));
     }
 
-    /// Returns whether the audit log has an `action` after `since_ns`.
+    /// Returns whether the audit log has an entry with this `action` at or after `since_ns`.
     pub fn has_audited(&self, action: &str, since_ns: u64) -> bool {
         let mut entries = audit_in(&self.dir).into_iter();
         entries.any(|entry| entry["action"] == action && entry["at_ns"].as_u64() >= Some(since_ns))
@@ -238,7 +238,7 @@ impl Running {
         found().expect("it was there a moment ago")
     }
 
-    /// Waits until `condition` holds; fails at once if the run ends before.
+    /// Waits until `condition` holds; fails at once if the run ends first.
     #[track_caller]
     pub fn wait_until(&mut self, what: &str, condition: impl Fn(&Self) -> bool) {
         wait_until(what, || {
@@ -249,7 +249,7 @@ impl Running {
         });
     }
 
-    /// Waits for the end.
+    /// Waits for the end of the run.
     #[track_caller]
     pub fn wait_for_end(mut self) -> Finished {
         drop(self.child.stdin.take());
@@ -260,12 +260,12 @@ impl Running {
         Finished { code, stdout: text(&dir, "stdout"), stderr: text(&dir, "stderr"), dir }
     }
 
-    /// Returns the output of the batch command so far.
+    /// Returns the output of the batch command up to now.
     pub fn output(&self) -> String {
         text(&self.dir, "stdout")
     }
 
-    /// Returns all output on standard error so far.
+    /// Returns the output on standard error up to now.
     pub fn errors(&self) -> String {
         text(&self.dir, "stderr")
     }
@@ -283,17 +283,17 @@ impl Drop for Running {
 
 /// A `sidelane run` that has ended.
 pub struct Finished {
-    /// Exit code; `None` if a POSIX signal ended it.
+    /// Exit code of the run; `None` if a POSIX signal ended it.
     pub code: Option<i32>,
-    /// Output on standard output.
+    /// Text on standard output.
     pub stdout: String,
-    /// Output on standard error.
+    /// Text on standard error.
     pub stderr: String,
     dir: TempDir,
 }
 
 impl Finished {
-    /// Returns the result file.
+    /// Returns the result in the result file.
     #[track_caller]
     pub fn result(&self) -> ResultFile {
         let json = text(&self.dir, "result.json");
@@ -313,7 +313,7 @@ impl Finished {
         figures.get(key).unwrap_or_else(|| panic!("no figure {key} in {figures:?}"))
     }
 
-    /// Returns the audit log, line by line.
+    /// Returns the entries of the audit log.
     #[track_caller]
     pub fn audit(&self) -> Vec<Value> {
         audit_in(&self.dir)
@@ -326,7 +326,7 @@ impl Finished {
         self
     }
 
-    /// Fails unless standard error contains each of these words.
+    /// Fails unless standard error contains each of these texts.
     #[track_caller]
     pub fn must_say(self, words: &[&str]) -> Self {
         words.iter().for_each(|word| assert!(self.stderr.contains(word), "no `{word}` in: {self}"));
@@ -340,19 +340,19 @@ impl fmt::Display for Finished {
     }
 }
 
-/// Returns all processes of batch.
+/// Returns the process ids of batch.
 pub fn batch_processes() -> Vec<u32> {
     let is_batch = |pid: &u32| process::program(*pid).is_some_and(|program| program != Path::new(SIDELANE));
     process::marked().into_iter().filter(is_batch).collect()
 }
 
-/// Returns the guardians of what this test has started.
+/// Returns the process ids of all guardians of runs that this test has started.
 pub fn guardians() -> Vec<u32> {
     let is_guardian = |pid: &u32| process::command_line(*pid).iter().any(|word| word == guardian::VERB);
     process::marked().into_iter().filter(is_guardian).collect()
 }
 
-/// Returns the complete lines of the log, which may be written to during the read.
+/// Returns the entries of the log's complete lines. The log may be written during the read.
 fn audit_in(dir: &TempDir) -> Vec<Value> {
     let log = text(dir, "audit.jsonl");
     let whole = log.rsplit_once('\n').map_or("", |(whole, _)| whole);

@@ -1,4 +1,4 @@
-//! A service that is always busy, whose threads are moved.
+//! Service that is always busy, whose threads are moved by `sidelane hurry`.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,15 +13,15 @@ use tempfile::TempDir;
 
 use super::{lab, process, requests_can_be_seen, wait_until};
 
-/// CPUs that are declared to be a big and a little core.
+/// CPUs that the tests declare to be a big and a little core.
 pub const BIG: &str = "0";
 pub const LITTLE: &str = "1";
 /// Number of clients, one for each CPU, so that each thread is bound to one.
 pub const CLIENTS: usize = 2;
-/// Threads of the service that wait for connections, or for the end of its input.
+/// Number of the service's threads that wait for connections, or for the end of its input.
 pub const OTHERS: usize = 2;
 
-/// A service with a thread for each connection, and clients that send requests all the time. Requests take 3 ms on
+/// Service with a thread for each connection, and clients that send requests all the time. Requests take 3 ms on
 /// average.
 pub struct Busy {
     child: Child,
@@ -31,12 +31,13 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// Starts the service in this group, if one is given. `None` if it cannot be started, with a message.
+    /// Starts the service in this cgroup, if one is given. If it cannot be started, prints a message and returns
+    /// `None`.
     pub fn start(design: &str, group: Option<&Leaf>) -> Option<Self> {
         Self::start_at(0, design, group)
     }
 
-    /// Starts the service at this port, which is free.
+    /// Starts the service at this port, which must be free.
     pub fn start_at(port: u16, design: &str, group: Option<&Leaf>) -> Option<Self> {
         let lab = lab().filter(|_| requests_can_be_seen())?;
         let dir = tempfile::tempdir().unwrap();
@@ -71,13 +72,13 @@ impl Busy {
         threads(self.pid())
     }
 
-    /// Returns the CPUs of each thread.
+    /// Returns the CPUs of each thread of the service.
     pub fn cpus(&self) -> BTreeMap<u32, String> {
         let cpus = |tid: &u32| Some((*tid, thread_cpus(*tid, *tid)?.to_string()));
         self.threads().iter().filter_map(cpus).collect()
     }
 
-    /// Returns the number of threads that are bound to one CPU.
+    /// Returns the number of threads of the service that are bound to one CPU.
     pub fn bound(&self) -> usize {
         self.cpus().values().filter(|cpus| [BIG, LITTLE].contains(&cpus.as_str())).count()
     }
@@ -95,7 +96,7 @@ impl Drop for Busy {
     }
 }
 
-/// Size of a request of the echo service without a body, and of its answer.
+/// Size in bytes of a request of the echo service without a body, and of its answer.
 pub const MESSAGE: usize = 16;
 
 pub fn ask(stream: &mut TcpStream) -> std::io::Result<()> {

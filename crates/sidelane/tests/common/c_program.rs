@@ -1,9 +1,9 @@
-//! C programs of the runtime's tests.
+//! Compilation of C programs for the runtime's tests.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiles `runtime/c/tests/NAME.c` into `dir`; `None` without a compiler, with a message.
+/// Compiles `runtime/c/tests/NAME.c` into `dir`. Without a compiler, prints a message and returns `None`.
 pub fn compile(compiler: &str, dialect: &[&str], name: &str, dir: &Path) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../runtime/c/tests/{name}.c"));
     let program = dir.join(name);
@@ -17,12 +17,12 @@ pub fn compile(compiler: &str, dialect: &[&str], name: &str, dir: &Path) -> Opti
     Some(program)
 }
 
-/// Compiles a C program of a test into `dir`; `None` without a compiler, with a message.
+/// Compiles the C program `source` into `dir`. Without a compiler, prints a message and returns `None`.
 pub fn compile_text(name: &str, source: &str, dir: &Path) -> Option<PathBuf> {
     compile_text_with(&["cc"], name, source, dir)
 }
 
-/// Does the same with this compiler and these options.
+/// Compiles the C program `source` into `dir`, with this compiler and these options.
 pub fn compile_text_with(compiler: &[&str], name: &str, source: &str, dir: &Path) -> Option<PathBuf> {
     let (text, program) = (dir.join(format!("{name}.c")), dir.join(name));
     std::fs::write(&text, source).expect("a file can be made in a temporary directory");

@@ -1,4 +1,4 @@
-//! Traffic for a service.
+//! Client that sends a service requests.
 
 use std::process::{Child, Stdio};
 
@@ -6,7 +6,7 @@ use sidelane_lab::programs::Lab;
 
 use super::lanes::BATCH_LANE;
 
-/// A client that sends requests all the time, from the batch lane. Dropping it ends it.
+/// Client that sends requests all the time, from the batch lane. Dropping it ends it.
 pub struct Client(Child);
 
 impl Client {

@@ -1,9 +1,9 @@
-//! Both ends of a connection, under a test's control.
+//! Both ends of a connection, controlled by a test.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-/// The client's and the service's end of a connection.
+/// Connection with the client's end first and the service's end second.
 pub struct Connection(pub TcpStream, pub TcpStream);
 
 impl Connection {

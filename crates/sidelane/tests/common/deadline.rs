@@ -1,9 +1,9 @@
-//! Waits for conditions, instead of sleeping for a fixed time.
+//! Waiting for conditions, instead of sleeping for a fixed time.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Far longer than any awaited event takes, even on a machine with ten other tasks.
+/// Longest wait for an event, far longer than any event takes, even on a machine with ten other tasks.
 pub const TIMEOUT: Duration = Duration::from_secs(180);
 /// Interval of checks of a condition.
 const LOOK_EVERY: Duration = Duration::from_millis(5);

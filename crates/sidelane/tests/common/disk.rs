@@ -1,4 +1,4 @@
-//! A small disk that can be filled and emptied.
+//! Small disk that can be filled and emptied.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -7,11 +7,11 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// A file system of 64 KiB in memory. Dropping it unmounts it.
+/// File system of 64 KiB in memory. Dropping it unmounts it.
 pub struct Disk(TempDir);
 
 impl Disk {
-    /// Mounts a disk; `None` if that is not allowed, and the test is skipped.
+    /// Mounts a disk. If that is not allowed, the test is skipped and the result is `None`.
     pub fn mount() -> Option<Self> {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let mut mount = Command::new("mount");
@@ -23,18 +23,18 @@ impl Disk {
         Some(Self(dir))
     }
 
-    /// Returns a path on it.
+    /// Returns the path of a file on the disk.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    /// Fills it.
+    /// Fills the disk.
     pub fn fill(&self) {
         let mut file = File::create(self.filler()).expect("a file can be made on it");
         while file.write_all(&[0; 512]).is_ok() {}
     }
 
-    /// Removes the file that fills it.
+    /// Removes the file that fills the disk.
     pub fn make_room(&self) {
         fs::remove_file(self.filler()).expect("it was filled");
     }
@@ -50,7 +50,7 @@ impl Drop for Disk {
     }
 }
 
-/// Returns the lines of an audit log.
+/// Returns the entries of the audit log at `path`.
 pub fn lines(path: &Path) -> Vec<serde_json::Value> {
     let text = fs::read_to_string(path).unwrap_or_default();
     let parse = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("`{line}` is not JSON: {error}"));

@@ -1,4 +1,4 @@
-//! The traces of a run on the machine: groups, kernel programs, claims, processes.
+//! Traces of a run on the machine: cgroups, kernel programs, claims, processes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,12 +9,12 @@ use libbpf_rs::query::ProgInfoIter;
 use super::deadline::TIMEOUT;
 use super::{holds_within, process};
 
-/// All traces of Sidelane on the machine, as text.
+/// All traces of Sidelane on the machine, each as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Footprint(BTreeSet<String>);
 
 impl Footprint {
-    /// Returns the present traces.
+    /// Returns the present traces of Sidelane.
     pub fn now() -> Self {
         let groups =
             groups_below(Path::new("/sys/fs/cgroup")).into_iter().map(|dir| format!("group {}", dir.display()));
@@ -41,7 +41,7 @@ fn describe_process(pid: u32) -> String {
     format!("process {pid}: {}", process::command_line(pid).join(" "))
 }
 
-/// Returns every kernel program of the tracker, by the common prefix of their names.
+/// Returns every kernel program of the tracker, found by the common prefixes of their names.
 fn kernel_programs() -> impl Iterator<Item = String> {
     let names = ProgInfoIter::default().map(|program| (program.name.to_string_lossy().into_owned(), program.id));
     let is_ours = |name: &str| ["lane_", "request_", "trace_"].iter().any(|prefix| name.starts_with(prefix));
@@ -52,7 +52,7 @@ fn claims() -> Vec<PathBuf> {
     children(Path::new("/run")).into_iter().filter(|path| is_ours(path)).collect()
 }
 
-/// Returns every group of a run, in any hierarchy.
+/// Returns every cgroup of a run below `dir`, in any hierarchy.
 fn groups_below(dir: &Path) -> Vec<PathBuf> {
     let groups = children(dir).into_iter().filter(|path| path.is_dir() && !path.is_symlink());
     groups.flat_map(|group| if is_ours(&group) { vec![group] } else { groups_below(&group) }).collect()

@@ -1,4 +1,4 @@
-//! A running `sidelane hurry`.
+//! Running `sidelane hurry` in tests.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -13,7 +13,7 @@ use super::process;
 
 pub const MOVED: &str = "long requests moved to big cores";
 
-/// A running `sidelane hurry`.
+/// Running process of `sidelane hurry`.
 pub struct Hurrying {
     pub child: Child,
     said: BufReader<ChildStderr>,
@@ -25,7 +25,7 @@ impl Hurrying {
         Self::command_for(&busy.target(), &busy.file("moves"), arguments)
     }
 
-    /// Makes the command for any service, with its log in this file.
+    /// Creates the command `sidelane hurry` for any service, with its log in this file.
     pub fn command_for(service: &str, log: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(SIDELANE);
         command.args(["hurry", "--service", service, "--big", BIG, "--little", LITTLE]).args(arguments);
@@ -34,7 +34,7 @@ impl Hurrying {
         command
     }
 
-    /// Starts it, and waits until it maps threads.
+    /// Starts `sidelane hurry`, and waits until it maps threads.
     pub fn start(busy: &Busy, arguments: &[&str]) -> Self {
         Self::begin(&mut Self::command(busy, arguments), &busy.file("moves"))
     }
@@ -48,7 +48,7 @@ impl Hurrying {
         hurrying
     }
 
-    /// Returns the moves so far.
+    /// Returns the logged moves up to now.
     pub fn moves(&self) -> Vec<Value> {
         let log = fs::read_to_string(&self.log).unwrap();
         log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
@@ -58,13 +58,13 @@ impl Hurrying {
         self.moves().iter().any(|line| line["why"] == MOVED)
     }
 
-    /// Asks it to end, as Ctrl-C does, and returns its standard output.
+    /// Sends SIGINT, as Ctrl-C does, waits for the end, and returns the standard output.
     pub fn stop(mut self) -> String {
         process::signal(self.child.id(), libc::SIGINT);
         let mut told = String::new();
         self.child.stdout.take().unwrap().read_to_string(&mut told).unwrap();
         assert!(self.wait().success(), "{told}");
-        // Without line breaks, which depend on the width.
+        // The output is returned without line breaks, which depend on the width.
         told.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 

@@ -1,4 +1,4 @@
-//! Batch that runs already: a tree of processes that come and go, in its own groups or in none.
+//! Batch that runs already: a tree of processes that come and go, in its own cgroups or in none.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,21 +13,22 @@ use tempfile::TempDir;
 
 use super::{SPIN, process, wait_until};
 
-/// Script that starts a process that stays, for each file named $NEWCOMER, and short-lived processes all the time. A
-/// file named $END ends all of them.
+/// Script that starts a lasting process for each file named $NEWCOMER, and short-lived processes all the time. A file
+/// named $END ends all of them.
 const CHURN: &str = "while [ ! -e $END ]; do sh -c :; (sh -c : &); \
                      if [ -e $NEWCOMER ]; then rm $NEWCOMER; sleep 2000 & fi; sleep 0.01; done; kill 0";
-/// Commands of the processes that stay from the beginning, each with a setting of its own.
+/// Commands of the processes that last from the start, each with a setting of its own.
 const STEADY: [&str; 6] =
     ["taskset -c 0 sh -c", "chrt --batch 0 sh -c", "nice -n 5", "chrt --rr 1", "chrt --idle 0", "taskset -c 1"];
 
-/// Settings that have to be restored: CPUs, class, priority and nice value of each thread, and the process's groups.
+/// Settings that have to be restored, by process id: CPUs, class, priority and nice value of each thread, and the
+/// process's cgroups.
 pub type Looks = BTreeMap<u32, String>;
 
-/// Prefix of the names of its groups; the id of the test's process follows.
+/// Prefix of the names of the job's cgroups; the id of the test's process follows.
 const NAME: &str = "adoptee-";
-/// Script that waits for the end of its input, thaws the groups, kills the process group until it is empty, and removes
-/// the groups. After 1000 tries it gives up: zombies without a parent that reaps them stay members.
+/// Script that waits for the end of its input, thaws the cgroups, kills the process group until it is empty, and
+/// removes the cgroups. After 1000 tries it gives up: zombies without a parent that reaps them stay members.
 const UNDERTAKER: &str = r#"
 read -r _
 root=$1; shift; tries=1000
@@ -44,7 +45,7 @@ for group; do
 done
 "#;
 
-/// A running job. Dropping it ends it; so does any end of the test.
+/// Running batch job. Dropping it ends it; so does any end of the test.
 pub struct Job {
     root: Child,
     undertaker: Child,
@@ -53,12 +54,12 @@ pub struct Job {
 }
 
 impl Job {
-    /// Starts a job without a group of its own.
+    /// Starts a job without a cgroup of its own.
     pub fn tree() -> Self {
         Self::start(Vec::new())
     }
 
-    /// Starts a job in a group of each of these hierarchies; `None` if there is none.
+    /// Starts a job in a cgroup of each of these hierarchies; `None` if there is none.
     pub fn in_groups(wanted: impl Fn(&Hierarchy) -> bool) -> Option<Self> {
         let name = format!("{NAME}{}-{:?}", std::process::id(), std::thread::current().id());
         let name = name.replace(['(', ')'], "");
@@ -90,12 +91,12 @@ impl Job {
         job
     }
 
-    /// Returns its first process.
+    /// Returns the process id of the job's first process.
     pub fn pid(&self) -> u32 {
         self.root.id()
     }
 
-    /// Returns its name for `--adopt`.
+    /// Returns the job's name for `--adopt`.
     pub fn target(&self) -> String {
         match self.leaves.first() {
             None => format!("pid:{}", self.pid()),
@@ -109,17 +110,17 @@ impl Job {
         format!("/{}", below.display())
     }
 
-    /// Returns its group in the first of its hierarchies.
+    /// Returns the job's cgroup in the first of its hierarchies.
     pub fn group(&self) -> &Leaf {
         &self.leaves[0]
     }
 
-    /// Puts another process into its groups.
+    /// Moves another process into the job's cgroups.
     pub fn admit(&self, pid: u32) {
         self.leaves.iter().for_each(|leaf| leaf.admit(pid).expect("a process can be moved into the job's group"));
     }
 
-    /// Returns all of its processes.
+    /// Returns the process ids of the whole job.
     pub fn members(&self) -> Vec<u32> {
         let found = match self.leaves.first() {
             None => family(&[self.pid()].into()).into_iter().collect(),
@@ -128,7 +129,7 @@ impl Job {
         found.into_iter().filter(|pid| is_alive(*pid)).collect()
     }
 
-    /// Returns the processes that stay.
+    /// Returns the job's lasting processes.
     pub fn steady(&self) -> Vec<u32> {
         let stays = |pid: &u32| {
             let words = process::command_line(*pid);
@@ -137,12 +138,12 @@ impl Job {
         self.members().into_iter().filter(stays).collect()
     }
 
-    /// Returns the settings of the processes that stay.
+    /// Returns the settings of the job's lasting processes.
     pub fn looks(&self) -> Looks {
         self.steady().into_iter().map(|pid| (pid, looks_of(pid))).collect()
     }
 
-    /// Makes the root create a process that stays, and returns it.
+    /// Makes the first process create a lasting process, and returns its id.
     #[track_caller]
     pub fn newcomer(&self) -> u32 {
         let newcomers = || {
@@ -159,12 +160,12 @@ impl Job {
         found.expect("it was there a moment ago")
     }
 
-    /// Returns whether all of it is in this lane and in SCHED_IDLE.
+    /// Returns whether all processes of the job are on this lane and in SCHED_IDLE.
     pub fn is_in(&self, lane: &str) -> bool {
         self.members().into_iter().all(|pid| !is_alive(pid) || is_held(pid, lane))
     }
 
-    /// Returns whether its groups are frozen, their lists of CPUs, and the groups below them.
+    /// Returns whether the job's cgroups are frozen, their lists of CPUs, and the cgroups below them.
     pub fn groups_look(&self) -> Vec<String> {
         let files = ["cgroup.freeze", "freezer.self_freezing", "cpuset.cpus"];
         let said = self.leaves.iter().flat_map(|leaf| files.map(|file| leaf.read(file).unwrap_or_default()));
@@ -173,7 +174,7 @@ impl Job {
         said.chain(below).collect()
     }
 
-    /// Fails unless it runs: its processes come and go.
+    /// Fails unless the job runs: its processes come and go.
     #[track_caller]
     pub fn must_run(&self) {
         let spinner = self.steady().into_iter().find(|pid| process::command_line(*pid).iter().any(|word| word == SPIN));
@@ -183,7 +184,7 @@ impl Job {
         process::kill(self.newcomer());
     }
 
-    /// Lets it end by itself.
+    /// Makes the job end by itself.
     #[track_caller]
     pub fn end(&mut self) {
         File::create(self.dir.path().join("end")).expect("a file can be made in a temporary directory");
@@ -191,13 +192,13 @@ impl Job {
     }
 }
 
-/// Returns whether a process is in this lane and in SCHED_IDLE.
+/// Returns whether a process is on this lane and in SCHED_IDLE.
 pub fn is_held(pid: u32, lane: &str) -> bool {
     const SCHED_IDLE: &str = "5";
     process::allowed_cpus(pid).as_deref() == Some(lane) && process::policy(pid).as_deref() == Some(SCHED_IDLE)
 }
 
-/// Returns the settings of a process.
+/// Returns the settings of a process as text.
 pub fn looks_of(pid: u32) -> String {
     let of_thread = |tid: u32| {
         let thread = Thread::of(tid);
@@ -211,7 +212,7 @@ pub fn looks_of(pid: u32) -> String {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        // The end of its standard input is what the undertaker waits for.
+        // The cleanup process waits for the end of its standard input.
         drop(self.undertaker.stdin.take());
         let _ = self.root.kill();
         let _ = self.root.wait();
@@ -219,17 +220,17 @@ impl Drop for Job {
     }
 }
 
-/// Starts a process that ends the process group of `root` and removes its groups. It acts when this test has dropped
-/// its end of the pipe, or has died in any way.
+/// Starts the cleanup process that ends the process group of `root` and removes its cgroups. It acts when this test has
+/// dropped its end of the pipe, or has died in any way.
 fn undertaker(root: u32, leaves: &[Leaf]) -> Child {
     let mut command = Command::new("sh");
     let command = command.args(["-c", UNDERTAKER, "sh", &root.to_string()]).args(leaves.iter().map(|leaf| &leaf.dir));
-    // Its own process group, so that a POSIX signal to the test's group does not reach it.
+    // The process has its own process group, so that a POSIX signal to the test's group does not reach it.
     let command = command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().expect("a shell can be started")
 }
 
-/// Removes groups of jobs whose test has died together with its undertaker.
+/// Removes cgroups of jobs whose test has died together with its cleanup process.
 fn bury(above: &Path) {
     for entry in fs::read_dir(above).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();

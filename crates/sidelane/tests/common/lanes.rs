@@ -1,4 +1,4 @@
-//! Whether this machine can run the tests, and a lock for the lanes, which all tests use.
+//! Checks whether this machine can run the tests, and a lock for the lanes, which all tests use.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -11,15 +11,15 @@ use super::agent::SIDELANE;
 use super::deadline::TIMEOUT;
 use super::{holds_within, process};
 
-/// The request lane and the batch lane of every test.
+/// Request lane and batch lane of every test, as in `--lanes`.
 pub const LANES: &str = "0:1";
-/// The request lane.
+/// Request lane of every test, in the kernel's format of a CPU list.
 pub const REQUEST_LANE: &str = "0";
-/// The batch lane, in the kernel's format of a CPU list.
+/// Batch lane of every test, in the kernel's format of a CPU list.
 pub const BATCH_LANE: &str = "1";
 
 const BATCH_CPU: u32 = 1;
-/// How long a guardian may take to clean up after a failed test.
+/// Longest time for a guardian to clean up after a failed test.
 const GUARDIAN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Exclusive use of the lanes, until dropped.
@@ -28,20 +28,21 @@ pub struct Turn {
 }
 
 impl Drop for Turn {
-    /// Removes the traces of a failed test, which must not disturb the next one. The test's
-    /// guardian cleans up first.
+    /// Ends the processes that a failed test left, which must not disturb the next one. The test's guardian cleans up
+    /// first.
     fn drop(&mut self) {
         holds_within(GUARDIAN_TIMEOUT, || process::marked().is_empty());
         process::marked().into_iter().for_each(process::kill);
     }
 }
 
-/// Waits for the lanes. `None` if the test cannot run, with a message.
+/// Waits for exclusive use of the lanes. If the test cannot run, prints a message and returns `None`.
 pub fn lanes_to_ourselves() -> Option<Turn> {
     what_is_missing().map(sidelane_testing::skip).is_none().then(turn)
 }
 
-/// Waits for the lanes, for a test that can also run without them; `None` if they cannot be used.
+/// Waits for exclusive use of the lanes, for a test that can also run without them. Returns `None` if they cannot be
+/// used.
 pub fn lanes_if_possible() -> Option<Turn> {
     what_is_missing().is_none().then(turn)
 }
@@ -64,7 +65,7 @@ fn what_is_missing() -> Option<&'static str> {
     needs.into_iter().find(|(met, _)| !met).map(|(_, reason)| reason)
 }
 
-/// Returns the lab's binary, if it has been built; `None` if not, with a message.
+/// Returns the path of the lab's binary. If it has not been built, prints a message and returns `None`.
 pub fn lab() -> Option<PathBuf> {
     let path = Path::new(SIDELANE).with_file_name("sidelane-lab");
     if !path.exists() {
@@ -74,7 +75,7 @@ pub fn lab() -> Option<PathBuf> {
     Some(path)
 }
 
-/// Returns whether this kernel and this process's rights let requests be seen; otherwise the test is skipped.
+/// Returns whether this kernel and this process's rights allow observing requests; otherwise the test is skipped.
 pub fn requests_can_be_seen() -> bool {
     sidelane_requests::can_track().inspect_err(|error| sidelane_testing::skip(error)).is_ok()
 }

@@ -1,27 +1,27 @@
-//! The harness: real services, real batch commands and the real binary, on lanes 0:1.
+//! Test harness: real services, real batch commands and the real binary, on lanes 0:1.
 //!
-//! - `lanes`: whether this machine can run the tests, and a lock for the lanes
+//! - `lanes`: checks whether this machine can run the tests, and a lock for the lanes
 //! - `screen`: commands on a pseudo-terminal
-//! - `service`: stand-ins for a latency-critical service
-//! - `scripted`: servers of HTTP that do as a test says
-//! - `nginx`: a real server of HTTP
-//! - `own_clock`: when programs ran, by their own clocks
-//! - `own_groups`: groups for Sidelane itself, frozen or throttled
-//! - `agent`: a `sidelane run`, under way and ended
+//! - `service`: simple programs that act as a latency-critical service
+//! - `scripted`: HTTP servers that behave as a test says
+//! - `nginx`: a real HTTP server
+//! - `own_clock`: records of when programs ran, from their own clocks
+//! - `own_groups`: cgroups for Sidelane itself, frozen or throttled
+//! - `agent`: a `sidelane run`, running and ended
 //! - `busy`: a service that is always busy
-//! - `hurrying`: a `sidelane hurry` under way
+//! - `hurrying`: a running `sidelane hurry`
 //! - `job`: batch that runs already
 //! - `c_program`: C programs of the runtime's tests
-//! - `random`: random numbers of a seed
+//! - `random`: pseudorandom numbers of a seed
 //! - `runc`: containers of a real runtime
-//! - `redis`: a real Redis whose requests can be seen
+//! - `redis`: a real Redis whose requests can be observed
 //! - `process`: facts about a process from /proc
 //! - `watching`: a running `sidelane requests`
 //! - `tracing`: a running `sidelane trace`
-//! - `words`: the state of a run's lanes
+//! - `words`: the shared words of a run's lanes
 //! - `footprint`: the traces of a run on the machine
-//! - `client`: traffic for a service
-//! - `connection`: both ends of a connection, under a test's control
+//! - `client`: a client that sends a service requests
+//! - `connection`: both ends of a connection, controlled by a test
 //! - `deadline`: waiting for conditions
 //! - `disk`: a small disk that can be filled
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part of the harness")]
@@ -65,8 +65,7 @@ pub use service::{Service, ServiceOnCommand};
 pub use watching::Watching;
 pub use words::Words;
 
-/// A shell's busy loop.
+/// Script of a shell that computes without end.
 pub const SPIN: &str = "while :; do :; done";
-/// A script that prints a line and then waits for the end of its input; the shell itself waits, and
-/// starts no process.
+/// Script that prints a line and then waits for the end of its input; the shell itself waits, and starts no process.
 pub const UNTIL_END_OF_INPUT: &str = "echo ready; while read -r _; do :; done";

@@ -1,4 +1,4 @@
-//! A real server of HTTP.
+//! Real HTTP server for tests: nginx.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use super::deadline::wait_until;
 use super::process::{copy_program, ends_with_the_test, is_alive, signal};
 use super::scripted::nowhere;
 
-/// A real server process that answers with its name.
+/// Running nginx that answers with its name.
 pub struct Nginx {
     child: Child,
     pub address: SocketAddr,
@@ -17,17 +17,17 @@ pub struct Nginx {
 }
 
 impl Nginx {
-    /// Starts it; `None` without nginx.
+    /// Starts nginx; `None` if it is not installed.
     pub fn start(name: &str) -> Option<Self> {
         Self::start_at(name, nowhere())
     }
 
-    /// Starts it at this address.
+    /// Starts nginx at this address.
     pub fn start_at(name: &str, address: SocketAddr) -> Option<Self> {
         Self::start_as(name, address, None)
     }
 
-    /// Starts it as a program of another name.
+    /// Starts nginx at this address, as a program with another file name if one is given.
     pub fn start_as(name: &str, address: SocketAddr, program: Option<&str>) -> Option<Self> {
         const PROGRAM: &str = "/usr/sbin/nginx";
         if !Path::new(PROGRAM).exists() {

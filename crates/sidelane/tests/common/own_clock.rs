@@ -1,17 +1,17 @@
-//! Turns of batch and the service by their own clocks: evidence that comes neither from Sidelane nor from its kernel
+//! Turns of batch and the service by their own clocks, as evidence that comes neither from Sidelane nor from its kernel
 //! program. Both programs are `runtime/c/tests/clocks_itself.c`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Gap up to which two turns count as one stretch: the program has run on in between.
+/// Longest gap between two turns that count as one span: the program has run on in between.
 const SAME_STRETCH_NS: u64 = 1_000_000;
 
-/// Begin and end of a turn.
+/// Start and end of a turn, in nanoseconds.
 pub type Turn = (u64, u64);
 
-/// The turns of one such program.
+/// Turns of one program that records them itself.
 pub struct OwnClock {
     file: File,
     /// Index of the first turn that is still needed.
@@ -19,7 +19,7 @@ pub struct OwnClock {
 }
 
 impl OwnClock {
-    /// Opens the clock of a program that was given this file and has begun.
+    /// Opens the record of a program that was started with this file and has written to it.
     pub fn of(file: &Path) -> Self {
         Self { file: File::open(file).expect("the program has made it"), first: 0 }
     }
@@ -41,7 +41,7 @@ impl OwnClock {
     }
 }
 
-/// Returns the longest stretch in which two programs ran at once, between `from_ns` and `to_ns`.
+/// Returns the length of the longest span in which two programs ran at once, between `from_ns` and `to_ns`.
 pub fn longest_overlap_ns(one: &[Turn], other: &[Turn], (from_ns, to_ns): Turn) -> u64 {
     let clipped = |(begin, end): Turn| (begin.max(from_ns), end.min(to_ns));
     let (mut one, mut other) =

@@ -1,4 +1,4 @@
-//! Facts about a process from /proc.
+//! Facts about a process, read from /proc.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -19,36 +19,36 @@ pub const MARK: &str = "SIDELANE_TEST_RUN";
 /// Command prefix that executes a command in SCHED_DEADLINE.
 pub const DEADLINE: &str = "chrt -d --sched-runtime 1000000 --sched-deadline 10000000 --sched-period 20000000 0";
 
-/// Returns its value: the number of this test's thread.
+/// Returns the value of the environment variable [`MARK`]: the ids of this process and this test's thread.
 pub fn mark_of_this_test() -> String {
     format!("{} {:?}", std::process::id(), std::thread::current().id())
 }
 
-/// Returns the CPUs on which it may run, in the kernel's format; `None` if it has ended.
+/// Returns the CPUs on which a process may run, in the kernel's format; `None` if it has ended.
 pub fn allowed_cpus(pid: u32) -> Option<String> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| Some(line.strip_prefix("Cpus_allowed_list:")?.trim().to_owned()))
 }
 
-/// Confines all its threads to other CPUs.
+/// Restricts all threads of a process to other CPUs.
 pub fn move_to(pid: u32, cpus: &str) {
     let moved = Command::new("taskset").args(["-a", "-c", "-p", cpus, &pid.to_string()]).output();
     assert!(moved.is_ok_and(|moved| moved.status.success()), "process {pid} cannot be moved to {cpus}");
 }
 
-/// Returns the CPU on which it runs, or ran last.
+/// Returns the CPU on which a process runs, or ran last.
 pub fn last_cpu(pid: u32) -> Option<String> {
     const PROCESSOR: usize = 39;
     stat_field(&format!("/proc/{pid}/stat"), PROCESSOR)
 }
 
-/// Returns its scheduling class, by the kernel's number.
+/// Returns the scheduling class of a process, by the kernel's number.
 pub fn policy(pid: u32) -> Option<String> {
     const POLICY: usize = 41;
     stat_field(&format!("/proc/{pid}/stat"), POLICY)
 }
 
-/// Returns scheduling class, real-time priority and nice value of a thread.
+/// Returns the scheduling class, real-time priority and nice value of a thread.
 pub fn scheduling(tid: u32) -> [Option<String>; 3] {
     const NICE: usize = 19;
     const RT_PRIORITY: usize = 40;
@@ -56,7 +56,7 @@ pub fn scheduling(tid: u32) -> [Option<String>; 3] {
     [policy(tid), field(RT_PRIORITY), field(NICE)]
 }
 
-/// Returns the CPU time that it has used, in clock ticks.
+/// Returns the CPU time that a process has used, in clock ticks.
 pub fn cpu_ticks(pid: u32) -> u64 {
     const UTIME: usize = 14;
     const STIME: usize = 15;
@@ -64,12 +64,12 @@ pub fn cpu_ticks(pid: u32) -> u64 {
     ticks(UTIME).unwrap_or(0) + ticks(STIME).unwrap_or(0)
 }
 
-/// Returns whether it runs or waits to run. A process that computes always does, unless it is frozen.
+/// Returns whether a process runs or waits to run. A process that computes always does, unless it is frozen.
 pub fn wants_cpu(pid: u32) -> bool {
     state(&format!("/proc/{pid}/stat")).as_deref() == Some("R")
 }
 
-/// Returns whether it has not ended yet.
+/// Returns whether a process has not ended yet.
 pub fn is_alive(pid: u32) -> bool {
     state(&format!("/proc/{pid}/stat")).is_some_and(|state| state != "Z" && state != "X")
 }
@@ -89,13 +89,13 @@ pub fn threads_named(pid: u32, name: &str) -> Vec<u32> {
     numbers_in(&format!("/proc/{pid}/task")).into_iter().filter(is_named).collect()
 }
 
-/// Returns its program and arguments.
+/// Returns the program and arguments of a process.
 pub fn command_line(pid: u32) -> Vec<String> {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     bytes.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
-/// Returns every `sidelane` of this test, and all descendants, whatever their parents are now.
+/// Returns the ids of every `sidelane` of this test and all descendants, at any parent.
 pub fn marked() -> Vec<u32> {
     let mark = format!("{MARK}={}", mark_of_this_test());
     let is_marked = |pid: &u32| {
@@ -124,7 +124,7 @@ pub fn copy_program(from: impl AsRef<OsStr>, to: &Path) {
     assert!(copied.is_ok_and(|status| status.success()), "no program can be made at {}", to.display());
 }
 
-/// Returns the file that it executes.
+/// Returns the path of the program that a process executes.
 pub fn program(pid: u32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/exe")).ok()
 }
@@ -165,12 +165,12 @@ pub fn limit(command: &mut Command, limits: Vec<(Limit, u64)>) -> &mut Command {
     unsafe { command.pre_exec(move || limits.iter().try_for_each(set)) }
 }
 
-/// Stops a guardian, and fills the pipe through which it gets its list.
+/// Stops a guardian, and fills the pipe through which it gets its list of changes.
 pub fn stop_and_tell_no_more(guardian: u32) {
     signal(guardian, libc::SIGSTOP);
     wait_until("the guardian was stopped", || state(&format!("/proc/{guardian}/stat")).as_deref() == Some("T"));
     let pipe = fs::File::options().write(true).custom_flags(libc::O_NONBLOCK).open(format!("/proc/{guardian}/fd/0"));
     let mut pipe = pipe.expect("a pipe can be opened by its other end, too");
-    // The last line is empty, so whatever follows it is a line of its own.
+    // The last line is empty, so the next text in the pipe begins a new line.
     while pipe.write(b"\n").is_ok() {}
 }

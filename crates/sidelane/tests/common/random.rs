@@ -1,10 +1,10 @@
-//! Random numbers, the same for the same seed.
+//! Pseudorandom numbers, the same for the same seed.
 
-/// A number that is different each time.
+/// Generator of pseudorandom numbers.
 pub struct Random(u64);
 
 impl Random {
-    /// Begins with this seed.
+    /// Creates a generator with this seed.
     pub fn of_seed(seed: u64) -> Self {
         Self(seed)
     }

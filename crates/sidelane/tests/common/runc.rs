@@ -16,7 +16,7 @@ const PROGRAMS: [&str; 6] = ["/bin", "/sbin", "/lib", "/lib64", "/usr", "/etc"];
 /// Directories that a privileged container sees in addition, and may change.
 const MACHINE: [&str; 3] = ["/sys", "/run", "/tmp"];
 
-/// A container that runs. Dropping it removes it.
+/// Running container. Dropping it removes it.
 pub struct Container {
     name: String,
     runtime: Child,
@@ -25,13 +25,14 @@ pub struct Container {
 }
 
 impl Container {
-    /// Starts a container with its own namespaces, on these CPUs. `None` if that is impossible here, with a message.
+    /// Starts a container with its own namespaces, on these CPUs. If that is impossible here, prints a message and
+    /// returns `None`.
     pub fn start(name: &str, cpus: &str, program: &[&str]) -> Option<Self> {
         Self::configured(name, program, |config| config["linux"]["resources"]["cpu"] = json!({ "cpus": cpus }))
     }
 
-    /// Starts a container that shares with the host what docs/guides/containers.md says for Sidelane, and sees this
-    /// directory. Its program only sleeps.
+    /// Starts a container that shares with the host what docs/guides/containers.md says for Sidelane, and sees the
+    /// directory `sees`. Its program only sleeps.
     pub fn privileged(name: &str, sees: &Path) -> Option<Self> {
         let Some(all) = own_capabilities() else {
             sidelane_testing::skip("needs capsh");
@@ -39,7 +40,7 @@ impl Container {
         };
         Self::configured(name, &["sleep", "1000"], |config| {
             let shared: Vec<&str> = MACHINE.into_iter().chain(sees.to_str()).collect();
-            // Its own /sys would hide the machine's.
+            // A /sys of the container's own would hide the machine's.
             let mounts = config["mounts"].as_array_mut().unwrap();
             mounts.retain(|mount| !mount["destination"].as_str().is_some_and(|at| at.starts_with("/sys")));
             mounts.extend(shared.into_iter().map(|path| mount(path, "rw")));
@@ -102,17 +103,17 @@ impl Container {
         runc(self.dir.path()).args(arguments).output().unwrap()
     }
 
-    /// Returns the id of its first process on this machine.
+    /// Returns the process id, on this machine, of the container's first process.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Returns the path of its groups, as Sidelane takes it.
+    /// Returns the path of the container's cgroups, as Sidelane expects it.
     pub fn group(&self) -> String {
         format!("/{}", self.name)
     }
 
-    /// Returns the command that runs a command in it.
+    /// Returns the command that runs a command in the container.
     pub fn wrapper(&self) -> Vec<String> {
         let (state, mark) = (self.dir.path().join("state"), process::mark_of_this_test());
         let mark = format!("{}={mark}", process::MARK);
@@ -127,7 +128,7 @@ impl Drop for Container {
     }
 }
 
-/// Makes a command of the runtime, with a separate list of containers.
+/// Returns a command of the runtime, with a separate list of containers.
 fn runc(dir: &Path) -> Command {
     let mut command = Command::new("runc");
     command.arg("--root").arg(dir.join("state"));
@@ -149,7 +150,7 @@ fn mount(path: &str, how: &str) -> Value {
     json!({ "destination": path, "type": "bind", "source": source, "options": ["rbind", how] })
 }
 
-/// Returns whether groups have no real-time time unless it is given to them (version 1 with CONFIG_RT_GROUP_SCHED).
+/// Returns whether cgroups have no real-time time unless it is given to them (version 1 with CONFIG_RT_GROUP_SCHED).
 fn gives_out_real_time() -> bool {
     let cpu = Hierarchy::all().into_iter().find(|found| found.controls("cpu"));
     cpu.is_some_and(|found| found.mount.join("cpu.rt_runtime_us").exists())

@@ -1,4 +1,4 @@
-//! Commands on a pseudo-terminal, and what it shows.
+//! Commands on a pseudo-terminal, and the lines that it shows.
 
 use std::fs::File;
 use std::io::Read;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use super::process::ends_with_the_test;
 
-/// Opens a pseudo-terminal of `columns` columns: this end, and the end that a program writes to.
+/// Opens a pseudo-terminal of `columns` columns. Returns this test's end, and the end that a program writes to.
 fn terminal(columns: u16) -> (OwnedFd, OwnedFd) {
     let (mut ours, mut theirs) = (0, 0);
     let size = libc::winsize { ws_row: 50, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
@@ -38,7 +38,7 @@ pub fn lines_of(command: &[&str], columns: u16) -> Vec<String> {
     text.split(['\n', '\r']).map(str::to_owned).collect()
 }
 
-/// Removes colours and movements of the cursor.
+/// Removes colours and movements of the cursor from a text.
 fn without_escapes(text: &str) -> String {
     let mut parts = text.split("\x1b[");
     let first = parts.next().unwrap_or_default().to_owned();

@@ -1,18 +1,18 @@
-//! Servers of HTTP that do as a test says, and what clients read.
+//! HTTP servers that behave as a test says, and functions that read what clients receive.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
-/// Reads to the end. A reset is an end, too.
+/// Reads to the end of the connection. A reset is an end, too.
 pub fn read_to_end(client: &mut TcpStream) -> String {
     let mut all = Vec::new();
     let _ = client.read_to_end(&mut all);
     String::from_utf8_lossy(&all).into_owned()
 }
 
-/// Reads until `end` has come.
+/// Reads until the text `end` has come. Returns all that was read.
 pub fn read_until(stream: &mut impl Read, end: &str) -> String {
     let mut all = Vec::new();
     let mut byte = [0];
@@ -38,7 +38,7 @@ pub fn server(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> Sock
     address
 }
 
-/// Starts a server that calls `answer` with each head that it reads, until that returns false.
+/// Starts a server that calls `answer` with each request head that it reads, until that returns false.
 pub fn answering_server(answer: impl Fn(&mut TcpStream, &str) -> bool + Send + Sync + Clone + 'static) -> SocketAddr {
     server(move |mut stream| {
         while let Some(head) = read_head(&mut stream) {
@@ -50,8 +50,8 @@ pub fn answering_server(answer: impl Fn(&mut TcpStream, &str) -> bool + Send + S
     })
 }
 
-/// Starts a server that sends each head that it reads to a channel, and then calls `answer`. It ends when the receiver
-/// is dropped.
+/// Starts a server that sends each request head that it reads to a channel, and then calls `answer`. It ends when the
+/// receiver is dropped.
 pub fn telling_server(
     answer: impl Fn(&mut TcpStream, &str) -> bool + Send + Sync + Clone + 'static,
 ) -> (SocketAddr, Receiver<String>) {
@@ -71,7 +71,7 @@ fn read_head(stream: &mut TcpStream) -> Option<String> {
     Some(String::from_utf8_lossy(&all).into_owned())
 }
 
-/// Sends an answer with this body.
+/// Sends an answer with this body. Returns whether it was sent.
 pub fn say(stream: &mut TcpStream, body: &str) -> bool {
     stream.write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes()).is_ok()
 }

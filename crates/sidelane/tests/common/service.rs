@@ -1,4 +1,4 @@
-//! Stand-ins for a latency-critical service, with different busy and idle times.
+//! Programs that act as a latency-critical service, with different busy and idle times.
 
 use std::fs::File;
 use std::io::Write;
@@ -20,7 +20,7 @@ const REST: &str = "exec sleep 1000";
 /// Script that reads file names, and works until a file of that name exists.
 pub const ON_COMMAND: &str = "while read -r end; do while [ ! -e \"$end\" ]; do :; done; done";
 
-/// A running service. Dropping it ends it.
+/// Running service. Dropping it ends it.
 pub struct Service {
     child: Child,
 }
@@ -36,17 +36,17 @@ impl Service {
         Self::on(REQUEST_LANE, SPIN, Stdio::null())
     }
 
-    /// Starts a service that runs for some milliseconds repeatedly.
+    /// Starts a service that repeatedly runs for some milliseconds.
     pub fn in_bursts() -> Self {
         Self::on(REQUEST_LANE, BURSTS, Stdio::null())
     }
 
-    /// Does the same as [`Service::in_bursts`], and listens on a TCP port.
+    /// Starts a service like [`Service::in_bursts`] that listens on a TCP port.
     pub fn in_bursts_at(listener: TcpListener) -> Self {
         Self::in_bursts_on(REQUEST_LANE, listener)
     }
 
-    /// Does the same as [`Service::in_bursts_at`], on other CPUs.
+    /// Starts a service like [`Service::in_bursts_at`], on other CPUs.
     pub fn in_bursts_on(cpus: &str, listener: TcpListener) -> Self {
         Self::on(cpus, BURSTS, OwnedFd::from(listener).into())
     }
@@ -63,7 +63,7 @@ impl Service {
         ServiceOnCommand::new(Self::on(REQUEST_LANE, ON_COMMAND, Stdio::piped()))
     }
 
-    /// Starts a command that reads file names, and works until a file of that name exists.
+    /// Starts a service from a command that reads file names, and works until a file of that name exists.
     pub fn of_command_on_command(program: &str, arguments: &[&str]) -> ServiceOnCommand {
         let mut command = Command::new("taskset");
         command.args(["-c", REQUEST_LANE, program]).args(arguments);
@@ -82,7 +82,7 @@ impl Service {
         Self::of_command(lab, &pulse)
     }
 
-    /// Starts any command on the request lane.
+    /// Starts any command as a service on the request lane.
     pub fn of_command(program: &str, arguments: &[&str]) -> Self {
         let mut command = Command::new("taskset");
         command.args(["-c", REQUEST_LANE, program]).args(arguments);
@@ -94,7 +94,7 @@ impl Service {
     }
 
     fn start(command: &mut Command, input: Stdio) -> Self {
-        // A process group of its own, so that its children end with it.
+        // The service has a process group of its own, so that its children end with it.
         let command = process::ends_with_the_test(command).stdin(input).stdout(Stdio::null()).process_group(0);
         let child = command.spawn().expect("the service starts");
         let service = Self { child };
@@ -104,17 +104,17 @@ impl Service {
         service
     }
 
-    /// Returns its process id.
+    /// Returns the process id of the service.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Returns its name for `--service`.
+    /// Returns the service's name for `--service`.
     pub fn target(&self) -> String {
         format!("pid:{}", self.pid())
     }
 
-    /// Returns the CPUs on which it may run.
+    /// Returns the CPUs on which the service may run.
     pub fn allowed_cpus(&self) -> String {
         process::allowed_cpus(self.pid()).expect("the service runs")
     }
@@ -124,18 +124,18 @@ impl Service {
         drop(self.child.stdin.take().expect("the service waits to be started"));
     }
 
-    /// Confines it to other CPUs.
+    /// Restricts the service to other CPUs.
     pub fn move_to(&self, cpus: &str) {
         process::move_to(self.pid(), cpus);
     }
 
-    /// Kills it and leaves it in the process table as a zombie.
+    /// Kills the service and leaves it in the process table as a zombie.
     pub fn die_unreaped(&self) {
         self.kill();
         super::wait_until("the service was dead", || !process::is_alive(self.pid()));
     }
 
-    /// Ends it, even while it is busy.
+    /// Ends the service, even while it is busy.
     pub fn end(self) {
         drop(self);
     }
@@ -145,7 +145,7 @@ impl Service {
         unsafe { libc::killpg(self.pid() as libc::pid_t, libc::SIGKILL) };
     }
 
-    /// Fails unless it runs, with unchanged affinity.
+    /// Fails unless the service runs, with unchanged affinity.
     #[track_caller]
     pub fn must_be_unharmed(&self, allowed_cpus: &str) {
         assert!(process::is_alive(self.pid()), "the service has ended");
@@ -153,8 +153,8 @@ impl Service {
     }
 }
 
-/// A service whose turn lasts until the test has seen the awaited event. So no event in a turn can
-/// be too late, and the tests need no time limits.
+/// Service whose turn lasts until the test has seen the awaited event. So no event in a turn can be too late, and the
+/// tests need no time limits.
 pub struct ServiceOnCommand {
     service: Service,
     input: ChildStdin,
@@ -168,31 +168,31 @@ impl ServiceOnCommand {
         Self { service, input, dir: tempfile::tempdir().expect("a temporary directory can be made"), turns: 0 }
     }
 
-    /// Returns its name for `--service`.
+    /// Returns the service's name for `--service`.
     pub fn target(&self) -> String {
         self.service.target()
     }
 
-    /// Returns its process id.
+    /// Returns the process id of the service.
     pub fn pid(&self) -> u32 {
         self.service.pid()
     }
 
-    /// Confines it to other CPUs.
+    /// Restricts the service to other CPUs.
     pub fn move_to(&self, cpus: &str) {
         self.service.move_to(cpus);
     }
 
-    /// Wakes it, and it works until [`Self::rest`]. The CPU that wakes a thread runs the kernel program for the wakeup,
-    /// so that program has run when this returns.
+    /// Wakes the service, which works until [`Self::rest`]. The CPU that wakes a thread runs the kernel program for the
+    /// wakeup, so that program has run when this function returns.
     pub fn work(&mut self) {
         self.turns += 1;
-        // In one write: half a line would be a turn of its own.
+        // The line is sent in one write, since half a line would be a turn of its own.
         let line = format!("{}\n", self.end_of_turn());
         self.input.write_all(line.as_bytes()).expect("the service reads");
     }
 
-    /// Ends its turn.
+    /// Ends the service's turn.
     pub fn rest(&self) {
         File::create(self.end_of_turn()).expect("a file can be made in a temporary directory");
     }

@@ -1,4 +1,4 @@
-//! A running `sidelane trace`.
+//! Running `sidelane trace` in tests.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use super::agent::SIDELANE;
 
-/// A running `sidelane trace`.
+/// Running process of `sidelane trace`.
 pub struct Tracing {
     child: Child,
     said: BufReader<ChildStderr>,
 }
 
 impl Tracing {
-    /// Starts it, and waits until it traces.
+    /// Starts `sidelane trace`, and waits until it records.
     pub fn start(service: &str, arguments: &[&str]) -> Self {
         let mut command = Command::new(SIDELANE);
         command.args(["trace", "--service", service]).args(arguments);
@@ -26,14 +26,14 @@ impl Tracing {
         tracing
     }
 
-    /// Returns its next line on standard error.
+    /// Returns the next line on standard error.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.said.read_line(&mut line).unwrap();
         line
     }
 
-    /// Asks it to end, as Ctrl-C does, and returns its standard output.
+    /// Sends SIGINT, as Ctrl-C does, waits for the end, and returns the standard output.
     pub fn stop(mut self) -> String {
         // SAFETY: plain system call; the child is not reaped yet.
         unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGINT) };
@@ -46,12 +46,12 @@ impl Tracing {
     }
 }
 
-/// Reads the result from a file.
+/// Returns the JSON in a file.
 pub fn json_of(path: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
-/// Returns a path as an argument.
+/// Returns a path as a string for an argument.
 pub fn text(path: &Path) -> &str {
     path.to_str().expect("a plain name")
 }

@@ -1,22 +1,22 @@
-//! A running `sidelane requests`.
+//! Running `sidelane requests` in tests.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 
 use super::agent::SIDELANE;
 
-/// A running `sidelane requests`, ended by [`Watching::stop`].
+/// Running process of `sidelane requests`, ended by [`Watching::stop`].
 pub struct Watching(Child);
 
 impl Watching {
-    /// Starts it; the first of the arguments is the service.
+    /// Starts `sidelane requests`; the first of the arguments is the service.
     pub fn start(arguments: &[&str]) -> Self {
         let mut command = Command::new(SIDELANE);
         command.args(["requests", "--service"]).args(arguments);
         Self(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("sidelane starts"))
     }
 
-    /// Waits until it observes.
+    /// Waits until `sidelane requests` observes.
     pub fn ready(&mut self) {
         let mut said = Vec::new();
         let errors = self.0.stderr.as_mut().expect("standard error is a pipe");
@@ -27,7 +27,7 @@ impl Watching {
         }
     }
 
-    /// Ends it, and returns its output.
+    /// Ends `sidelane requests`, and returns its output.
     pub fn stop(self) -> String {
         super::process::signal(self.0.id(), libc::SIGINT);
         let output = self.0.wait_with_output().unwrap();

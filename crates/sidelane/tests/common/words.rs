@@ -1,7 +1,7 @@
-//! The words of a running `sidelane run`, as the kernel program and the lane's holder write them.
-//! With these a test waits for events and asserts their order, instead of their time.
+//! Shared words of a running `sidelane run`, as the kernel program and the lane's holder write them. With these a test
+//! waits for events and asserts their order, instead of their time.
 //!
-//! They are read from the request lane: a reader on the batch lane would see its own thread there.
+//! The words are read from the request lane: a reader on the batch lane would see its own thread there.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -24,10 +24,10 @@ const REQUEST_LANE: usize = 0;
 const BATCH_LANE: usize = 1;
 /// Number of CPUs that the tests use; the arrays have an entry for each CPU.
 const LANES: usize = 2;
-/// Number of consecutive reads of a lane that has to stay empty: batch that came back would be seen.
+/// Number of consecutive reads of a lane that has to stay empty: batch on the lane would be seen.
 const LOOKS: usize = 2_000;
 
-/// The words of the lanes of one run.
+/// Shared words of the lanes of one run.
 #[derive(Clone, Copy)]
 pub struct Words {
     lanes: &'static [LaneWord],
@@ -38,7 +38,8 @@ pub struct Words {
 }
 
 impl Words {
-    /// Waits until the lane of `run` has its holder. The calling thread stays on the request lane after that.
+    /// Waits until the lane of `run` has its holder, and maps its words. The calling thread stays on the request lane
+    /// after that.
     #[track_caller]
     pub fn of(run: &mut Running) -> Self {
         pin_this_thread(&[REQUEST_LANE as u32]).expect("the request lane is there");
@@ -47,7 +48,7 @@ impl Words {
         Self::find(agent).expect("it was there a moment ago")
     }
 
-    /// Finds the words whose holder is a thread of the process.
+    /// Finds the words whose holder is a thread of the process `agent`.
     fn find(agent: u32) -> Option<Self> {
         let is_its = |word: &HoldWord| {
             let tid = word.holder_pid.load(Ordering::Acquire);
@@ -60,7 +61,7 @@ impl Words {
         Some(Self { lanes, holds, gates, limits: beside(id, "lane_limits")?, halt_events })
     }
 
-    /// Returns the state of the batch lane; `None`: its keeper is summoned.
+    /// Returns the state of the batch lane; `None` if its keeper is summoned.
     pub fn state(&self) -> Option<LaneState> {
         match self.holds[BATCH_LANE].state().expect("a state of this version") {
             HoldState::Stored(state) => Some(state),
@@ -68,7 +69,7 @@ impl Words {
         }
     }
 
-    /// Returns the number of summonses so far.
+    /// Returns the number of summonses up to now.
     pub fn summons(&self) -> u64 {
         self.holds[BATCH_LANE].summons.load(Ordering::Acquire)
     }
@@ -96,7 +97,7 @@ impl Words {
         self.lanes[BATCH_LANE].class.load(Ordering::Acquire) == LaneClass::Batch as u32
     }
 
-    /// Returns whether batch has the lane, in this state, and the service is idle.
+    /// Returns whether batch has the lane, the lane is in this state, and the service is idle.
     pub fn is_batchs(&self, state: LaneState) -> bool {
         !self.busy() && self.state() == Some(state) && self.batch_is_on()
     }
@@ -132,7 +133,7 @@ impl Words {
         service.work();
         let deadline = Instant::now() + TIMEOUT;
         let (mut goes_on, mut is_held_again) = (false, false);
-        // The service works until this is over, so batch is not thawed in between. A look takes microseconds.
+        // The service works until the loop ends, so batch is not thawed in between. A look takes microseconds.
         while !(self.state() == Some(LaneState::Evicted) && freezer.has_taken_effect()) {
             assert!(Instant::now() < deadline, "batch was not evicted");
             match self.state() {
@@ -166,7 +167,7 @@ fn maps(name: &str) -> impl Iterator<Item = u32> {
     MapInfoIter::default().filter(move |map| map.name == name).map(|map| map.id)
 }
 
-/// Returns the array of this name that was created together with the array `id`.
+/// Maps the array of this name that was created together with the array `id`.
 fn beside<T: Shared>(id: u32, name: &str) -> Option<&'static [T]> {
     mapped(nearest(id, name)?)
 }
@@ -175,7 +176,7 @@ fn nearest(id: u32, name: &str) -> Option<u32> {
     maps(name).min_by_key(|other| other.abs_diff(id))
 }
 
-/// Returns how far a ring buffer is written: the first word of its second page.
+/// Returns the write position of a ring buffer: the first word of its second page.
 fn written(id: u32) -> Option<&'static AtomicU64> {
     let (map, page_bytes) = (MapHandle::from_map_id(id).ok()?, rustix::param::page_size() as u64);
     let page = SharedMapping::read_only(&map, page_bytes, 1).ok()?;

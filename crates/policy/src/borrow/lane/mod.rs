@@ -1,69 +1,71 @@
-//! Keeping one batch lane: when to hold it, to let it go, and to give it up.
+//! Control of one batch lane: when it is held, released, lent and evicted.
 //!
 //! Problem. Elfen's batch threads look at the request lane every few hundred cycles and nap by themselves. Unmodified
-//! batch cannot. So a keeper has to be woken when the service starts, and keeps the lane empty until it stops. That is
-//! exact but not free, and it must not last.
+//! batch cannot. So a keeper thread is woken when the service starts, and keeps the lane empty until it stops. That is
+//! exact but not free, and must not last.
 //!
-//! Approach. A [`LaneState`] for each lane. Each policy has a [`Rule`] of its own: whether batch may run beside a
-//! request. All share two rules of ours:
+//! Approach. Each lane has a [`LaneState`]. Each policy has a [`Rule`] of its own: whether batch may run beside a
+//! request. All policies share two rules that are not from the paper:
 //!
-//! 1. *Hysteresis.* A hold costs the service one wake-up (about 2 µs in a VM, under 1 µs on bare metal) and lets batch
-//!    overlap it for one reaction (about 5 µs). An idle moment is worth a release only if batch gains more from it. Its
-//!    length is unknown, which is the ski-rental problem: waiting for as long as a release costs, and releasing then,
-//!    never loses more than twice what an oracle would. While the lane's keeper waits out `min_idle_ns` the next
+//! 1. *Hysteresis.* A hold costs the service one wakeup: about 2 µs in a VM, under 1 µs on bare metal. It also lets
+//!    batch overlap the service for one reaction (about 5 µs). An idle moment is worth a release only if batch gains
+//!    more from it. The length of an idle moment is unknown, which is the ski-rental problem. A release after a wait as
+//!    long as its cost never loses more than twice what an oracle would. During the wait of `min_idle_ns` the next
 //!    request finds the lane held and costs nothing. So a service whose idle moments are all shorter is never
-//!    disturbed, and one with idle moments of milliseconds loses a percent of them. The same goes for a request with
-//!    budget left that finds the lane held: it may be over before batch has gained anything.
+//!    disturbed. A service with idle moments of milliseconds loses a percent of them. The same applies to a request
+//!    with budget left that finds the lane held: it may be over before batch has gained anything.
 //!
-//! 2. *Eviction.* The kernel does not let a real-time thread starve others: after 950 ms of a second it throttles it,
-//!    or (since 6.12) serves the fair class 50 ms, and batch would leak into the hold. So the lane keeps a *debt*: time
-//!    held adds to it, time released pays it back [`PAYBACK`]-fold. At `evict_after_ns` batch is sent away and the
-//!    holder releases the lane to the kernel's own threads. The keeper then looks for an idle moment by its own timer.
-//!    A service that saturates its lane has thousands of idle moments a second, and must not pay a wake-up for any.
-//!    With a limit of 250 ms, batch that is held has had at least 187 ms of any second, far more than the kernel's 50
-//!    ms: held − 3·released ≤ 250 ms and held + released = 1 s give held ≤ 812 ms.
+//! 2. *Eviction.* The kernel does not let a real-time thread starve others. After 950 ms of a second it throttles that
+//!    thread, or (since 6.12) serves the fair class for 50 ms. Batch would then run during the hold. So the lane keeps
+//!    a *debt*: time held adds to it, time released pays it back [`PAYBACK`]-fold. At `evict_after_ns` batch is sent
+//!    away, and the holder releases the lane to the kernel's own threads. The keeper then looks for an idle moment by
+//!    its own timer. A service that saturates its lane has thousands of idle moments a second, and must not pay a
+//!    wakeup for any of them. With a limit of 250 ms, batch that is held has had at least 187 ms of any second, far
+//!    more than the kernel's 50 ms. The reason: held − 3·released ≤ 250 ms and held + released = 1 s give held ≤ 812
+//!    ms.
 //!
-//! A wait for a long `min_idle_ns` is no reason to keep other threads off the lane either, such as a client of the
-//! service. For a wait of [`HOLD_IDLE_MAX_NS`] or more, batch is sent away at once; it is back when the idle moment is
-//! long enough.
+//! A wait for a long `min_idle_ns` is no reason to keep other threads off the lane, such as a client of the service.
+//! For a wait of [`HOLD_IDLE_MAX_NS`] or more, batch is sent away at once. It returns when the idle moment is long
+//! enough.
 //!
 //! While a lane is lent, its keeper sleeps until the budget is spent: that of the running request, or of one that would
 //! start now. Requests that start and finish in between wake no thread. With a small budget the keeper would look at an
-//! idle lane thousands of times a second. Such a lane is lent only when a request starts, which wakes the keeper.
+//! idle lane thousands of times a second. A lane with a small budget is lent only when a request starts, which wakes
+//! the keeper.
 
 use crate::Nanos;
 use crate::borrow::seen::LaneObservation;
 use crate::borrow::state::{Decision, LaneReason, LaneState};
 
-/// Debt that a nanosecond of release pays back. A service busy for up to PAYBACK ÷ (PAYBACK + 1) = 75 % of the time
-/// never makes batch leave its lane.
+/// Debt in nanoseconds that a nanosecond of release pays back. A service busy for up to PAYBACK ÷ (PAYBACK + 1) = 75 %
+/// of the time never makes batch leave its lane.
 const PAYBACK: u64 = 3;
 
-/// The tunables of [`Borrow`].
+/// Tunables of [`Borrow`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BorrowConfig {
-    /// Idle time of the request lanes before batch gets the lane.
+    /// Idle time of the request lanes after which batch gets the lane.
     pub min_idle_ns: Nanos,
-    /// Debt of a lane at which batch is sent away.
+    /// Debt of a lane at which batch is sent away: roughly the longest hold.
     pub evict_after_ns: Nanos,
-    /// The shortest budget for which an idle lane is lent ahead, so that a request that starts wakes no thread.
+    /// Shortest budget for which an idle lane is lent in advance, so that a starting request wakes no thread.
     pub lend_ahead_min_ns: Nanos,
 }
 
 impl Default for BorrowConfig {
-    /// A wake-up and a reaction together cost about 8 µs on the machines measured. A keeper that looks every 0.3 ms
-    /// takes some 3 % of its lane.
+    /// Returns values for measured machines. A wakeup and a reaction together cost about 8 µs there. A keeper that
+    /// looks every 0.3 ms takes some 3 % of its lane.
     fn default() -> Self {
         Self { min_idle_ns: 8_000, evict_after_ns: 250_000_000, lend_ahead_min_ns: 300_000 }
     }
 }
 
-/// Looks for an idle moment in the time that a hold may last, while batch is evicted: every 10 ms by default.
+/// Number of looks for an idle moment within `evict_after_ns`, while batch is evicted: one every 10 ms by default.
 const LOOKS_A_CREDIT: u64 = 25;
-/// The shortest time between two of them: as long as a freezer takes to let batch go on.
+/// Shortest time between two looks for an idle moment: as long as a freezer takes to let batch continue.
 const LOOK_EVICTED_MIN_NS: Nanos = 50_000;
 
-/// The longest wait for the end of `min_idle_ns` for which an idle lane is held. To send batch away and bring it back
+/// Longest wait for the end of `min_idle_ns` for which an idle lane is held. Sending batch away and bringing it back
 /// takes some 0.1 to 0.5 ms.
 const HOLD_IDLE_MAX_NS: Nanos = 1_000_000;
 
@@ -72,39 +74,39 @@ const HOLD_IDLE_MAX_NS: Nanos = 1_000_000;
 /// second take 0.05 % of the lane.
 const LOOK_EVERY_NS: Nanos = 10_000_000;
 
-/// The part in which policies differ: whether batch may run beside the present work of the request lanes. It is the
-/// `check` of Elfen's Fig. 9, for one batch lane.
+/// Part of a policy that differs from the other policies: whether batch may run beside the present work of the request
+/// lanes. It is the `check` of Elfen's Fig. 9, for one batch lane.
 ///
 /// In the figure batch itself checks, all the time. Here the lane's keeper checks when something changes and when time
 /// is up, and may miss changes between two samples. So rules count from the times in an [`LaneObservation`], not from the
 /// time of the sample.
 pub trait Rule {
-    /// Takes in what was seen at `now`, idle or busy. While the request lanes are busy, returns the time
-    /// until which batch may run beside them; `None`: not at all, and not before they were idle.
+    /// Processes an observation at `now`, idle or busy. While the request lanes are busy, returns the time until which
+    /// batch may run beside them. `None` means that batch may not run before the request lanes were idle.
     fn check(&mut self, now: Nanos, seen: &LaneObservation) -> Option<Nanos>;
 
-    /// Returns whether a request that starts after an idle moment like this one may find batch running: then its start
+    /// Returns whether a request that starts after the observed idle moment may find batch running. Then its start
     /// needs no summons.
     fn lends(&self, seen: &LaneObservation) -> bool;
 
-    /// Returns the rule's own reason why batch may not run beside the observation.
+    /// Returns the rule's own reason why batch may not run beside the observed work.
     fn refuses(&self, _seen: &LaneObservation) -> Option<LaneReason> {
         None
     }
 }
 
-/// A policy that keeps a batch lane as `R` allows.
+/// Policy that controls a batch lane by the rule `R`.
 ///
-/// The caller observes at least once at or after each [`Borrow::next_wakeup`], and puts the state that is wanted into
-/// effect before it observes again.
+/// The caller observes at least once at or after each [`Borrow::next_wakeup`], and puts the wanted state into effect
+/// before it observes again.
 #[derive(Clone, Debug)]
 pub struct Borrow<R> {
     config: BorrowConfig,
     rule: R,
     state: LaneState,
-    /// Time at which the lane got into `state`.
+    /// Time at which the lane entered `state`.
     since: Nanos,
-    /// Debt at `since`.
+    /// Debt of the lane at the time `since`.
     debt_ns: Nanos,
     wakeup: Option<Nanos>,
     why: LaneReason,
@@ -117,7 +119,8 @@ impl<R: Rule> Borrow<R> {
         Self { config, rule, state, since: 0, debt_ns: 0, wakeup: None, why }
     }
 
-    /// Takes in what was seen at `now`, which never goes back from one call to the next.
+    /// Processes an observation at `now`, which never decreases from one call to the next. Returns the state that the
+    /// lane should have, with the reason.
     pub fn observe(&mut self, now: Nanos, seen: &LaneObservation) -> Decision {
         let until = self.rule.check(now, seen);
         match self.state {
@@ -130,8 +133,8 @@ impl<R: Rule> Borrow<R> {
         Decision { state: self.state, why: self.why }
     }
 
-    /// Returns when to look again even if nothing changes; `None`: only on a change. Always later than the last `now`.
-    /// While a hold goes on, or batch is on a budget, looking again early never postpones it.
+    /// Returns when to look again even if nothing changes; `None`: only on a change. The time is always later than the
+    /// last `now`. During a hold, or while batch uses a budget, an early look never postpones it.
     pub fn next_wakeup(&self) -> Option<Nanos> {
         self.wakeup
     }
@@ -175,22 +178,23 @@ impl<R: Rule> Borrow<R> {
         }
     }
 
-    /// Handles batch beside an idle service; whether it may go on when the service starts can change.
+    /// Lets batch run beside an idle service. The lane is lent or released: whether batch may stay when the service
+    /// starts can change.
     fn beside_idle(&mut self, now: Nanos, seen: &LaneObservation) {
         let lends = self.rule.lends(seen) && seen.limits.budget_ns >= self.config.lend_ahead_min_ns;
         self.enter(if lends { LaneState::Lent } else { LaneState::Released }, now);
-        // A request that starts right now has its budget until then.
+        // A request that starts right now has its budget until that time.
         let look_at = now.saturating_add(seen.limits.budget_ns.clamp(1, LOOK_EVERY_NS));
         self.rest(LaneReason::RequestIdle, lends.then_some(look_at));
     }
 
-    /// Lets batch run beside a request `until` its budget is spent.
+    /// Lets batch run beside a request until the time `until`, at which its budget is spent.
     fn lend(&mut self, until: Nanos, now: Nanos) {
         self.enter(LaneState::Lent, now);
         self.rest(LaneReason::CoRunning, Some(until));
     }
 
-    /// Continues a hold beside a busy request lane, until it has lasted too long.
+    /// Continues a hold beside a busy request lane, or evicts batch if the hold has lasted too long.
     fn hold_on(&mut self, why: LaneReason, now: Nanos) {
         match now >= self.evict_at() {
             true => self.evict(LaneReason::HeldTooLong, now),
@@ -203,7 +207,7 @@ impl<R: Rule> Borrow<R> {
         self.rest(why, Some(self.look_evicted_at(now)));
     }
 
-    /// Sends batch away, or keeps it away, whatever the request lanes do. While it is away, the next look is at
+    /// Evicts batch and keeps it evicted, whatever the request lanes do. While it is away, the next look is at
     /// `wakeup`.
     fn keep_away(&mut self, why: LaneReason, wakeup: Option<Nanos>, now: Nanos) {
         match self.state {
@@ -237,14 +241,15 @@ impl<R: Rule> Borrow<R> {
         self.since.saturating_add(credit_ns)
     }
 
-    /// Returns when to look whether batch may come back. With a short `evict_after_ns` it comes back soon, too.
+    /// Returns the next time to check whether evicted batch may return. With a short `evict_after_ns` this is soon,
+    /// too.
     fn look_evicted_at(&self, now: Nanos) -> Nanos {
         let every_ns = (self.config.evict_after_ns / LOOKS_A_CREDIT).clamp(LOOK_EVICTED_MIN_NS, LOOK_EVERY_NS);
         now.saturating_add(every_ns)
     }
 
-    /// Returns when batch gets a held or evicted lane back, if the request lanes stay as they are: idle, or busy with a
-    /// request that has budget left.
+    /// Returns when batch gets a held or evicted lane back, if the request lanes stay in their state: idle, or busy
+    /// with a request that has budget left.
     fn release_at(&self, seen: &LaneObservation) -> Nanos {
         seen.request_since.saturating_add(self.config.min_idle_ns.max(seen.limits.min_idle_ns))
     }

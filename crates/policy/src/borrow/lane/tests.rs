@@ -1,4 +1,4 @@
-//! Hand-worked vectors, and properties over random histories of a request lane.
+//! Tests of the control of a batch lane: hand-computed cases, and properties over random histories of a request lane.
 
 extern crate std;
 
@@ -32,7 +32,7 @@ fn idle(since: Nanos) -> LaneObservation {
     LaneObservation { request_busy: false, ..busy(since) }
 }
 
-/// Returns the state that the policy wants, if it wanted another one before.
+/// Returns the state that the policy wants if it differs from the previous one, else `None`.
 fn look(policy: &mut Borrow<impl Rule>, now: Nanos, seen: LaneObservation) -> Option<LaneState> {
     let before = policy.state;
     Some(policy.observe(now, &seen).state).filter(|state| *state != before)
@@ -74,12 +74,12 @@ fn a_long_hold_evicts_and_the_next_idle_moment_restores() {
     assert_eq!(policy.next_wakeup(), Some(1_000 + LOOK_EVICTED_MIN_NS));
     assert_eq!(look(&mut policy, 6_005, idle(6_000)), None);
     assert_eq!(look(&mut policy, 6_010, idle(6_000)), Some(LaneState::Released));
-    // The debt is gone with the eviction: a whole credit is there again.
+    // The eviction cleared the debt, so the lane may be held for the whole time again.
     assert_eq!(look(&mut policy, 6_020, busy(6_020)), Some(LaneState::Held));
     assert_eq!(policy.next_wakeup(), Some(7_020));
 }
 
-/// With a small budget, the keeper of an idle lane does not look: the service wakes it when it starts.
+/// With a small budget the keeper of an idle lane does not look again: the starting service wakes it.
 #[test]
 fn an_idle_lane_is_lent_ahead_only_with_a_budget_worth_a_look() {
     let mut policy = Borrow::new(BorrowConfig { lend_ahead_min_ns: 300, ..CONFIG }, Always);
@@ -129,8 +129,8 @@ fn service_on_batch_lane_evicts_batch_until_it_leaves() {
     assert_eq!(look(&mut policy, 70, idle(0)), Some(LaneState::Released));
 }
 
-/// A request lane that flips between busy and idle. Looks come when it flips, when the policy asks for one, and at a
-/// few other times.
+/// Generated history of a request lane that flips between busy and idle. Looks come at each flip, when the policy asks
+/// for one, and at a few other times.
 #[derive(Clone, Debug)]
 struct History {
     flips_ns: Vec<Nanos>,
@@ -160,7 +160,7 @@ impl History {
         if flips % 2 == 1 { busy(since) } else { idle(since) }
     }
 
-    /// Every look in order: time, observation, the state if it is another one than before, the policy after it.
+    /// Returns every look in order: its time, the observation, the new state if it changed, and the policy after it.
     fn play(&self) -> Vec<(Nanos, LaneObservation, Option<LaneState>, Borrow<Idle>)> {
         let mut policy = Borrow::new(CONFIG, Idle);
         let mut planned: Vec<Nanos> = self.flips_ns.iter().chain(&self.extra_looks).copied().collect();
@@ -180,8 +180,7 @@ impl History {
 }
 
 proptest! {
-    /// The caller reacts at each flip, so the reaction bound is zero here: after every look the
-    /// lane is empty exactly when it has to be.
+    /// The test reacts at each flip without delay, so the lane is empty exactly when it has to be.
     #[test]
     fn while_the_request_lane_is_busy_batch_never_runs(history in history()) {
         for (_, seen, _, policy) in history.play() {
@@ -196,7 +195,7 @@ proptest! {
         }
     }
 
-    /// Batch gets every idle moment longer than min_idle_ns, from its min_idle_ns on.
+    /// Batch gets every idle moment longer than `min_idle_ns`, once `min_idle_ns` has passed.
     #[test]
     fn no_hold_outlasts_min_idle(history in history()) {
         for (now, seen, _, policy) in history.play() {
@@ -212,7 +211,7 @@ proptest! {
         }
     }
 
-    /// A wake-up is in the future, and looking again while nothing changes never puts it off.
+    /// The next wakeup is in the future, and an early look without a change never postpones it.
     #[test]
     fn next_wakeup_is_monotone(history in history()) {
         let looks = history.play();
@@ -227,7 +226,7 @@ proptest! {
         }
     }
 
-    /// A lane that is evicted was held before, and is released after it.
+    /// A lane is held before it is evicted, and released after it.
     #[test]
     fn an_eviction_comes_after_a_hold(history in history()) {
         let mut state = LaneState::Released;
@@ -244,7 +243,7 @@ proptest! {
         }
     }
 
-    /// In any second batch has had more than the kernel's own guarantee of 5 %, or was evicted.
+    /// In any second batch has had more than the 5 % that the kernel guarantees, or was evicted.
     #[test]
     fn held_time_stays_below_the_kernels_patience(history in history()) {
         let window_ns = 4 * CONFIG.evict_after_ns;
@@ -297,12 +296,12 @@ fn a_lane_is_not_held_for_an_idle_moment_that_has_to_be_long() {
     look(&mut policy, 0, busy(0));
     assert_eq!(look(&mut policy, 60, idle(50)), Some(LaneState::Evicted));
     assert_eq!((policy.why, policy.next_wakeup()), (LaneReason::IdleTooShort, Some(50 + WAIT)));
-    // A request in between: the moment begins anew.
+    // A request in between restarts the idle moment.
     assert_eq!(look(&mut policy, 50 + WAIT, idle(2_000)), None);
     assert_eq!(policy.next_wakeup(), Some(2_000 + WAIT));
     assert_eq!(look(&mut policy, 2_000 + WAIT, idle(2_000)), Some(LaneState::Released));
     assert_eq!(look(&mut policy, 3 * WAIT, busy(3 * WAIT)), Some(LaneState::Held));
-    // Little of the wait is left: to send batch away is not worth it any more.
+    // Little of the wait is left, so sending batch away is no longer worth it.
     assert_eq!(look(&mut policy, 5 * WAIT, idle(4 * WAIT + 50)), None);
     assert_eq!(look(&mut policy, 5 * WAIT + 50, idle(4 * WAIT + 50)), Some(LaneState::Released));
 }
