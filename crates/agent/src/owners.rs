@@ -227,6 +227,6 @@ mod tests {
         table.take(Thing::Cpu(1), Owner::Policy).unwrap();
         table.pass_on(&Thing::Cpu(1), &Owner::Policy, Owner::Lanes).unwrap();
         let error = table.pass_on(&Thing::Cpu(1), &Owner::Policy, Owner::Run("7".into())).unwrap_err();
-        assert_eq!(error.to_string(), "CPU 1 belongs to the lane gate");
+        assert_eq!(error.to_string(), "CPU 1 is managed by the lane gate already");
     }
 }

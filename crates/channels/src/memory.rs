@@ -217,7 +217,7 @@ mod tests {
         assert!(error(None, 0, None).contains("mem:stats/u64"));
         assert!(error(Some(64), 8, None).contains("mem:stats+8/u64"));
         assert!(error(Some(8), 4, Some(Width::U64)).contains("cannot read 8 bytes at offset 4"));
-        assert!(error(Some(8), u64::MAX, Some(Width::U8)).contains("not all in it"));
+        assert!(error(Some(8), u64::MAX, Some(Width::U8)).contains("cannot read 1 bytes at offset"));
     }
 
     #[test]

@@ -327,6 +327,6 @@ mod tests {
         assert!(error("mem:flag").contains("tag:mem:flag"));
         assert!(error("counter:lane").contains("cannot read `counter:lane` as a counter: lane is a tag"));
         assert!(error("tag:perf:cs").contains("perf is a counter"));
-        assert!(error("tag:mem:flag/u9").contains("`u9` is not a width"));
+        assert!(error("tag:mem:flag/u9").contains("`u9` of `tag:mem:flag/u9` is not a width"));
     }
 }

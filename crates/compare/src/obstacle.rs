@@ -143,8 +143,8 @@ mod tests {
     #[test]
     fn reason_of_an_early_end_comes_first() {
         let whole = rounds(3, [Run::default(); 3]);
-        assert!(said(&whole, Some(Stop::Asked)).contains("after 3 of 6 rounds"));
-        assert!(said(&[], Some(Stop::Asked)).contains("after 0 of 6 rounds"));
+        assert!(said(&whole, Some(Stop::Asked)).contains("after 3 rounds, and 6 are needed"));
+        assert!(said(&[], Some(Stop::Asked)).contains("after 0 rounds, and 6 are needed"));
         let ended = said(&whole, Some(Stop::BatchEnded { after: Duration::from_millis(300) }));
         assert!(ended.contains("ended 300.0ms after its start, and a run takes 2.0s: a command that"), "{ended}");
         assert_eq!(said(&rounds(6, [Run::default(); 3]), Some(Stop::Asked)), "");

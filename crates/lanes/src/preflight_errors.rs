@@ -129,8 +129,8 @@ mod tests {
         let mended = errors.mended(command).unwrap();
         assert_eq!(mended, r"sudo sidelane run --pin-service --service port:7000 -- sh -c 'it'\''s on'");
         let said = errors.unless(None::<()>).unwrap_err().to_string();
-        assert!(said.contains("1. this process lacks CAP_BPF and CAP_PERFMON: run as root"), "{said}");
-        assert!(said.contains("2. port:7000 may run on CPUs 0-1"), "{said}");
+        assert!(said.contains("1. this process lacks CAP_BPF and CAP_PERFMON; run as root"), "{said}");
+        assert!(said.contains("2. cannot lend lane(s) 1: port:7000 may run on CPUs 0-1"), "{said}");
     }
 
     #[test]

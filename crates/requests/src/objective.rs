@@ -44,11 +44,11 @@ mod tests {
     #[test]
     fn invalid_objectives_are_refused_with_the_reason() {
         for (text, wanted) in [
-            ("100ms", "no '='"),
+            ("100ms", "has no '='"),
             ("99=100ms", "not a percentile"),
             ("p100=1s", "not a percentile"),
             ("p99=100", "unit"),
-            ("p99=0s", "no request takes no time"),
+            ("p99=0s", "an objective of 0 cannot be kept"),
         ] {
             let error = parse_objective(text).unwrap_err();
             assert!(error.contains(wanted), "{text}: {error}");

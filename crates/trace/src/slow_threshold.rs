@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn invalid_thresholds_are_refused_with_the_reason() {
         for (text, wanted) in
-            [("10", "p99=10ms"), ("0ms", "no time at all"), ("p99=", "unit"), ("99=1ms", "percentile")]
+            [("10", "p99=10ms"), ("0ms", "an objective of 0"), ("p99=", "unit"), ("99=1ms", "percentile")]
         {
             let error = SlowThreshold::parse(text).unwrap_err();
             assert!(error.contains(wanted), "{text}: {error}");

@@ -328,8 +328,8 @@ mod tests {
             config.hurry.as_ref().unwrap().sizes_here(config.lanes_of_cores(&machine())).unwrap().to_string()
         };
         let big = "a lane is big while its siblings are idle";
-        assert_eq!(lanes(""), format!("lanes of the cores {{0,4}} {{1,5}} {{2,6}} {{3,7}}, {big}"));
-        assert_eq!(lanes("siblings = [\"0,1\"]"), format!("lanes of the cores {{2,6}} {{3,7}} {{0-1}}, {big}"));
+        assert_eq!(lanes(""), format!("lanes of the cores {{0,4}} {{1,5}} {{2,6}} {{3,7}}; {big}"));
+        assert_eq!(lanes("siblings = [\"0,1\"]"), format!("lanes of the cores {{2,6}} {{3,7}} {{0-1}}; {big}"));
     }
 
     #[test]
@@ -403,6 +403,6 @@ mod tests {
         let unknown = with("[metric]\nsource = \"counters\"", CounterSupport { are_there: true, row: None });
         assert_eq!(unknown.unwrap_err(), [Unfit::NoRow]);
         let wrong = counting("[metric]\nformula = \"STALLS / LOADS\"").unwrap_err();
-        assert!(wrong[0].to_string().starts_with("metric.formula cannot be used here: `STALLS` is no event"));
+        assert!(wrong[0].to_string().starts_with("metric.formula cannot be used here: `STALLS` is not an event"));
     }
 }

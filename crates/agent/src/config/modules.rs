@@ -123,11 +123,7 @@ impl TraceRule {
 pub(super) fn unrecorded(config: &Config, lines: &Lines) -> Vec<Problem> {
     let Some(trace) = &config.trace else { return Vec::new() };
     let services = trace.services.as_deref();
-    let without_services = (
-        "is missing, and no [[service]] has an slo, so no service would be mapped, so nothing \
-                             would be recorded",
-        SLO,
-    );
+    let without_services = ("is missing, and no [[service]] has an slo, so nothing would be recorded", SLO);
     let table = Table { key: "trace.services", services, line: lines.trace, without_services };
     let owe_nothing = lined(services, config, lines).filter(|(rule, _)| rule.settings.slo.is_none());
     let nothing = owe_nothing.map(|(rule, line)| Problem {

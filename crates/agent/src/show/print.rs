@@ -137,34 +137,29 @@ mod tests {
             missing: vec!["batch /more: there is no such group; it is followed".into()],
             unfit: Vec::new(),
         };
-        let expected = "a.toml on 2 CPUs
+        let expected = "\
+a.toml on 2 CPUs
 
 Services
   name   processes           CPUs  slo      may be placed
-  redis  \
-                        1 2 3 4 and 2 more  0     p99=5ms  no
+  redis  1 2 3 4 and 2 more  0     p99=5ms  no
 
 Containers
-  name      priority  wants          CPUs  \
-                        processes
+  name      priority  wants          CPUs  processes
   /batch/a  0         2 (its limit)  none  0
 
 CPUs
   never batch                0
-  \
-                        batch                      1
-  batch leaves a sibling at  0.1, told from request times of the \
-                        services
+  batch                      1
+  batch leaves a sibling at  0.1, measured by request times of the services
   threads are mapped to      big CPUs 0 and little CPUs 1 (given)
 
 Settings
-  key     \
-                                      value  from
+  key                   value  from
   policy.reserved_busy  \"80%\"  default
 
 Missing here
-  – batch \
-                        /more: there is no such group; it is followed
+  – batch /more: there is no such group; it is followed
 ";
         assert_eq!(shown.render(80, false), expected);
         assert!(shown.render(36, false).lines().all(|line| length(line) <= 36), "{}", shown.render(36, false));

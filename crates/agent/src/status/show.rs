@@ -193,7 +193,7 @@ mod tests {
         let snapshot = Snapshot { agent, containers: vec![container], ..Default::default() };
         let shown = snapshot.to_string();
         let first = shown.lines().next().unwrap();
-        assert_eq!(first, "0 service(s), 1 container(s) of batch, 1 of them paused; interference");
+        assert_eq!(first, "0 service(s), 1 batch container(s), 1 of them paused; last action: interference");
         assert!(shown.contains("  /batch/a: paused"), "{shown}");
     }
 

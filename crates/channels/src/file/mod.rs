@@ -149,17 +149,20 @@ mod tests {
         assert_eq!(read(STAT, Some("1")), Ok(17));
         assert_eq!(read(STAT, Some("4")), Ok(1));
         assert_eq!(read(STAT, Some("10")), Ok(99));
-        assert!(read(STAT, Some("2")).unwrap_err().contains("2 is (a) b (c)), no number"));
-        assert!(read(STAT, Some("8")).unwrap_err().contains("8 is -1, negative"));
+        assert!(read(STAT, Some("2")).unwrap_err().contains("it is (a) b (c)), no number"));
+        assert!(read(STAT, Some("8")).unwrap_err().contains("it is -1, a negative number"));
     }
 
     #[test]
     fn missing_field_error_lists_the_existing_fields() {
         let error = read(CPU_STAT, Some("usage")).unwrap_err();
-        assert!(error.contains("has no field usage; it has usage_usec, user_usec, nr_throttled"), "{error}");
-        assert!(read(PRESSURE, Some("totals")).unwrap_err().contains("it has total"));
+        assert!(
+            error.contains("has no field usage; name one that it has: usage_usec, user_usec, nr_throttled"),
+            "{error}"
+        );
+        assert!(read(PRESSURE, Some("totals")).unwrap_err().contains("that it has: total"));
         assert!(read("1 2 3", Some("4")).unwrap_err().contains("the words 1 to 3"));
-        assert!(read("", None).unwrap_err().contains("it has nothing"));
+        assert!(read("", None).unwrap_err().contains("that it has: nothing"));
         assert!(read(PRESSURE, Some("avg10")).unwrap_err().contains("0.12, not a whole number"));
         assert!(Number::open(Path::new("/no/such"), None).err().unwrap().to_string().contains("cannot read /no/such"));
         assert!(Number::open(Path::new("/dev/zero"), None).err().unwrap().to_string().contains("not a regular file"));
@@ -174,7 +177,7 @@ mod tests {
         assert_eq!(number.read().unwrap(), 22);
         std::fs::write(file.path(), "").unwrap();
         assert!(
-            matches!(number.read(), Err(ChannelEnd::Error(error)) if error.to_string().contains("not in the file"))
+            matches!(number.read(), Err(ChannelEnd::Error(error)) if error.to_string().contains("does not have the field"))
         );
     }
 

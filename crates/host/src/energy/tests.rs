@@ -107,7 +107,7 @@ fn a_meter_that_vanishes_leaves_no_sum() {
     let file = sys.path().join("class/powercap/intel-rapl:1/energy_uj");
     fs::write(&file, "").expect("a file");
     let error = energy.joules().expect_err("a part").to_string();
-    assert!(error.starts_with("the energy meter package-1 ("), "{error}");
+    assert!(error.starts_with("cannot read the energy meter package-1 ("), "{error}");
     assert!(error.contains("intel-rapl:1/energy_uj) any more, so energy is not measured"), "{error}");
     // When the meter is back, no energy is missing.
     write(&file, "9000000");

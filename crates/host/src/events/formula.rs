@@ -208,8 +208,12 @@ mod tests {
         {
             assert!(said(text).contains("is not a formula"), "{text}: {}", said(text));
         }
-        assert!(said("reticulations / cycles").contains("`reticulations` is no event"));
-        assert!(said("r1 / (r2 + r3 + r4 + r5)").contains("at most 4 events"), "{}", said("r1 / (r2 + r3 + r4 + r5)"));
+        assert!(said("reticulations / cycles").contains("`reticulations` is not an event"));
+        assert!(
+            said("r1 / (r2 + r3 + r4 + r5)").contains("at most 4 can be counted"),
+            "{}",
+            said("r1 / (r2 + r3 + r4 + r5)")
+        );
     }
 
     proptest! {

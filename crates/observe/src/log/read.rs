@@ -235,8 +235,8 @@ mod tests {
     fn something_else_is_no_log() {
         let message = |bytes: &[u8]| LogReader::new(bytes).err().unwrap();
         assert!(message(b"{}").contains("too short"));
-        assert!(message(b"{\"version\": 1}").contains("as a log does"));
-        assert!(message(b"SLNOBS1\n\xff\xff\xff\xff").contains("claims"));
+        assert!(message(b"{\"version\": 1}").contains("like a log"));
+        assert!(message(b"SLNOBS1\n\xff\xff\xff\xff").contains("impossible length"));
     }
 
     proptest! {

@@ -35,7 +35,7 @@ pub struct HurryArgs {
     /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
     #[arg(long, value_name = "SERVICE")]
     pub service: Target,
-    /// CPUs of big cores [default: as the kernel tells cores apart]
+    /// CPUs of big cores [default: from the kernel]
     #[arg(long, value_name = "CPUS", requires = "little")]
     pub big: Option<CpuSet>,
     /// CPUs of little cores

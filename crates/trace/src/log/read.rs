@@ -208,8 +208,8 @@ mod tests {
     fn something_else_is_no_log() {
         let message = |bytes: &[u8]| LogReader::new(bytes).err().unwrap();
         assert!(message(b"{}").contains("too short"));
-        assert!(message(b"SLNOBS1\n").contains("as a log does"));
-        assert!(message(b"SLNTRC1\n\xff\xff\xff\xff").contains("claims"));
+        assert!(message(b"SLNOBS1\n").contains("like a log"));
+        assert!(message(b"SLNTRC1\n\xff\xff\xff\xff").contains("impossible length"));
         let error = LogReader::open(Path::new("/dev/null")).err().unwrap();
         assert_eq!(error.to_string(), "cannot read /dev/null: it is not a log of `sidelane trace` (it is too short)");
     }

@@ -73,6 +73,6 @@ mod tests {
         let number = Number::all().next().unwrap();
         assert_eq!(roles(&lanes_beside(7), number, true).unwrap()[&7].partner_count, 7);
         let said = roles(&lanes_beside(8), number, true).unwrap_err().to_string();
-        assert!(said.contains("CPU 8 would have 8 partner lanes") && said.contains("--lanes"), "{said}");
+        assert!(said.contains("cannot use 8 partner lanes for CPU 8") && said.contains("--lanes"), "{said}");
     }
 }

@@ -40,7 +40,7 @@ fn example_file_is_valid() {
 fn commented_lines_of_the_example_are_valid() {
     const UNIT: &str = "unit = ";
     const TRACED: &str = "services = [\"redis\"]              # by name";
-    const HURRIED: &str = "services = [\"redis\"]              # whose";
+    const HURRIED: &str = "services = [\"redis\"]              # whose threads";
     const HOLMES: [&str; 3] = ["kind = ", "calm_time = ", "reserved_busy = "];
     let variants: [(&[&str], &[&str]); 16] = [
         (&[UNIT], &["cgroup = \"/system.slice/redis@*.service\""]),
@@ -60,7 +60,7 @@ fn commented_lines_of_the_example_are_valid() {
                 "formula = ",
             ],
         ),
-        (&[], &["[kubernetes]", "exclude = ", "slo = \"p99=50ms\"", "may_be_placed = false             # of all"]),
+        (&[], &["[kubernetes]", "exclude = ", "slo = \"p99=50ms\"", "may_be_placed = false             # for all"]),
         (&[], &["[kubernetes]", "cgroup = \"/kubepods.slice\""]),
         (&HOLMES, &["kind = \"perfiso\"", "idle = 8"]),
         (&["kind = ", "calm_time = ", "reserved_busy = ", "floor = "], &["kind = \"unmanaged\""]),

@@ -25,9 +25,9 @@ fn invalid_lanes_are_refused() {
         "policy = \"fixed-budget\"",
         &[
             "a.toml:1: `kubernetes.slo` is missing, but the policy fixed-budget of [lanes] needs an slo or a budget; \
-             write an objective for its requests, as in slo = \"p99=5ms\", or a budget in [lanes]",
+             write an objective, as in slo = \"p99=5ms\", or a budget in [lanes]",
             "a.toml:8: `service.slo` is missing, but the policy fixed-budget of [lanes] needs an slo or a budget; \
-             write an objective for its requests, as in slo = \"p99=5ms\", or a budget in [lanes]",
+             write an objective, as in slo = \"p99=5ms\", or a budget in [lanes]",
         ],
     );
     wrong(

@@ -59,12 +59,12 @@ fn an_unknown_socket_is_socket_0() {
 #[test]
 fn unreadable_content_is_an_error_that_names_the_file() {
     let empty = read_text("").expect_err("no CPUs").to_string();
-    assert!(empty.contains("/devices/system/cpu; check that sysfs is mounted"), "{empty}");
+    assert!(empty.contains("/devices/system/cpu: no such file; check that sysfs is mounted"), "{empty}");
     let list = format!("{:#}", anyhow::Error::from(read_text("devices/system/cpu/online: zero").expect_err("no list")));
     assert!(
         list.contains(
-            "cannot read CPUs from cpu/online: it is no CPU list; check that sysfs is mounted there: CPU \
-                       list `zero`"
+            "cpu/online: it is no CPU list; check that sysfs is mounted there: \
+             cannot read CPU list `zero`"
         ),
         "{list}"
     );
