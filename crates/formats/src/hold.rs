@@ -139,7 +139,7 @@ impl HoldWord {
     /// Stores that the holder blocks and lets batch run. Returns whether it may: `false` if `busy` says that the
     /// service has started in between. Then the lane is still held.
     ///
-    /// `busy` must read the request lane's word anew; it is called once.
+    /// `busy` must read the request lane's word again; it is called once.
     #[must_use = "a holder that blocks on false is never summoned"]
     pub fn release(&self, busy: impl FnOnce() -> bool) -> bool {
         self.leave(LaneState::Released, busy)
@@ -155,7 +155,7 @@ impl HoldWord {
     /// Stores that the holder blocks and lets batch run beside requests that did not wait. Returns whether it may:
     /// `false` if `must_hold` says that a request that had to wait has started in between.
     ///
-    /// `must_hold` must read the request words anew; it is called once.
+    /// `must_hold` must read the request words again; it is called once.
     #[must_use = "a holder that blocks on false is never summoned"]
     pub fn lend(&self, must_hold: impl FnOnce() -> bool) -> bool {
         self.leave(LaneState::Lent, must_hold)

@@ -198,7 +198,7 @@ pub struct LaneSnapshot {
     pub tgid: u32,
     /// Number of context switches on the lane; wraps.
     pub switches: u32,
-    /// Whether the service needs the lane: it was woken, runs, or was preempted.
+    /// Returns whether the service needs the lane: it was woken, runs, or was preempted.
     pub busy: bool,
     /// Number of threads of the service (LC) that were put on this lane while it is a batch lane; wraps.
     pub lc_visitors: u32,

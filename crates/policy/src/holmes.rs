@@ -128,7 +128,7 @@ impl Holmes {
 
 // Section "Process running" of the paper (§4.3, Algorithm 2).
 impl Holmes {
-    /// Returns the cores on which a service is disturbed (lines 1 and 2).
+    /// Returns the cores on which a service is disturbed (lines 1 and 2 of Algorithm 2).
     fn disturbed(&self, seen: &MachineObservation, hosting: &CpuMask) -> CpuMask {
         let is_disturbed = |cpu: &usize| seen.cpus[*cpu].interference.is_some_and(|vpi| vpi >= self.config.threshold);
         self.cores.numbers(&hosting.and(&self.looks.online()).iter().filter(is_disturbed).collect())
@@ -165,7 +165,8 @@ impl Holmes {
         }
     }
 
-    /// Returns a CPU that is no sibling of a CPU that hosts a service, on a core without batch if possible (line 18).
+    /// Returns a CPU that is no sibling of a CPU that hosts a service, on a core without batch if possible (line 18 of
+    /// Algorithm 2).
     fn get_or_deprive(&self, hosting: &CpuMask) -> Option<usize> {
         let others = self.looks.online().without(&self.reserved());
         let candidates = others.without(&self.cores.whole(hosting));
@@ -200,7 +201,8 @@ impl Holmes {
 
 // Section "Process exiting" of the paper (§4.3, Algorithm 3).
 impl Holmes {
-    /// Lets batch use the siblings of all CPUs that host no service, when a service has ended (lines 1 to 5).
+    /// Lets batch use the siblings of all CPUs that host no service, when a service has ended (lines 1 to 5 of
+    /// Algorithm 3).
     fn free_siblings(&mut self, hosting: &CpuMask) {
         self.clocks.forget_all_but(&self.cores.numbers(hosting));
     }

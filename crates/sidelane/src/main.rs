@@ -1,6 +1,6 @@
 //! Entry point of the `sidelane` command.
 
-// These macros panic if the output was closed; `sidelane_report::terminal` is used instead.
+// The print macros panic if the output was closed; `sidelane_report::terminal` is used instead.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! Promises of `sidelane run --adopt`: batch that runs already borrows lanes as a command does. It gets its settings
-//! back, whatever ends the run.
+//! Tests of `sidelane run --adopt`: batch that runs already borrows lanes like a command. It gets its settings back,
+//! whatever ends the run.
 
 mod common;
 
@@ -20,7 +20,7 @@ use sidelane_policy::borrow::LaneState;
 
 const EXIT_FAILURE: i32 = 125;
 const EXIT_USAGE: i32 = 2;
-/// Number of times that the agent is killed; more kills hit rarer moments.
+/// Environment variable with the number of times that the agent is killed; more kills hit rarer moments.
 const KILLS_VARIABLE: &str = "SIDELANE_ADOPT_KILLS";
 const KILLS: u64 = 10;
 
@@ -101,7 +101,7 @@ fn batch_in_sched_deadline_is_held_and_given_back() {
     }
 }
 
-/// All settings of a job and the machine that a run may change.
+/// Settings of a job and of the machine that a run may change.
 struct Before {
     looks: Looks,
     groups: Vec<String>,
@@ -125,7 +125,7 @@ impl Before {
     }
 }
 
-/// Returns whether a process created by the job's root has the root's settings.
+/// Returns whether a process created by the job's first process has the settings of that process.
 fn is_like_root(pid: u32, job: &Job) -> bool {
     let look =
         |pid| (process::allowed_cpus(pid), process::scheduling(pid), std::fs::read(format!("/proc/{pid}/cgroup")).ok());
@@ -139,7 +139,8 @@ fn start_and_hold(run: Run, job: &Job) -> Running {
     run
 }
 
-/// Checks that the job is held, and given back at a POSIX signal, with a process created during the run.
+/// Checks that the job is held, and given back at a POSIX signal, with a process created during the run. Returns the
+/// last run.
 #[track_caller]
 fn given_back_at_a_signal(job: &Job, how: impl Fn(Run) -> Run) -> Finished {
     let before = Before::of(job);
@@ -179,7 +180,7 @@ fn a_group_of_version_1_is_given_back_at_a_signal() {
     assert!(both != [true, true] || !lacks, "{run}");
 }
 
-/// Sidelane makes a group for it in another hierarchy, which has a freezer.
+/// Sidelane creates a cgroup for the job in another hierarchy, which has a freezer.
 #[test]
 fn a_group_without_a_freezer_is_given_back_at_a_signal() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -201,7 +202,7 @@ fn a_tree_is_given_back_where_there_are_no_groups() {
     run.must_say(&["no cgroup with a freezer", "has no cpuset that sidelane can change alone", "can make no cgroups"]);
 }
 
-/// Some of its settings were changed before the refusal.
+/// The run has changed some settings of batch before the refusal.
 #[test]
 fn batch_that_may_not_use_its_lane_is_refused_and_as_it_was() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -231,7 +232,7 @@ fn a_run_ends_with_the_batch_that_it_adopted() {
     }
 }
 
-/// As with a command, each turn of the service is a hold during which batch is off.
+/// Each turn of the service is a hold during which batch is off, as with a command.
 #[test]
 fn adopted_batch_leaves_at_each_turn_of_the_service() {
     const TURNS: usize = 10;
@@ -259,7 +260,7 @@ fn adopted_batch_leaves_at_each_turn_of_the_service() {
     before.must_come_back(&job);
 }
 
-/// Checks that batch is given back by a run that ends while it is evicted: the service works without a break.
+/// Checks that batch is given back by a run that ends while batch is evicted: the service works without a break.
 #[track_caller]
 fn given_back_when_it_was_sent_away(job: &Job, end: impl Fn(Running)) {
     let before = Before::of(job);
@@ -300,8 +301,8 @@ fn a_frozen_tree_is_thawed() {
 }
 
 /// Starts a run beside a service that works all the time, and waits until it has evicted a frozen job. A frozen job
-/// causes no summons: the lane is held because the service is seen at work from the start. A kernel that hides switches
-/// can hide that, and then the run is started again.
+/// causes no summons: the lane is held because the service is already at work at the start. A kernel that hides
+/// switches can hide that, and then the run is started again.
 fn run_that_evicts(job: &Job, service: &str, end: impl Fn(Running)) -> Running {
     const TRIES: usize = 10;
     const LONG: Duration = Duration::from_secs(15);
@@ -392,7 +393,7 @@ fn process_that_joins_is_held_and_one_that_leaves_is_restored() {
 }
 
 /// Kills the agent at any moment: before its first change, while it changes, freezes or thaws the job, and while it
-/// gives it back.
+/// gives the job back.
 #[track_caller]
 fn killed_at_any_moment(job: &Job) {
     let before = Before::of(job);
@@ -404,7 +405,7 @@ fn killed_at_any_moment(job: &Job) {
         let gate = ["holder", "freezer"][random.below(2) as usize];
         let run = adopting(job, &service.target()).and(&["--gate", gate]);
         let when_ms = match number % 3 {
-            // At its start.
+            // The agent is killed at its start.
             0 => {
                 let mut run = run.start_as_is();
                 let when_ms = random.below(1200);
@@ -412,7 +413,7 @@ fn killed_at_any_moment(job: &Job) {
                 run.kill();
                 when_ms
             }
-            // After the first change.
+            // The agent is killed after its first change.
             1 => {
                 let mut run = run.start_as_is();
                 run.wait_until("the first process was held", |_| {
@@ -423,7 +424,7 @@ fn killed_at_any_moment(job: &Job) {
                 run.kill();
                 when_ms
             }
-            // While it gives the job back.
+            // The agent is killed while it gives the job back.
             _ => {
                 let mut run = start_and_hold(run, job);
                 run.signal(libc::SIGTERM);

@@ -1,4 +1,4 @@
-//! `sidelane agent check`, `show` and `example`, and their results on real groups.
+//! Tests of `sidelane agent check`, `show` and `example`, and their results on real cgroups.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Writes a file, and returns its name.
+/// Writes the agent's file, and returns its path.
 fn written(dir: &Path, content: &str) -> String {
     let path = dir.join("sidelane.toml");
     fs::write(&path, content).expect("a file can be written");
@@ -77,7 +77,7 @@ fn file_that_does_not_fit_the_machine_is_shown_with_advice() {
     assert!(said.contains("policy.reserved_busy \"80%\" default"), "{said}");
 }
 
-/// A tree of groups in the hierarchies by which batch can be recognised.
+/// Tree of cgroups in the hierarchies by which batch can be recognised.
 struct Tree {
     leaves: Vec<Leaf>,
     processes: Vec<Child>,
@@ -97,7 +97,7 @@ impl Tree {
         Some(Self { leaves, processes: Vec::new() })
     }
 
-    /// Returns its path, as in the agent's file.
+    /// Returns the path of the tree, as in the agent's file.
     fn path(&self) -> String {
         let mounts = Hierarchy::all().into_iter().map(|found| found.mount);
         let below = mounts.filter_map(|mount| Some(self.leaves[0].dir.strip_prefix(mount).ok()?.to_owned()));
@@ -108,7 +108,7 @@ impl Tree {
         self.leaves.iter().map(|leaf| leaf.dir.join(name)).collect()
     }
 
-    /// Makes a container with one process.
+    /// Creates a container with one process, and returns the process id.
     fn start(&mut self, name: &str) -> u32 {
         let sleeper = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().expect("sleep starts");
         let pid = sleeper.id();
@@ -116,7 +116,7 @@ impl Tree {
             fs::create_dir(&dir).expect("a group can be made");
             for file in ["cpuset.mems", "cpuset.cpus"].iter().filter(|file| dir.join(file).exists()) {
                 let above = fs::read(dir.parent().expect("it has one").join(file)).expect("it can be read");
-                // Version 2 may have nothing to copy.
+                // Cgroup version 2 may have nothing to copy.
                 let _ = fs::write(dir.join(file), above);
             }
             fs::write(dir.join("cgroup.procs"), pid.to_string()).expect("the group takes a process");
@@ -175,7 +175,7 @@ fn real_containers_come_and_go() {
     assert_eq!(finder.look(now_ns()), Changes::default());
 }
 
-/// A process with a unique name, until it is dropped.
+/// Process with a unique name, until it is dropped.
 struct Named(Child);
 
 impl Named {
@@ -222,7 +222,7 @@ fn a_service_and_a_container_are_shown_to_people_and_programs() {
 }
 
 /// The service is found by the test's own port. So all processes started by the test belong to it, except those in a
-/// group of batch.
+/// cgroup of batch.
 #[test]
 fn a_container_that_a_service_has_started_is_batch() {
     let Some(mut tree) = Tree::make() else { return };
@@ -237,7 +237,8 @@ fn a_container_that_a_service_has_started_is_batch() {
     assert!(found.service.pids.contains(&std::process::id()) && !found.service.pids.contains(&pid), "{found:?}");
     assert_eq!(finder.lacks(), []);
     drop(listener);
-    // Longer than all intervals. A process that another test has forked keeps the port until it runs its program.
+    // The time step is longer than all intervals. A process that another test has forked keeps the port until it runs
+    // its program.
     let (mut at_ns, mut gone) = (now_ns(), Vec::new());
     common::wait_until("the service was gone", || {
         at_ns += 10_000_000_000;

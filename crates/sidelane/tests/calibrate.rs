@@ -1,4 +1,4 @@
-//! `sidelane calibrate` as a command: its output, and what it does not conclude.
+//! Tests of the command `sidelane calibrate`: its output, and cases in which it gives no conclusion.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn calibration_without_counters_reports_latencies_only() {
     // No processor has this event.
     let events = "rffffffffffffffff / page-faults";
     let ended = calibrate(&["--quick", "--events", events, "--json", json.to_str().unwrap()]);
-    // Compared without line breaks, which depend on the width.
+    // The output is compared without line breaks, which depend on the width.
     let said = String::from_utf8_lossy(&ended.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(ended.status.code(), Some(1), "{said}");
     assert!(said.contains("no conclusion: ") && said.contains("alone and up to"), "{said}");

@@ -1,5 +1,5 @@
-//! `sidelane compare` on real services under load. Its measurements depend on the machine, so tests only check its
-//! output, its files and what it leaves behind.
+//! Tests of `sidelane compare` on real services under load. Its measurements depend on the machine, so tests only check
+//! its output, its files and what it leaves behind.
 
 mod common;
 
@@ -20,7 +20,7 @@ use sidelane_report::{ResultFile, Verdict};
 
 const UNDECIDED: i32 = 3;
 const FAILURE: i32 = 125;
-/// The shortest possible run: tests do not check its measurements.
+/// Options for the shortest possible run: tests do not check its measurements.
 const SHORT: [&str; 4] = ["--round", "300ms", "--settle", "100ms"];
 const BATCH: [&str; 3] = ["sh", "-c", SPIN];
 
@@ -96,7 +96,7 @@ fn a_search_service_beside_an_emulated_sibling_gets_a_verdict() {
     before.must_come_back();
 }
 
-/// Makes words, an index of them and queries. Returns the paths of index and queries.
+/// Creates words, an index of them and queries. Returns the paths of index and queries.
 fn library(lab: &Lab, dir: &Path) -> (String, String) {
     let path = |name: &str| dir.join(name).display().to_string();
     let (text, index, queries) = (path("text"), path("index"), path("queries"));

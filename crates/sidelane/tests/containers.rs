@@ -1,4 +1,4 @@
-//! Batch containers of experiments: real groups, real commands.
+//! Tests of batch containers in experiments, with real cgroups and real commands.
 
 mod common;
 
@@ -16,7 +16,7 @@ const STAYS: [Stay; 2] = [
     Stay { name: "always", work: Work::Kernel("matrix"), from: 0.0, to: 2.0 },
     Stay { name: "visitor", work: Work::Compress, from: 0.5, to: 0.9 },
 ];
-/// A unit of time only: the test reads no clock.
+/// Length of the experiment, as a unit of time only: the test reads no clock.
 const LENGTH: Duration = Duration::from_secs(10);
 
 fn name() -> String {

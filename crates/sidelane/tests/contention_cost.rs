@@ -34,7 +34,7 @@ use sidelane_tracker::tracking::{BatchTracking, LaneUse, ServiceTracking};
 const REQUEST_CPU: u32 = 0;
 const BATCH_CPU: u32 = 1;
 
-/// `PERF_TYPE_SOFTWARE`, `PERF_COUNT_SW_CPU_CLOCK`: nanoseconds.
+/// Event `PERF_COUNT_SW_CPU_CLOCK` of type `PERF_TYPE_SOFTWARE`, which counts nanoseconds.
 const CPU_CLOCK: Event = Event { kind: 1, config: 0 };
 const CLOCK_TWICE: EventPair = EventPair { instructions: CPU_CLOCK, cycles: CPU_CLOCK };
 
@@ -42,12 +42,12 @@ fn lanes() -> Lanes {
     Topology::read(Path::new("/sys")).unwrap().declared_pairs(LANES).unwrap()
 }
 
-/// Returns the use of lanes with the counters of `pair` for requests.
+/// Returns the use of lanes in which the counters of `pair` count requests.
 fn counting(pair: EventPair) -> LaneUse {
     LaneUse::counting(pair, &lanes())
 }
 
-/// Makes a tracker of the requests of `service`.
+/// Creates a tracker of the requests of the process `service`.
 fn track(service: u32, lane_use: LaneUse, self_checking: bool) -> (ServiceTracking, Requests) {
     let service = Service::of_process(service);
     let purpose = Purpose::Lend { requests: true, lent: LaneLending { self_checking, ..LaneLending::default() } };
@@ -57,12 +57,12 @@ fn track(service: u32, lane_use: LaneUse, self_checking: bool) -> (ServiceTracki
     (tracking, requests)
 }
 
-/// A busy loop on the batch lane. Ended when dropped.
+/// Busy loop on the batch lane, ended when dropped.
 struct Batch(Child);
 
 impl Batch {
-    /// Starts it after it is known as `job`. A running thread is known only from its next turn on, and an undisturbed
-    /// busy loop has only one turn.
+    /// Starts the busy loop after it is known as `job`. A running thread is known only from its next turn, and an
+    /// undisturbed busy loop has only one turn.
     fn start(class: &[&str], job: &BatchTracking) -> Self {
         let loops = format!("read begin; {SPIN}");
         let (place, command) = (["-c", BATCH_LANE, "chrt"], ["sh", "-c", &loops]);
@@ -90,7 +90,7 @@ fn load(lab: &Lab, port: u32, log: &Path) {
     lab.run(options.chain([log.as_os_str()])).unwrap();
 }
 
-/// Returns the share of a request's server time that was counted.
+/// Returns the count of a request as a share of its server time.
 fn counted_part(request: &Request) -> Option<f64> {
     request.counters.map(|counters| counters.cycles as f64 / request.server_ns() as f64)
 }
@@ -140,7 +140,7 @@ fn harm_follows_from_the_counters_of_lanes() {
     assert!(present.to_string().contains("from the IPC of requests"), "{present}");
 }
 
-/// A connection to a service that is this thread, on the request lane.
+/// Connection to a service that is this thread, on the request lane.
 struct Own {
     client: TcpStream,
     server: TcpStream,
@@ -165,7 +165,7 @@ impl Own {
     }
 }
 
-/// Returns the observed requests of `script`.
+/// Runs `script` with a connection and a tracker. Returns the observed requests.
 fn seen_of(lane_use: LaneUse, self_checking: bool, script: impl FnOnce(&mut Own, &ServiceTracking)) -> Vec<Request> {
     let mut own = Own::open();
     let (tracking, mut requests) = track(std::process::id(), lane_use, self_checking);
@@ -212,20 +212,21 @@ fn spin(time: Duration) {
     }
 }
 
-/// Returns batch's turn on its lane, by the number of switches so far; `None` while it has none.
+/// Returns the number of switches at batch's present turn on its lane; `None` while it has none.
 fn turn_of_batch(lane: &LaneWord) -> Option<u32> {
     (lane.class() == Ok(LaneClass::Batch)).then(|| lane.switches())
 }
 
-/// Returns the share of each 100 µs request, as `each` starts it, that batch ran beside, with the accounting of naps.
-/// Requests in which batch lost its lane do not count: the kernel gives other threads a part of each second.
+/// Returns the share of each 100 µs request during which batch ran beside it. `each` is called at the start of a
+/// request with the accounting of naps. Requests in which batch lost its lane do not count: the kernel gives other
+/// threads a part of each second.
 fn co_run_parts(each: impl Fn(&GateWord, u32)) -> Vec<f64> {
     const REQUESTS: usize = 50;
     let mut undisturbed = Vec::new();
     let seen = seen_of(LaneUse::default(), true, |own, tracking| {
         let tracker = tracking.tracker();
         let job = BatchTracking::start(tracker, None).unwrap();
-        // Otherwise a thread of another program may run there at any time.
+        // Without a real-time class a thread of another program may run there at any time.
         let batch = Batch::start(&["--fifo", "10"], &job);
         let (pid, memory) = (batch.0.id(), tracker.memory());
         let lane = memory.word(BATCH_CPU);
@@ -264,7 +265,7 @@ fn batch_that_naps_does_not_run_beside_a_request() {
     assert!(napped < 0.5, "batch ran beside {napped} of them");
 }
 
-/// Batch may write any value there.
+/// Batch may write any value into the accounting of naps.
 #[test]
 fn invalid_nap_books_affect_at_most_the_request() {
     let Some(_turn) = lanes_to_ourselves().filter(|_| requests_can_be_seen()) else { return };

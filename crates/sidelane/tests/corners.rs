@@ -1,5 +1,6 @@
-//! Corner cases that break promises: groups below groups, batch that leaves its own group, and threads created during a
-//! run. Also lanes that cross, a lane that goes away, and a group that is ended as a whole.
+//! Tests of corner cases that could break a run: cgroups below cgroups, batch that leaves its own cgroup, and threads
+//! created during a run. Further cases are lanes that cross, a lane that goes away, and a cgroup that is ended as a
+//! whole.
 
 mod common;
 
@@ -20,7 +21,7 @@ use sidelane_policy::borrow::LaneState;
 /// Exit code of `sidelane run` for its own errors.
 const EXIT_OWN_FAILURE: i32 = 125;
 
-/// A group of the test in each hierarchy in which one can be made; removed with the test.
+/// Cgroup of the test in each hierarchy in which one can be created; removed with the test.
 struct Groups(Vec<Leaf>);
 
 impl Groups {
@@ -30,7 +31,7 @@ impl Groups {
         Self(hierarchies.filter_map(|found| Leaf::make(&found, &name).ok()).collect())
     }
 
-    /// Returns a shell command that enters all of them.
+    /// Returns a shell command that enters all cgroups.
     fn enter(&self) -> String {
         self.0.iter().map(|leaf| format!("echo $$ >{}/cgroup.procs; ", leaf.dir.display())).collect()
     }
@@ -95,7 +96,7 @@ fn batch_that_leaves_its_group_is_returned_and_ended() {
     before.must_come_back();
 }
 
-/// The process ends before a look has seen that it left.
+/// The process ends before a regular check has seen that it left the cgroup.
 #[test]
 fn batch_that_has_just_left_its_group_ends_with_the_run() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -160,7 +161,7 @@ fn the_request_lane_of_a_run_is_no_batch_lane_of_another() {
     run.wait_for_end().must_exit(0);
 }
 
-/// The kernel does the same when the lane goes offline: it moves each thread there.
+/// When the lane goes offline, the kernel itself moves each thread off it.
 #[test]
 fn holder_moved_off_its_lane_ends_the_run() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -179,7 +180,7 @@ fn holder_moved_off_its_lane_ends_the_run() {
     before.must_come_back();
 }
 
-/// More than a pipe holds, with an empty line and one that was not written to its end.
+/// The input is longer than a pipe can hold, with an empty line and one that was not written to its end.
 #[test]
 fn guardian_undoes_its_list_after_malformed_input() {
     let dir = tempfile::tempdir().unwrap();

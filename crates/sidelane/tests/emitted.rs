@@ -1,4 +1,4 @@
-//! Requests that a C program emits through `runtime/c/sidelane.h`, read while it runs.
+//! Tests of requests that a C program emits through `runtime/c/sidelane.h`, read while it runs.
 
 mod common;
 
@@ -12,7 +12,7 @@ use sidelane_requests::Request;
 use sidelane_requests::emitted::Emitters;
 use tempfile::TempDir;
 
-/// The C program. Ended when dropped.
+/// Running C program that emits requests, ended when dropped.
 struct Program {
     child: Child,
     input: ChildStdin,
@@ -21,7 +21,7 @@ struct Program {
 }
 
 impl Program {
-    /// Compiles and starts the program; `None` without a compiler, with a message.
+    /// Compiles and starts the program. Without a compiler, prints a message and returns `None`.
     fn start(compiler: &str, dialect: &[&str]) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let mut child = Command::new(compile(compiler, dialect, "emit_requests", dir.path())?)

@@ -1,4 +1,4 @@
-//! `sidelane run` with a budget, beside a service that emits its requests.
+//! Tests of `sidelane run` with a budget, beside a service that emits its requests.
 
 mod common;
 
@@ -14,7 +14,7 @@ use sidelane_policy::borrow::{ContentionCost, LaneState};
 use sidelane_requests::emitted::Emitters;
 use tempfile::TempDir;
 
-/// Runs batch for three seconds beside a worker that emits; see `runtime/c/tests/emit_worker.c`.
+/// Runs batch for three seconds beside a worker that emits requests; see `runtime/c/tests/emit_worker.c`.
 fn beside_worker(worker: &[&str], options: &[&str]) -> Option<Finished> {
     let (_turn, _dir, service) = worker_at_work(worker)?;
     let run = Run::beside(service.target()).and(options).complete(&["timeout", "3", "sh", "-c", SPIN]);
@@ -35,7 +35,7 @@ fn at_work(program: &str, arguments: &[&str]) -> Option<(Turn, TempDir, Service)
     Some((turn, dir, service))
 }
 
-/// A service that emits `at_once` requests in each turn, and a run of batch beside it; see
+/// Service that emits `at_once` requests in each turn, and a run of batch beside it; see
 /// `runtime/c/tests/emit_turns.c`.
 struct Turns {
     _turn: Turn,
@@ -50,7 +50,7 @@ impl Turns {
         Self::start_through(&[], at_once, budget)
     }
 
-    /// Starts the service through another command, which executes the command after it.
+    /// Starts the service through another command, which executes the command in its arguments.
     fn start_through(wrapper: &[&str], at_once: &str, budget: &str) -> Option<Self> {
         let turn = lanes_to_ourselves()?;
         let dir = tempfile::tempdir().unwrap();
@@ -74,8 +74,8 @@ impl Turns {
         self.service.work();
     }
 
-    /// Waits until the lane is held beside the request, and then finishes the request. A keeper
-    /// takes the lane for a moment whenever it looks, so a turn may end without a hold.
+    /// Waits until the lane is held beside the request, and then finishes the request. A keeper takes the lane for a
+    /// moment whenever it looks, so a turn may end without a hold.
     #[track_caller]
     fn end_held(&mut self) {
         let lane = self.lane;
@@ -90,7 +90,7 @@ impl Turns {
     }
 }
 
-/// Returns time and reason of each hold.
+/// Returns the time and the reason of each hold.
 fn holds(run: &Finished) -> Vec<(u64, String)> {
     let audit = run.audit();
     let holds = audit.iter().filter(|entry| entry["action"] == "hold");
@@ -122,7 +122,7 @@ fn batch_runs_beside_an_emitted_request_for_its_budget() {
     assert_eq!(run.result().settings["requests"], "emitted by the service");
 }
 
-/// Its threads have other ids inside than those that the kernel sees on the lane.
+/// The service's threads have other ids in the container than those that the kernel sees on the lane.
 #[test]
 fn emitted_request_in_a_container_spends_its_budget() {
     if std::process::Command::new("unshare").arg("--version").output().is_err() {
@@ -181,11 +181,11 @@ fn by_age_batch_leaves_a_request_that_is_too_old() {
 /// neighbours vary their times: the estimate of batch's cost then stays at its upper limit.
 const ENOUGH_TICKS: u64 = 1_500;
 
-/// The run lasts until enough requests are known to compute batch's cost to them.
+/// The run lasts until enough requests are known to compute their cost of batch.
 #[test]
 fn an_objective_is_kept_by_what_is_emitted() {
     let Some((_turn, _dir, service)) = worker_at_work(&["5", "5", "1"]) else { return };
-    // Long enough that even a machine with ten other tasks keeps it.
+    // The objective is long enough that even a machine with ten other tasks keeps it.
     let mut run = Run::beside(service.target())
         .and(&["--policy", "dynamic-refresh", "--slo", "p99=5s"])
         .start_script(&format!("echo $$; {SPIN}"));

@@ -1,5 +1,5 @@
-//! Ways by which batch could preempt the service or leave its lanes: each is refused, or reverted and noted. The table
-//! in docs/explanation/security.md lists them.
+//! Tests of ways by which batch could preempt the service or leave its lanes: each is refused, or reverted and noted.
+//! The table in docs/explanation/security.md lists them.
 
 mod common;
 
@@ -17,7 +17,7 @@ use sidelane_host::cgroup::{Hierarchy, processes};
 use sidelane_host::procfs::{thread_cpus, threads};
 
 const EXIT_USAGE: i32 = 2;
-/// Value of `ps` and /proc/PID/stat.
+/// Number of the class SCHED_IDLE in `ps` and /proc/PID/stat.
 const SCHED_IDLE: Option<&str> = Some("5");
 
 /// Returns a script line that reports whether `attempt` succeeds.
@@ -34,7 +34,7 @@ const ATTEMPTS: [&str; 13] = [
     "chrt -d --sched-runtime 1000000 --sched-deadline 10000000 --sched-period 10000000 0 true",
     "[ $(nice -n -5 nice) -lt 0 ]",
     "echo -5 >/proc/self/autogroup",
-    // Changes of the process that keeps it in its lane.
+    // The next attempts change the process that keeps batch in its lane.
     "chrt -i -p 0 $PPID",
     "renice 19 $PPID",
     "taskset -c -p 1 $PPID",
@@ -114,7 +114,7 @@ fn command_that_may_be_real_time_is_reported() {
     allowed().and(&adopt).start_as_is().wait_for_end().must_exit(EXIT_USAGE);
 }
 
-/// A daemon that is asked to (rtkit), or an administrator, can do that.
+/// A daemon that is asked to (rtkit), or an administrator, can make the command real-time.
 #[test]
 fn a_command_that_was_made_real_time_is_put_back() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -135,7 +135,7 @@ fn adopted_batch_that_raises_itself_is_put_back() {
     let job = Job::tree();
     let mut run = Run::beside(service.target()).and(&["--adopt", &job.target()]).start_as_is();
     run.wait_until("the job was in its lane", |_| job.is_in(BATCH_LANE));
-    // The test uses the job's newcomer, a process like any other, because the job's own script could be stopped.
+    // The test uses the job's new process, a process like any other, because the job's own script could be stopped.
     let batch = job.newcomer();
     for class in [["-f", "1"], ["-o", "0"]] {
         give_class(class, batch);
@@ -146,7 +146,7 @@ fn adopted_batch_that_raises_itself_is_put_back() {
     run.wait_for_end().must_exit(0).must_say(&["the batch thread \"sleep\"", "another scheduling class"]);
 }
 
-/// It sleeps, so no look sees it run on another CPU.
+/// The process sleeps, so no regular check sees it run on another CPU.
 #[test]
 fn sleeping_adopted_batch_with_other_cpus_is_returned() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -162,7 +162,8 @@ fn sleeping_adopted_batch_with_other_cpus_is_returned() {
     run.wait_for_end().must_exit(0).must_say(&["the batch thread \"sleep\"", "other CPUs than the batch lanes"]);
 }
 
-/// Program of a ring with a kernel thread that polls: such a thread leaves its process's cpuset when it starts.
+/// Program that sets up an io_uring with a kernel thread that polls: such a thread leaves its process's cpuset when it
+/// starts.
 const SQPOLL: &str = r#"
 #define _GNU_SOURCE
 #include <linux/io_uring.h>
@@ -208,7 +209,7 @@ fn a_polling_thread_of_io_uring_is_put_back() {
     run.wait_for_end().must_exit(0);
 }
 
-/// Program that prints the id of its second thread, and goes on.
+/// Program that prints the id of its second thread, and continues.
 const TWO_THREADS: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -275,7 +276,7 @@ fn a_cpuset_that_batch_has_widened_is_narrowed_again() {
     end(run).must_say(&["the control group of batch", "other CPUs than the batch lanes"]);
 }
 
-/// Program that starts a child in the group that is open as 3, and prints its id.
+/// Program that starts a child in the cgroup that is open as descriptor 3, and prints the child's id.
 const INTO_GROUP: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -405,7 +406,7 @@ fn end(run: Running) -> common::Finished {
     run.wait_for_end().must_exit(128 + libc::SIGTERM)
 }
 
-/// A program that does something for each byte of its input, and reports it in a line.
+/// Program that performs an action for each byte of its input, and reports it in a line.
 struct Asked {
     child: Child,
 }

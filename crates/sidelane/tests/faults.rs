@@ -1,5 +1,5 @@
-//! Promises of `sidelane run` when something fails. If a process dies, is stopped or moves to another lane, the service
-//! is not disturbed, and no trace of a dead run remains.
+//! Tests of `sidelane run` when something fails. If a process dies, is stopped or moves to another lane, the service is
+//! not disturbed, and no trace of a dead run remains.
 
 mod common;
 
@@ -15,7 +15,7 @@ use common::{
 use sidelane_host::clock::now_ns;
 use sidelane_policy::borrow::LaneState;
 
-/// Command that unmounts all control groups.
+/// Command that unmounts all cgroup hierarchies.
 const ALL_GROUPS: &str = "umount --all --types cgroup,cgroup2";
 
 /// Returns a script of batch with a child, a grandchild and a daemon, all of them busy.
@@ -266,7 +266,7 @@ fn batch_that_strays_is_put_back(unmount: &str) {
     wait_until("batch was back in its lane", || allowed_cpus(batch).as_deref() == Some(BATCH_LANE));
     run.signal(libc::SIGTERM);
     let run = run.wait_for_end().must_exit(128 + libc::SIGTERM).must_say(&["no cgroup with a cpuset"]);
-    // On a busy machine it may be put back before it has run there.
+    // On a busy machine batch may be put back before it has run there.
     let told = ["outside its lanes", "was allowed other CPUs"];
     assert!(told.iter().any(|told| run.stderr.contains(told)), "{run}");
 }
@@ -306,7 +306,7 @@ fn a_long_hold_does_not_leak() {
             // A summons from before the eviction may be answered later.
             wait_until("batch was away, and the lane kept", || !wants_cpu(batch) && lane.is_kept());
             let away_at_ticks = cpu_ticks(batch);
-            // The lane is held again for a moment if the group was not frozen within 1 ms.
+            // The lane is held again for a moment if the cgroup was not frozen within 1 ms.
             let is_off = || matches!(lane.state(), Some(LaneState::Evicted | LaneState::Held)) && !lane.batch_is_on();
             (0..LOOKS).for_each(|_| assert!(is_off(), "{:?}", lane.state()));
             assert_eq!(cpu_ticks(batch), away_at_ticks, "batch ran on");
@@ -333,7 +333,7 @@ fn a_long_hold_is_kept_up_where_batch_cannot_be_sent_away() {
 const LOOKS: usize = 5_000;
 
 /// Runs batch beside a service that works without a pause. When the lane is in this state and `seen` has checked it,
-/// the service stops. Then the test waits until batch runs again.
+/// the service stops. Then the function waits until batch runs again.
 #[track_caller]
 fn held_for_long(state: LaneState, how: impl Fn(Run) -> Run, seen: impl Fn(&Words, u32)) -> Finished {
     let mut service = Service::on_command();
@@ -352,7 +352,7 @@ fn held_for_long(state: LaneState, how: impl Fn(Run) -> Run, seen: impl Fn(&Word
     run.wait_for_end().must_exit(128 + libc::SIGTERM)
 }
 
-/// Wraps a command so that some mounts are missing for it.
+/// Returns a command prefix that makes some mounts missing for the command after it.
 fn without_mounts(unmount: &str) -> [String; 5] {
     ["unshare", "--mount", "sh", "-c", &format!("{unmount} && exec \"$0\" \"$@\"")].map(str::to_owned)
 }

@@ -1,4 +1,4 @@
-//! Ways out of the control groups of batch: threaded groups, threads that leave alone, wider lists of CPUs. The table in
+//! Tests of ways out of batch's cgroups: threaded cgroups, threads that leave alone, wider lists of CPUs. The table in
 //! docs/explanation/security.md lists them.
 
 mod common;
@@ -14,11 +14,11 @@ use sidelane_host::cgroup::{Hierarchy, Leaf, threads_in};
 use sidelane_host::procfs::thread_cpus;
 use sidelane_policy::borrow::LaneState;
 
-/// Command prefix that hides the groups of version 2.
+/// Command prefix that hides the cgroups of version 2.
 const WITHOUT_V2: [&str; 4] = ["unshare", "--mount", "sh", "-c"];
 
-/// Program with two busy threads, which prints the ids of the process and of the second thread. This thread moves
-/// itself repeatedly into each group in its arguments.
+/// Program with two busy threads, which prints the ids of the process and of the second thread. The second thread moves
+/// itself repeatedly into each cgroup in its arguments.
 const LEAVES: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -68,20 +68,21 @@ fn unified() -> Option<Hierarchy> {
     found
 }
 
-/// Returns the group of the run's batch in this hierarchy, if it has one.
+/// Returns the cgroup of the run's batch in this hierarchy, if it has one.
 fn cage_in(hierarchy: &Hierarchy, run: &Running) -> Option<Leaf> {
     let dir = hierarchy.own_dir()?.join(format!("sidelane-{}", run.pid()));
     dir.exists().then_some(Leaf { dir })
 }
 
-/// Returns the process and the thread that the program above prints.
+/// Returns the ids of the process and the thread that the program `LEAVES` prints.
 fn told(run: &mut Running) -> (u32, u32) {
     run.wait_until("batch told its threads", |run| run.output().lines().count() >= 2);
     let numbers: Vec<u32> = run.output().lines().take(2).map(|line| line.parse().unwrap()).collect();
     (numbers[0], numbers[1])
 }
 
-/// Starts a run of the program above beside a service. Returns it with its lane, its process and its second thread.
+/// Starts a run of the program `LEAVES` beside a service. Returns the run, its lane, and the ids of its process and
+/// second thread.
 fn start(program: &Path, service: &common::ServiceOnCommand) -> (Running, Words, [u32; 2]) {
     let mut run = Run::beside(service.target()).start(&[program.to_str().unwrap()]);
     let lane = Words::of(&mut run);
@@ -94,7 +95,7 @@ fn end(run: Running) -> common::Finished {
     run.wait_for_end().must_exit(128 + libc::SIGTERM)
 }
 
-/// Makes a threaded group, which only an empty group can become.
+/// Makes a cgroup a threaded one, which works only for an empty cgroup. Returns whether it did.
 fn make_threaded(leaf: &Leaf) -> bool {
     let made = leaf.write("cgroup.type", "threaded");
     if let Err(error) = &made {
@@ -135,7 +136,7 @@ fn thread_in_a_threaded_subgroup_is_held_and_evicted() {
     before.must_come_back();
 }
 
-/// The group of batch becomes a threaded one, in which the kernel lists no processes.
+/// The cgroup of batch becomes a threaded one, in which the kernel lists no processes.
 #[test]
 fn a_thread_that_leaves_a_threaded_group_of_batch_is_put_back() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -161,7 +162,7 @@ fn a_thread_that_leaves_a_threaded_group_of_batch_is_put_back() {
     before.must_come_back();
 }
 
-/// In version 1 each thread has a group. The thread is outside its group when batch is frozen.
+/// In cgroup version 1 each thread has a cgroup. The thread is outside batch's cgroup when batch is frozen.
 #[test]
 fn thread_outside_its_groups_is_evicted_too() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -193,12 +194,12 @@ fn thread_outside_its_groups_is_evicted_too() {
     lane.must_stay_empty();
     service.rest();
     run.wait_until("batch was back", |_| lane.is_batchs(LaneState::Released));
-    // It is put back by the eviction, which writes no note, by the watchdog, or by the regular look.
+    // The thread is put back by the eviction, which writes no note, by the watchdog, or by the regular check.
     end(run);
     before.must_come_back();
 }
 
-/// In version 1 a group cannot have fewer CPUs than the groups below it.
+/// In cgroup version 1 a cgroup cannot have fewer CPUs than the cgroups below it.
 #[test]
 fn a_wider_cpuset_below_that_of_batch_is_narrowed_with_it() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -223,7 +224,8 @@ fn a_wider_cpuset_below_that_of_batch_is_narrowed_with_it() {
     end(run).must_say(&["the control group of batch", "other CPUs than the batch lanes"]);
 }
 
-/// Widens the group of an adopted job, or the one above it, as its owner may.
+/// Widens the CPU list of the job's cgroup, as its owner may, after the run has adopted `target`. Checks that the job
+/// stays in its lane.
 fn a_wider_group_is_made_up_for(target: impl Fn(&Job) -> String) -> Option<common::Finished> {
     let has_list = |dir: &Path| dir.join("cpuset.cpus").exists();
     let job = Job::in_groups(|found| found.own_dir().is_some_and(|dir| has_list(&dir)))?;
@@ -254,7 +256,7 @@ fn widened_cpuset_of_adopted_batch_is_narrowed_again() {
     run.must_say(&["the control group of batch", "other CPUs than the batch lanes"]);
 }
 
-/// The job is adopted by its first process, so its threads are confined, not its group.
+/// The job is adopted by its first process, so its threads are confined, not its cgroup.
 #[test]
 fn adopted_batch_keeps_its_lane_if_a_parent_cpuset_widens() {
     let Some(_turn) = lanes_to_ourselves() else { return };

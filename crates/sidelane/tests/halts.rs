@@ -1,5 +1,5 @@
-//! Halts: Sidelane, one of its threads or its guardian is killed, stopped or frozen. Batch then runs beside the service
-//! only until the guardian has frozen it, and nothing is left.
+//! Tests of halts: Sidelane, one of its threads or its guardian is killed, stopped or frozen. Batch then runs beside
+//! the service only until the guardian has frozen it, and nothing is left.
 //!
 //! `SIDELANE_HALTS_MOMENTS=200 SIDELANE_HALTS_SEED=1 cargo test -p sidelane --test halts -- --nocapture moment` causes
 //! 200 halts, and prints figures. It fails if batch was beside the service for longer than 20 ms at a stretch.
@@ -27,18 +27,18 @@ use sidelane_host::halt::HaltWatch;
 use sidelane_policy::borrow::LaneState;
 use tempfile::TempDir;
 
-/// Variables with the number of moments and the seed; the default seed is different each time.
+/// Environment variables with the number of moments and the seed; the default seed is different each time.
 const MOMENTS_VARIABLE: &str = "SIDELANE_HALTS_MOMENTS";
 const SEED_VARIABLE: &str = "SIDELANE_HALTS_SEED";
 const MOMENTS: u64 = 8;
 /// Number of moments after which other tests get the lanes.
 const MOMENTS_A_TURN: u64 = 25;
-/// Longest time before a halt: a hold becomes an eviction after 250 ms.
+/// Longest time before a halt in milliseconds: a hold becomes an eviction after 250 ms.
 const BEFORE_MS_MAX: u64 = 400;
 const HALT_MS_MAX: u64 = 200;
 const OVERLAP_MAX: Duration = Duration::from_millis(20);
 
-/// Batch that ran before, in a group that does not belong to Sidelane.
+/// Batch that ran before, in a cgroup that does not belong to Sidelane.
 struct Adopted {
     child: Child,
     as_found: (Option<String>, [Option<String>; 3]),
@@ -72,7 +72,7 @@ impl Drop for Adopted {
     }
 }
 
-/// A program that records when it runs, and the files of its records.
+/// Program that records when it runs, and the files of its records.
 struct Witness {
     program: PathBuf,
     dir: TempDir,
@@ -98,17 +98,17 @@ fn path(path: &Path) -> &str {
     path.to_str().expect("a readable path")
 }
 
-/// A run in its own group, beside a service on command. The groups are dropped first: a frozen run does not end.
+/// Run in its own cgroup, beside a service on command. The cgroups are dropped first: a frozen run does not end.
 struct Scene {
     home: FreezableGroup,
-    /// A group for single threads and guardians.
+    /// Cgroup for single threads and guardians that are frozen.
     jail: FreezableGroup,
     service: ServiceOnCommand,
     run: Running,
     batch: u32,
     lane: Words,
     adopted: Option<Adopted>,
-    /// Clocks of the service and of batch.
+    /// Records of the service and of batch about when each ran.
     clocks: [OwnClock; 2],
     _witness: Witness,
 }
@@ -149,7 +149,7 @@ impl Scene {
         threads_named(self.run.pid(), "holder-1")[0]
     }
 
-    /// Returns the guardian. One that was killed while it was frozen exists until it is thawed.
+    /// Returns the guardian's process id. A guardian that was killed while frozen exists until it is thawed.
     fn guardian(&mut self) -> u32 {
         self.run.wait_until("there was one guardian", |_| guardians().len() == 1);
         self.run.guardian_other_than(None)
@@ -162,7 +162,7 @@ impl Scene {
     }
 }
 
-/// A halt of a run.
+/// Kind of halt of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Blow {
     Kill,
@@ -191,7 +191,7 @@ impl Blow {
         matches!(self, Self::KillGuardian | Self::StopGuardian | Self::FreezeGuardian)
     }
 
-    /// Returns a halt that is possible: only version 1 freezes a single thread of any process.
+    /// Returns a kind of halt that is possible here: only cgroup version 1 freezes a single thread of any process.
     fn possible(self, hierarchy: &Hierarchy) -> Self {
         if self == Self::FreezeHolder && hierarchy.is_v2() { Self::Freeze } else { self }
     }
@@ -231,10 +231,10 @@ impl Blow {
     }
 }
 
-/// Result of one halt.
+/// Measured result of one halt.
 struct Outcome {
     blow: Blow,
-    /// Time from the halt until batch's group was being frozen, if that was needed.
+    /// Time from the halt until batch's cgroup was being frozen; `None` if no freeze was needed.
     reaction: Option<Duration>,
     overlap: Duration,
 }
@@ -247,8 +247,8 @@ impl fmt::Display for Outcome {
 }
 
 impl Scene {
-    /// Halts the run while the service works or rests, and lets it go on after a while. Returns `None` for the scene if
-    /// the run was killed.
+    /// Halts the run while the service works or rests, and lets it continue after a while. Returns `None` for the scene
+    /// if the run was killed.
     fn hit(mut self, blow: Blow, moment: &Moment) -> (Outcome, Option<Self>) {
         let began_ns = now_ns();
         if moment.is_busy {
@@ -269,7 +269,7 @@ impl Scene {
         match guardian {
             Some(guardian) => drop(self.run.guardian_other_than(Some(guardian))),
             None => {
-                // A finer interval than `wait_until`, which looks every 5 ms.
+                // This interval is finer than that of `wait_until`, which looks every 5 ms.
                 let (mut agent, mut freezers) = (HaltWatch::new(self.run.pid()), HaltWatch::new(batch));
                 let mut halted = None;
                 while !freezers.is_halted() {
@@ -305,7 +305,7 @@ impl Scene {
     }
 }
 
-/// Time and length of a halt.
+/// Time and length of a halt, and whether the service works then.
 #[derive(Debug)]
 struct Moment {
     is_busy: bool,
@@ -321,7 +321,7 @@ impl Moment {
     }
 }
 
-/// In the end batch is away from a busy service, and back beside an idle one; nothing is left of a run that was killed.
+/// In the end batch is away from a busy service, and back beside an idle one. Nothing is left of a run that was killed.
 #[test]
 fn batch_is_held_and_nothing_left_at_any_moment_of_a_halt() {
     let variable = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
@@ -332,7 +332,7 @@ fn batch_is_held_and_nothing_left_at_any_moment_of_a_halt() {
     for first in (0..moments).step_by(MOMENTS_A_TURN as usize) {
         let numbers = first..moments.min(first + MOMENTS_A_TURN);
         let turn = || hit_in_turn(numbers, seed, &mut random);
-        // Run on its own thread, which stays on the request lane.
+        // The test runs on its own thread, which stays on the request lane.
         outcomes.extend(thread::scope(|scope| scope.spawn(turn).join()).expect("batch was held"));
     }
     tell(&outcomes, seed);
@@ -408,14 +408,14 @@ fn longest_overlap_is_common_time_in_one_stretch() {
     let longest = |one, other, span| longest_overlap_ns(&ms(one), &ms(other), span) / 1_000_000;
     assert_eq!(longest(&[(10, 20)], &[(30, 40)], all), 0);
     assert_eq!(longest(&[(10, 20)], &[(15, 40)], all), 5);
-    // Two stretches of 3 ms and 4 ms, 10 ms apart.
+    // The programs run at once in two spans of 3 ms and 4 ms, 10 ms apart.
     assert_eq!(longest(&[(10, 13), (23, 27)], &[(0, 100)], all), 4);
     assert_eq!(longest(&[(0, 100)], &[(10, 13), (23, 27)], (11_000_000, 25_000_000)), 2);
     let halves = [(10_000_000, 12_000_000), (12_500_000, 14_000_000)];
     assert_eq!(longest_overlap_ns(&halves, &[(0, 100_000_000)], all), 3_500_000, "one stretch, without its gap");
 }
 
-/// Adopted batch is in another group, and would run on.
+/// Adopted batch is in another cgroup, and would run on.
 #[test]
 fn a_frozen_run_has_adopted_batch_frozen_until_it_is_thawed() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -456,7 +456,7 @@ fn a_guardian_that_is_stopped_or_frozen_is_replaced() {
         scene.run.wait_until("it was said", |run| run.errors().contains("a new one took over"));
         blow.let_go_on(&scene);
         wait_until("the other guardian was gone", || !is_alive(guardian));
-        // The new guardian has the list.
+        // The new guardian has the list of changes.
         stands_still_during(Blow::Stop, scene);
     }
 }

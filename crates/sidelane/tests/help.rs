@@ -1,4 +1,4 @@
-//! Help of every verb fits into narrow terminals, and is complete.
+//! Tests that the help of every verb fits into narrow terminals, and is complete.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use sidelane::cli::Cli;
 
 const SIDELANE: &str = env!("CARGO_BIN_EXE_sidelane");
 
-/// Returns each verb with the verbs above it, as a user types them.
+/// Returns each verb with its parent verbs, as a user types them.
 fn verbs(of: &Verb, above: &[String]) -> Vec<Vec<String>> {
     let shown = of.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help");
     let below = shown.flat_map(|verb| verbs(verb, &[above, &[verb.get_name().to_owned()]].concat()));
@@ -28,7 +28,7 @@ fn no_line_of_help_is_wider_than_the_terminal() {
         for verb in &verbs {
             let help = help(verb, columns);
             assert!(help.contains("Usage:"), "{verb:?}: {help}");
-            // A command is one line of any length.
+            // A usage line contains a command, which may have any length.
             let prose = help.lines().filter(|line| !line.starts_with("Usage: "));
             let lines = prose.filter(|line| line.chars().count() > columns);
             wide.extend(lines.map(|line| format!("{columns}: {}: {line}", verb.join(" "))));
@@ -37,7 +37,7 @@ fn no_line_of_help_is_wider_than_the_terminal() {
     assert!(wide.is_empty(), "{}", wide.join("\n"));
 }
 
-/// Text that contains line breaks of its own would end in the middle of some lines.
+/// A text that contains line breaks of its own would end in the middle of some lines.
 #[test]
 fn a_sentence_goes_on_in_the_same_line_as_long_as_there_is_room() {
     let goes_on = |line: &str| line.starts_with(char::is_alphanumeric) && !line.ends_with(['.', ':']);

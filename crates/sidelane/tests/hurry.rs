@@ -1,6 +1,7 @@
-//! Promises of `sidelane hurry`: long requests move to big cores, and the service gets its CPUs back, whatever happens.
+//! Tests of `sidelane hurry`: long requests move to big cores, and the service gets its CPUs back after any kind of
+//! end.
 //!
-//! On machines without big and little cores CPU 0 is declared big. These tests check the moves, not the gain.
+//! On machines without big and little cores the tests declare CPU 0 to be big. They check the moves, not the gain.
 
 mod common;
 
@@ -20,7 +21,7 @@ use serde_json::Value;
 use sidelane_host::cgroup::{Hierarchy, Leaf};
 use sidelane_host::clock::now_ns;
 
-/// Number of times that the agent is killed; more kills hit rarer moments.
+/// Environment variable with the number of times that the agent is killed; more kills hit rarer moments.
 const KILLS_VARIABLE: &str = "SIDELANE_HURRY_KILLS";
 const KILLS: u64 = 8;
 /// Exit code of `sidelane run` for its own errors.
@@ -94,7 +95,7 @@ fn more_threads_than_cores_are_bound_for_long_requests_only() {
     assert!(cpus.iter().all(|(tid, cpus)| now[tid] == *cpus), "{now:?}, were {cpus:?}");
 }
 
-/// Gives each thread CPUs of its own, as in a process of any age.
+/// Gives each thread CPUs of its own, as in a process that has set its own affinities.
 fn choose_cpus(busy: &Busy) {
     for (tid, cpus) in busy.threads().into_iter().zip([&[0_u32][..], &[1], &[0, 1]].into_iter().cycle()) {
         sidelane_host::priority::pin_thread(tid, cpus).unwrap();
@@ -110,7 +111,7 @@ fn a_killed_agent_leaves_each_thread_the_cpus_that_it_had() {
     let kills = std::env::var(KILLS_VARIABLE).map_or(KILLS, |kills| kills.parse().unwrap());
     for kill in 0..kills {
         let mut child = Hurrying::command(&busy, &["--threshold", "1ms"]).spawn().unwrap();
-        // Any moment is possible: before it is ready, while threads are bound, and later.
+        // The kill comes at any moment: before the mapper is ready, while threads are bound, or later.
         thread::sleep(Duration::from_millis(kill * 7919 % 600));
         child.kill().unwrap();
         child.wait().unwrap();
@@ -173,7 +174,7 @@ fn a_request_that_comes_in_parts_is_one_request() {
     stream.set_nodelay(true).unwrap();
     for _ in 0..4 {
         for _ in 0..MESSAGE {
-            // Far enough apart that most parts are seen one by one.
+            // The pause is long enough that most parts are seen one by one.
             thread::sleep(Duration::from_millis(20));
             stream.write_all(&[0]).unwrap();
         }
@@ -262,7 +263,7 @@ fn lines_of_a_pipe_count_from_any_writer() {
     // The first writer is killed within a line, and its clock is years ahead.
     write(&pipe, &format!("{first};a;99999999999999\nnonsense\n{second};cut"));
     wait_until("the first worker is bound", || busy.cpus()[&first] == BIG);
-    // The next lines report an end, a begin of a thread of another process, and a begin.
+    // The next lines report an end, a start by a thread of another process, and a start.
     write(&pipe, &format!("{first};a;1\n1;b;1\n{second};c;1\n"));
     wait_until("the second worker has moved to the big core", || hurrying.has_moved() && busy.cpus()[&second] == BIG);
     let told = hurrying.stop();

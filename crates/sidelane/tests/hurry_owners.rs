@@ -1,7 +1,8 @@
-//! Rights of a service's owner beside `sidelane hurry`: CPUs that the service chooses itself, and processes that it
-//! starts.
+//! Tests of the rights of a service's owner beside `sidelane hurry`: CPUs that the service chooses itself, and
+//! processes that it starts.
 //!
-//! CPU 0 is declared big, as in `hurry.rs`. A CPU is declared offline to make the mapper look at the threads.
+//! The tests declare CPU 0 to be big, as in `hurry.rs`. They declare a CPU offline to make the mapper look at the
+//! threads.
 #![cfg(debug_assertions)]
 
 mod common;
@@ -20,7 +21,7 @@ use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::pin_thread;
 use tempfile::TempDir;
 
-/// File of CPUs that are declared offline.
+/// File that lists the CPUs which are declared offline.
 struct Offline(PathBuf);
 
 impl Offline {
@@ -43,7 +44,7 @@ fn cpus_that_threads_choose_themselves_stay_chosen() {
     let offline = Offline::told_to(&mut command, busy.file("offline"));
     let hurrying = Hurrying::begin(&mut command, &busy.file("moves"));
     wait_until("each worker is bound", || busy.bound() >= CLIENTS);
-    // One thread that existed at the start, and one that is created now. Neither serves a client.
+    // The test pins one thread that existed at the start, and one that is created now. Neither serves a client.
     let (first, known) = (busy.threads()[0], busy.threads());
     pin_thread(first, &[1]).unwrap();
     let _stream = TcpStream::connect(busy.address).unwrap();
@@ -75,7 +76,7 @@ while (my $line = <$client>) {
 }
 "#;
 
-/// A service with one thread, which forks.
+/// Service with one thread, which forks.
 struct Forking {
     child: Child,
     stream: BufReader<TcpStream>,
@@ -100,7 +101,7 @@ impl Forking {
         Some(Self { child, stream: BufReader::new(stream), started: vec![], dir: tempfile::tempdir().unwrap() })
     }
 
-    /// Sends a line. Returns the process that was started, if one was asked for.
+    /// Sends a line. Returns the id of the started process, or 0 if none was asked for.
     fn ask(&mut self, what: &str) -> u32 {
         writeln!(self.stream.get_mut(), "{what}").unwrap();
         let mut answer = String::new();
@@ -171,14 +172,14 @@ fn stopped_guardian_is_replaced_and_threads_are_restored() {
     assert!(found.iter().all(|(thread, cpus)| now.get(thread) == Some(cpus)), "{found:?} {now:?}");
 }
 
-/// A way to halt a mapper.
+/// Mechanism that halts a mapper.
 enum Halt {
     Stop,
     Freeze(Leaf),
 }
 
 impl Halt {
-    /// Returns all ways that this machine has.
+    /// Returns all mechanisms that this machine has.
     fn all() -> Vec<Self> {
         let leaf = |found: Hierarchy| Leaf::make(&found, &format!("hurry-halt-{}", std::process::id())).ok();
         let leaves = Hierarchy::all().into_iter().filter(|found| found.is_v2() || found.controls("freezer"));

@@ -1,4 +1,4 @@
-//! The instrumented gate, end to end: C programs that check their own lane, built with the compiler's options.
+//! Tests of the instrumented gate, end to end: C programs that check their own lane, built with the compiler's options.
 
 mod common;
 
@@ -19,13 +19,13 @@ use sidelane_lab::programs::Lab;
 use sidelane_policy::borrow::{ContentionCost, LaneState};
 use tempfile::TempDir;
 
-/// `runtime/c/examples/kernels.c`, built in one of the ways.
+/// Program `runtime/c/examples/kernels.c`, built with checks.
 struct Kernels {
     dir: TempDir,
 }
 
 impl Kernels {
-    /// Builds it; `None` without a compiler or a library to preload, with a message.
+    /// Builds the program. Without a compiler or a library to preload, prints a message and returns `None`.
     fn built_with(options: &[&str]) -> Option<Self> {
         if !library().exists() {
             sidelane_testing::skip(format!("needs {}: run `cargo build -p sidelane-gate` first", library().display()));
@@ -48,7 +48,7 @@ fn library() -> PathBuf {
     Path::new(SIDELANE).with_file_name("libsidelane_gate.so")
 }
 
-/// Compiles a file of `runtime/c`; false without a compiler, with a message.
+/// Compiles a file of `runtime/c`. Without a compiler, prints a message and returns false.
 fn compile(source: &str, program: &Path, options: &[&str]) -> bool {
     let runtime = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/c");
     let mut gcc = Command::new("gcc");
@@ -65,7 +65,7 @@ fn run(service: &Service, command: &[String]) -> Finished {
     Run::beside(service.target()).and(&["--gate", "instrumented"]).complete(&words)
 }
 
-/// A run of a command that checks its own lane, beside a service that works on command.
+/// Run of a command that checks its own lane, beside a service that works on command.
 struct Turns {
     service: ServiceOnCommand,
     run: Running,
@@ -198,7 +198,7 @@ fn a_check_that_naps_leaves_its_callers_registers_alone() {
 #[test]
 fn naps_that_another_program_cuts_short_are_no_overlap() {
     const CUTS: u32 = 20_000;
-    /// Overlap that is allowed for each cut: a chunk of a nap is 1 µs long, and each cut falls into one.
+    /// Overlap in nanoseconds that is allowed for each cut: a chunk of a nap is 1 µs long, and each cut falls into one.
     const LEFT_NS: f64 = 500.0;
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(kernels) = Kernels::built_with(&["-pg", "-mfentry"]) else { return };

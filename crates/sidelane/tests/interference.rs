@@ -1,5 +1,5 @@
-//! Interference as the kernel program counts it, with page faults in place of stalls: what is noticed, in which order,
-//! and for which service. Times are not checked.
+//! Tests of interference as the kernel program counts it, with page faults in place of stalls: which crossings are
+//! noticed, in which order, and for which service. Times are not checked.
 
 mod common;
 
@@ -17,12 +17,12 @@ use sidelane_tracker::tracker::{Purpose, Tracker};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
 const CPU: u32 = 0;
-/// Faults per nanosecond.
+/// Formula that counts page faults per nanosecond.
 const FAULTS: &str = "page-faults / task-clock";
-/// Threshold of five faults in a window of 50 µs: a service that does nothing else makes more, and a calm one makes at
-/// most two.
+/// Threshold of five faults in a window of 50 µs. A service that does nothing else causes more, and a calm one causes
+/// at most two.
 const THRESHOLD: f64 = 1e-4;
-/// Far longer than the kernel program takes to ring.
+/// Longest wait for the kernel program to ring, far longer than it takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn cpus() -> CpuSet {
@@ -38,8 +38,8 @@ fn start(lab: &Lab, idle_us: &str) -> Service {
     lab.start(["faults", "--cpu", "0", "--busy-us", "300", "--idle-us", idle_us]).unwrap()
 }
 
-/// Counts beside the process `pid` as the service. The second argument of `script` returns whether the kernel has
-/// reported all switches so far: counts around a hidden switch belong to no service.
+/// Counts interference beside the process `pid` as the service. The second argument of `script` returns whether the
+/// kernel has reported all switches up to now: counts around a hidden switch belong to no service.
 fn beside(pid: u32, script: impl FnOnce(&mut Interference, &dyn Fn() -> bool)) {
     let tracker = tracker();
     let mut interference = Interference::open(&Formula::parse(FAULTS).unwrap(), &cpus(), &tracker).unwrap();
@@ -58,7 +58,7 @@ fn wait_for_windows(interference: &Interference, count: u64) {
     wait_until("windows have values", || so_far() >= before + count);
 }
 
-/// Waits for a crossing in this direction.
+/// Waits for a crossing of the threshold in this direction.
 fn wait_for_crossing(interference: &mut Interference, above: bool) -> Crossing {
     let mut found = None;
     while found.is_none() {
@@ -68,16 +68,16 @@ fn wait_for_crossing(interference: &mut Interference, above: bool) -> Crossing {
     found.unwrap()
 }
 
-/// Returns a number from an answer of the service.
+/// Returns the number with this key in an answer of the service.
 fn number(answer: &str, key: &str) -> u64 {
     let value = answer.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
     value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {key} in `{answer}`"))
 }
 
-/// Checks a service in turns with this pause, which is calm, faults, and is calm again.
+/// Checks that faults are noticed of a service with pauses of `idle_us`, which is calm, faults, and is calm again.
 fn faults_are_noticed(lab: &Lab, idle_us: &str) {
     let mut service = start(lab, idle_us);
-    // The first time, it also touches its own code.
+    // In its first turn the service also touches its own code.
     service.ask("fault").unwrap();
     service.ask("rest").unwrap();
     beside(service.pid(), |interference, all_told| {
@@ -97,7 +97,7 @@ fn faults_are_noticed(lab: &Lab, idle_us: &str) {
         let faults = number(&service.ask("rest").unwrap(), "faults");
         let mut down = wait_for_crossing(interference, false);
         wait_for_windows(interference, 20);
-        // Steal time can make a window look calm while it still faults, so the last crossing counts.
+        // Steal time can make a window look calm while the service still faults, so the last crossing counts.
         interference.answer(|crossing| down = crossing);
         assert!(!down.above && down.value < THRESHOLD && down.at_ns > up.at_ns, "{up:?}, {down:?}");
         let counted = interference.counted(CPU);
@@ -115,7 +115,8 @@ fn a_service_that_never_leaves_its_cpu_is_noticed_at_ticks() {
     faults_are_noticed(&Lab::at(lab), "0");
 }
 
-/// Each tick is an interrupt on the service's CPU, and the switch at the end of a short turn comes first.
+/// Each tick is an interrupt on the service's CPU. The context switch at the end of a short turn comes before the next
+/// tick.
 #[test]
 fn service_with_short_turns_has_few_ticks() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -143,7 +144,7 @@ fn undisturbed_service_is_counted_once_a_millisecond() {
         let (counted, took) = (interference.counted(CPU), began.elapsed());
         let turns = (counted.reads - before.reads) / 2;
         let stretched = (counted.service_ns - before.service_ns) / 50_000;
-        // There is a turn each 120 µs.
+        // The service has a turn each 120 µs.
         assert!(turns <= took.as_millis() as u64 + 2 + stretched, "{turns} turns in {took:?}: {before:?}, {counted:?}");
 
         service.ask("fault").unwrap();
@@ -188,7 +189,7 @@ fn clear_value_is_reported_before_its_window_ends() {
     let Some(lab) = lab() else { return };
     let mut service = start(&Lab::at(lab), "700");
     let tracker = tracker();
-    // Longer than any wait of the test.
+    // The window is longer than any wait of the test.
     let window = Duration::from_secs(4);
     let windows = Windows { window, window_max: 1000 * PATIENCE, ..Windows::default() };
     let formula = Formula::parse(FAULTS).unwrap();
@@ -197,7 +198,7 @@ fn clear_value_is_reported_before_its_window_ends() {
     let tracked = Tracked::of_process(service.pid());
     let _tracking = ServiceTracking::start(&tracker, &tracked, &lanes, LaneUse::default()).unwrap();
     tracker.attach().unwrap();
-    // A thousand faults, which it makes within milliseconds.
+    // The threshold is a thousand faults, which the service causes within milliseconds.
     interference.set_threshold(CPU, Some(1000.0 / window.as_nanos() as f64));
     service.ask("fault").unwrap();
     let up = wait_for_crossing(&mut interference, true);
@@ -254,7 +255,7 @@ fn no_activity_is_no_value() {
     let Some(lab) = lab() else { return };
     let service = start(&Lab::at(lab), "700");
     let tracker = tracker();
-    // No process here makes such faults.
+    // No process here causes such faults.
     let formula = Formula::parse("page-faults / major-faults").unwrap();
     let interference = Interference::open(&formula, &cpus(), &tracker).unwrap();
     let lanes = Lanes::only_watched(cpus());

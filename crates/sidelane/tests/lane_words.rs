@@ -1,4 +1,5 @@
-//! Words that the kernel program writes beside a service, and the holders that it wakes. Counts are checked, not times.
+//! Tests of the words that the kernel program writes beside a service, and of the holders that it wakes. Counts are
+//! checked, not times.
 
 mod common;
 

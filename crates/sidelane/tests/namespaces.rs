@@ -1,5 +1,5 @@
-//! Namespaces of containers: processes in another one are found, counted and named correctly, or refused with what to
-//! do. Containers are made by unshare(1).
+//! Tests of namespaces of containers: processes in another one are found, counted and named correctly, or refused with
+//! advice. Containers are made by unshare(1).
 
 mod common;
 
@@ -23,10 +23,10 @@ use sidelane_requests::{Request, Requests};
 use sidelane_tracker::tracker::{LaneLending, Purpose};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
-/// A container whose first process runs this script.
+/// Options of unshare(1) for a container.
 const CONTAINER: [&str; 5] = ["--pid", "--fork", "--kill-child", "--mount-proc", "--cgroup"];
 
-/// Processes in a container. Ended when dropped.
+/// Processes in a container, ended when dropped.
 struct Container(Child);
 
 impl Container {
@@ -43,13 +43,13 @@ impl Container {
         }
     }
 
-    /// Returns the processes inside, by their ids outside.
+    /// Returns the processes in the container, by their ids outside.
     fn pids(&self) -> BTreeSet<u32> {
         let all = family(&BTreeSet::from([self.0.id()]));
         all.into_iter().filter(|pid| own_pid(*pid).is_some_and(|own| own != *pid)).collect()
     }
 
-    /// Waits until it prints a line.
+    /// Waits until the container prints a line, and returns it.
     fn line(&mut self) -> String {
         let mut line = String::new();
         BufReader::new(self.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -69,7 +69,7 @@ impl Drop for Container {
     }
 }
 
-/// Its file contains ids of the container, and the kernel uses others.
+/// The emitted file contains ids of the container, and the kernel uses others.
 #[test]
 fn emitted_thread_ids_of_a_container_are_translated() {
     let dir = tempfile::tempdir().unwrap();
@@ -118,7 +118,7 @@ fn signals_that_a_program_in_a_container_emits_are_found() {
     assert_eq!(names, ["phase"]);
 }
 
-/// Inside, the ids of processes are not the kernel's.
+/// In the container the ids of processes are not the kernel's.
 #[test]
 fn missing_host_pid_namespace_is_refused_with_advice() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -136,7 +136,7 @@ fn missing_host_pid_namespace_is_refused_with_advice() {
     }
 }
 
-/// The service has its own namespaces of network, processes, groups and mounts; so has the observer, except for
+/// The service has its own namespaces of network, processes, cgroups and mounts; so has the observer, except for
 /// processes.
 #[test]
 fn container_requests_are_counted_from_host_and_container() {
@@ -167,7 +167,7 @@ fn container_requests_are_counted_from_host_and_container() {
         let mut said = String::new();
         BufReader::new(watching.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
         assert!(said.contains("seen at its sockets"), "{said}");
-        // One connection, with ten requests after its handshake.
+        // The client sends ten requests on one connection, after its handshake.
         let asked = ask(&["-r", "10", "ping"]);
         assert_eq!(asked.stdout, "PONG\n".repeat(10).as_bytes());
         // SAFETY: plain system call; the child is not reaped yet.
@@ -253,7 +253,7 @@ fn published_port_is_followed_to_the_server_in_its_container() {
     assert!(refused.contains("who accepts them there is not found") && refused.contains("docker inspect"), "{refused}");
 }
 
-/// While batch runs, a second process of the name starts, and one that listens beside the first.
+/// While batch runs, a second process of the service's name starts, and one that listens beside the first.
 #[test]
 fn later_process_of_the_service_belongs_to_it_during_a_run() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -284,7 +284,7 @@ while not listener.accept()[0].recv(1):
 while True:
     pass";
 
-/// A rolling restart: a second process listens at the port (SO_REUSEPORT), and then the first one ends.
+/// In a rolling restart a second process listens at the port (SO_REUSEPORT), and then the first one ends.
 #[test]
 fn successor_at_the_port_is_part_of_the_service() {
     let Some(_turn) = lanes_to_ourselves() else { return };

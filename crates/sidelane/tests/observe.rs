@@ -1,4 +1,5 @@
-//! `sidelane observe` on real programs: `runtime/c/examples/phases.c`, which goes through three phases and counts.
+//! Tests of `sidelane observe` on real programs: `runtime/c/examples/phases.c`, which goes through three phases and
+//! counts.
 
 mod common;
 
@@ -11,16 +12,16 @@ use common::{lanes_if_possible, process, wait_until};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// CPU time of an observer that has made observations, in ticks.
+/// CPU time, in clock ticks, of an observer that has made observations.
 const LOOKED_TICKS: u64 = 20;
 
-/// The example, compiled.
+/// Compiled example program `phases.c`.
 struct Phases {
     dir: TempDir,
 }
 
 impl Phases {
-    /// Compiles the example; `None` without a compiler, with a message.
+    /// Compiles the example. Without a compiler, prints a message and returns `None`.
     fn build() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/c/examples/phases.c");
@@ -48,7 +49,7 @@ impl Phases {
         command
     }
 
-    /// Observes the example, started with the arguments `of`, and writes JSON.
+    /// Observes the example, started with the arguments `of`. Returns the output and the result.
     fn observed(&self, args: &[&str], of: &[&str]) -> (Output, Value) {
         let json = self.file("result.json");
         let mut command = self.observe(args);
@@ -136,7 +137,7 @@ fn replayed_log_gives_the_same_observation() {
     let output = report.output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
     let trace = std::fs::read(&trace).unwrap();
-    // Field 1 of a trace, a packet. Unit tests check its contents.
+    // The trace begins with field 1, a packet. Unit tests check its contents.
     assert_eq!(trace[0], 0x0a);
     assert!(trace.windows(12).any(|bytes| bytes == b"phases.phase"), "{} bytes", trace.len());
     let replayed: Value = serde_json::from_slice(&std::fs::read(&again).unwrap()).unwrap();
@@ -153,7 +154,7 @@ fn a_full_disk_ends_the_log_and_nothing_else() {
     let Some(phases) = Phases::build() else { return };
     let (disk, json) = (phases.file("disk"), phases.file("result.json"));
     std::fs::create_dir(&disk).unwrap();
-    // A file system in a separate mount namespace; the log is copied out before the namespace ends.
+    // The log is on a file system in a separate mount namespace; it is copied out before the namespace ends.
     let script = "mount -t tmpfs -o size=6m none \"$1\" || exit 77; \"$2\" observe --signal tag:phases.phase,counter:phases.done \
                   --for 2s --log \"$1/log\" --json \"$3\" -- \"$4\" 2000 || exit; cp \"$1/log\" \"$5\"";
     let kept = phases.file("kept");

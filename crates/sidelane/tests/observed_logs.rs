@@ -1,4 +1,4 @@
-//! Recorded logs of real programs: `sidelane report` names in its first ten lines what stands out in them.
+//! Tests on recorded logs of real programs: `sidelane report` names the remarkable facts in its first ten lines.
 //!
 //! `tests/fixtures/observed/README.md` says how each log was recorded. Beside each log is its expected report.
 
@@ -7,14 +7,14 @@ use std::process::Command;
 
 const SIDELANE: &str = env!("CARGO_BIN_EXE_sidelane");
 
-/// Number of first lines that have to name what stands out.
+/// Number of first lines of a report that have to contain the remarkable facts.
 const LINES: usize = 10;
 
 fn fixtures() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/observed")
 }
 
-/// Returns the report of a log, at `columns`.
+/// Returns the report of a log, on a terminal of `columns` columns.
 fn report(log: &str, columns: usize, args: &[&str]) -> String {
     let mut report = Command::new(SIDELANE);
     report.current_dir(fixtures()).args(["report", log]).args(args).env("COLUMNS", columns.to_string());
@@ -27,7 +27,8 @@ fn first_lines(said: &str) -> String {
     said.lines().take(LINES).map(|line| format!("{line}\n")).collect()
 }
 
-/// Checks that the first lines are those beside the log, and contain each of `finding`, with any line breaks.
+/// Checks that the first lines are those in the file beside the log, and contain each text of `finding`, at any line
+/// breaks.
 fn check(name: &str, finding: &[&str]) {
     let said = first_lines(&report(&format!("{name}.log"), 100, &[]));
     let wanted = std::fs::read_to_string(fixtures().join(format!("{name}.txt"))).unwrap();

@@ -1,4 +1,5 @@
-//! Threads of Sidelane keep off the CPUs of the services that a verb looks at, and bulk work is in SCHED_IDLE.
+//! Tests that threads of Sidelane keep off the CPUs of the services that a verb looks at, and that bulk work is in
+//! SCHED_IDLE.
 
 mod common;
 
@@ -18,7 +19,7 @@ use sidelane_host::procfs::threads;
 const SECONDS: f64 = 1.0;
 const SCHED_IDLE: &str = "5";
 
-/// A running verb.
+/// Running process of a verb that observes.
 struct Looking {
     child: Child,
     said: BufReader<ChildStderr>,
@@ -30,7 +31,7 @@ impl Looking {
         Self { said: BufReader::new(child.stderr.take().expect("a pipe")), child }
     }
 
-    /// Starts it, and waits until it reports that it looks.
+    /// Starts the verb, and waits until it reports that it observes.
     fn start(command: &mut Command) -> Self {
         let mut looking = Self::begin(command);
         looking.hear("Ctrl-C ends it");
@@ -49,14 +50,14 @@ impl Looking {
         self.child.id()
     }
 
-    /// Asks it to end, as Ctrl-C does, and returns its standard output.
+    /// Sends SIGINT, as Ctrl-C does, waits for the end, and returns the standard output.
     fn stop(mut self) -> String {
         process::signal(self.pid(), libc::SIGINT);
         let (mut told, mut errors) = (String::new(), String::new());
         self.child.stdout.take().expect("a pipe").read_to_string(&mut told).unwrap();
         self.said.read_to_string(&mut errors).unwrap();
         assert!(self.child.wait().unwrap().success(), "{errors}");
-        // Without line breaks, which depend on the width.
+        // The output is returned without line breaks, which depend on the width.
         told.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 }
@@ -78,7 +79,7 @@ fn cpus_of(tid: u32) -> Option<CpuSet> {
     allowed_cpus(tid)?.parse().ok()
 }
 
-/// Returns threads that may run on this CPU, except those with names in `but`.
+/// Returns the names of threads that may run on this CPU, except those that begin with a name in `but`.
 fn threads_on(pid: u32, cpu: u32, but: &[&str]) -> Vec<String> {
     let is_there = |tid: &u32| cpus_of(*tid).is_some_and(|cpus| cpus.contains(cpu));
     let named = |tid: u32| process_name(pid, tid).unwrap_or_default();

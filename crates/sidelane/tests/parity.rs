@@ -1,5 +1,5 @@
-//! The simulator against this machine. The result depends on timing, so this test is run by hand on a quiet machine, as
-//! root: `cargo test -p sidelane --test parity -- --ignored`, after `cargo build --workspace`.
+//! Test that compares the simulator with this machine. The result depends on timing, so it is run by hand on a quiet
+//! machine, as root: `cargo test -p sidelane --test parity -- --ignored`, after `cargo build --workspace`.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Slow requests whose cause is known: a trace names it.
+//! Tests of slow requests with a known cause, which a trace has to name.
 //!
 //! The speed of the machine does not matter. Planted requests are slower by 20 ms, and most of them have to be named,
 //! not all. `sidelane-lab bench tail` shows how many are.
@@ -26,7 +26,7 @@ fn options() -> TailOptions {
     TailOptions { patience: RoundOptions { quick: true, rounds: None }, lanes: None, parts: None, cache }
 }
 
-/// Plants causes, and checks that each is named for most of its requests.
+/// Plants causes, and checks that the trace names each for most of its requests.
 fn are_named(planted: &[&str]) {
     let Some((_turn, lab)) = ready() else { return };
     for name in planted {

@@ -1,13 +1,13 @@
-//! Real programs of runtimes with their own tasks: a trace reports the true causes of their slow requests.
+//! Tests of real programs of runtimes with their own tasks: a trace reports the true causes of their slow requests.
 //!
-//! Each program accepts words of three letters, and answers each with a point. The test is a database, which the
-//! program asks on one connection:
+//! Each program accepts words of three letters, and answers each with a point. The test acts as a database, to which
+//! the program sends queries on one connection:
 //!
 //! - `ask`: the request waits for the database
-//! - `run`: it reports that it begins and computes for 200 ms
-//! - `nap`: it waits for a timer of the program
-//! - `job`: it waits for another task or thread of the program, which takes 40 ms
-//! - `jam`: it blocks its thread for 40 ms
+//! - `run`: the program reports that it begins, and computes for 200 ms
+//! - `nap`: the request waits for a timer of the program
+//! - `job`: the request waits for another task or thread of the program, which takes 40 ms
+//! - `jam`: the request blocks its thread for 40 ms
 
 mod common;
 
@@ -23,16 +23,16 @@ use common::tracing::{Tracing, in_one_line, json_of, text};
 use common::{Turn, lanes_to_ourselves, requests_can_be_seen};
 use serde_json::Value;
 
-/// Environment variable in which programs find the database's port. The program of tokio is this test itself, if the
-/// variable is set.
+/// Environment variable with the database's port for the programs. If it is set, this test itself is the program of
+/// tokio.
 const DATABASE: &str = "SIDELANE_TEST_DATABASE";
 /// Response time of a slow database.
 const SLOW: Duration = Duration::from_millis(40);
-/// Response time beside a request that has the event loop for 200 ms.
+/// Least response time beside a request that uses the event loop for 200 ms.
 const LATE: Duration = Duration::from_millis(170);
 const TIMES: u32 = 3;
 
-/// A database with one client, which answers on command.
+/// Database with one client, which answers on command.
 struct Database {
     address: SocketAddr,
     asked: Receiver<()>,
@@ -54,7 +54,7 @@ impl Database {
     }
 }
 
-/// A running program.
+/// Running program with its database and two clients.
 struct Program {
     child: Child,
     said: BufReader<ChildStdout>,
@@ -71,7 +71,7 @@ impl Drop for Program {
 }
 
 impl Program {
-    /// Starts it; `None` if it cannot be found, with a message.
+    /// Starts the program. If it cannot be found, prints a message and returns `None`.
     fn start(mut command: Command) -> Option<Self> {
         let database = Database::start();
         command.env(DATABASE, database.address.port().to_string()).stdout(Stdio::piped());
@@ -114,7 +114,8 @@ impl Program {
         self.read(0);
     }
 
-    /// Does the same as [`Program::ask`]; while the database works, the request of a second client begins to compute.
+    /// Makes a client wait for the database, like [`Program::ask`]. While the database works, the request of a second
+    /// client begins to compute.
     fn ask_beside_a_long_request(&mut self, answers_after: Duration) {
         self.write(0, "ask");
         self.database.asked.recv().unwrap();
@@ -132,20 +133,20 @@ impl Program {
     }
 }
 
-/// Report of a trace.
+/// Report of a trace, as text and as JSON.
 struct Told {
     said: String,
     found: Vec<Value>,
 }
 
 impl Told {
-    /// Returns the share of a cause in percent.
+    /// Returns the share of a cause in the slow time, in percent.
     fn share(&self, cause: &str) -> f64 {
         let found = self.found.iter().find(|found| found["cause"] == cause);
         found.and_then(|found| found["share_percent"].as_f64()).unwrap_or(0.0)
     }
 
-    /// Fails unless the first cause is one of these, and the report contains these words.
+    /// Fails unless the first cause is one of `causes`, and the report contains `words`.
     #[track_caller]
     fn must_begin(&self, causes: &[&str], words: &str) {
         assert!(causes.iter().any(|cause| self.found[0]["cause"] == **cause), "{causes:?}: {}", self.said);
@@ -153,7 +154,7 @@ impl Told {
     }
 }
 
-/// Returns the report of a trace of the program while `scene` happens several times.
+/// Returns the report of a trace of the program during which `scene` runs several times.
 fn told_of(program: &mut Program, scene: impl Fn(&mut Program)) -> Told {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("t.json");
@@ -168,7 +169,7 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/programs").join(name)
 }
 
-/// Checks the first cause of requests that wait for the database, and of those that the words ask for.
+/// Checks the first cause of requests that wait for the database, and of the requests in `waits`.
 fn is_told(program: &mut Program, waits: [(&str, &[&str]); 3]) {
     let address = program.database.address;
     told_of(program, Program::ask).must_begin(&["downstream"], &format!("{address}"));

@@ -1,4 +1,5 @@
-//! The overlap promise of `sidelane run`: a broken promise is the first line, a field of the result and an exit code.
+//! Tests of the overlap promise of `sidelane run`: a broken promise is the first line, a field of the result and an
+//! exit code.
 
 mod common;
 
@@ -11,7 +12,7 @@ const EXIT_PROMISE_BROKEN: i32 = 99;
 const BROKEN: &str = "sidelane: promise broken: batch ran beside pid:";
 
 /// Runs batch that makes itself real-time and spins for a second, beside a service that is never idle, on a lane
-/// without a holder. It runs, however busy the machine is. Its own exit code is 124.
+/// without a holder. Batch runs even on a busy machine. Its own exit code is 124.
 fn unheld(options: &[&str]) -> Finished {
     let service = Service::busy();
     let run = Run::beside(service.target()).and(&["--gate", "sched-idle", "--allow-realtime"]).and(options);
@@ -63,7 +64,7 @@ fn a_bound_that_is_not_passed_changes_nothing() {
     }
 }
 
-/// File whose read makes a kworker work on each CPU.
+/// File that makes a kworker run on each CPU when it is read.
 const WORKS_ON_EACH_CPU: &str = "/proc/sys/vm/stat_refresh";
 
 #[test]

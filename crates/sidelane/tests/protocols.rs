@@ -1,5 +1,5 @@
-//! Real programs of several protocols: their requests are counted as their clients count them, or the result says that
-//! they are not.
+//! Tests of real programs of several protocols: their requests are counted as their clients count them, or the result
+//! says that they are not.
 //!
 //! No payload is read. So requests that a client writes in one call look like one request, and a handshake looks like a
 //! request. The count is compared with the number that each client was told to send.
@@ -19,14 +19,14 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 const REQUESTS: u32 = 1000;
-/// Share that a handshake, settings and the end of one connection may add, in percent.
+/// Largest deviation of the count in percent: a handshake, settings and the end of one connection may add this share.
 const OFF_PERCENT_MAX: f64 = 1.0;
 
 const PIECES: &str = "came in several pieces before they were answered";
 const IN_ONE_GO: &str = "several written together (pipelining, HTTP/2, gRPC) count as one";
 const HANDSHAKES: &str = "if they use TLS, HTTP/2 or WebSocket, their handshakes";
 
-/// A service on its own port, with its own directory. Ended when dropped.
+/// Service on its own port, with its own directory, ended when dropped.
 struct Service {
     child: Child,
     port: String,
@@ -42,7 +42,7 @@ impl Drop for Service {
 }
 
 impl Service {
-    /// Starts the command that `command` makes for a port and a directory.
+    /// Starts the command that `command` returns for a port and a directory.
     fn start(needs: &[&str], command: impl FnOnce(&str, &Path) -> Command) -> Option<Self> {
         let turn = lanes_to_ourselves()?;
         if !requests_can_be_seen() || !all_installed(needs) {
@@ -58,7 +58,7 @@ impl Service {
         Some(service)
     }
 
-    /// Returns the counts and the text of the result while `client` sends its requests.
+    /// Returns the counts and the text of `sidelane requests` while `client` sends its requests.
     fn seen(&self, client: &mut Command) -> Seen {
         let json = self.dir.path().join("figures.json");
         let target = format!("port:{}", self.port);
@@ -89,7 +89,7 @@ impl Seen {
         assert!(self.is_right() && !self.says(PIECES) && !self.says(HANDSHAKES), "{}", self.said);
     }
 
-    /// Fails unless the count differs, and the text has these words.
+    /// Fails unless the count differs, and the text contains these words.
     fn must_be_wrong_and_say(&self, words: &str) {
         assert!(!self.is_right(), "{}", self.said);
         self.must_say(words);
@@ -104,7 +104,7 @@ impl Seen {
     }
 }
 
-/// Returns whether all of these exist: programs, and modules of Python as `python:NAME`.
+/// Returns whether all of these are installed: programs, and modules of Python as `python:NAME`.
 fn all_installed(needs: &[&str]) -> bool {
     let missing = needs.iter().find(|need| match need.strip_prefix("python:") {
         Some(module) => !succeeds(python().args(["-c", &format!("import {module}")])),
@@ -130,19 +130,19 @@ fn command(name: &str, arguments: &[impl AsRef<OsStr>]) -> Command {
     command
 }
 
-/// Returns the system's Python, for which packages install modules.
+/// Returns a command of the system's Python, for which packages install modules.
 fn python() -> Command {
     Command::new("/usr/bin/python3")
 }
 
-/// Returns a program of `protocols/`.
+/// Returns a command that runs a program of `protocols/`.
 fn script(name: &str, arguments: &[&str]) -> Command {
     let mut command = python();
     command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/protocols").join(name)).args(arguments);
     command
 }
 
-/// Makes a self-signed certificate, and its key.
+/// Creates a self-signed certificate, and its key.
 fn certify(dir: &Path) {
     let words = "req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -keyout key -out certificate";
     assert!(succeeds(command("openssl", &words.split(' ').collect::<Vec<_>>()).current_dir(dir)));

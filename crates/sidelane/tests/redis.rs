@@ -1,4 +1,4 @@
-//! A real service and real batch: a Redis server under load, and a compilation beside it.
+//! Test with a real service and real batch: a Redis server under load, and a compilation beside it.
 
 mod common;
 
@@ -16,8 +16,7 @@ const RATE_PER_S: u32 = 500;
 const LOAD_S: u32 = 4;
 /// Priority above the lane's holder, so that the client in the batch lane is on time.
 const CLIENT_PRIORITY: &str = "80";
-/// Number of source files, and of functions in each: some hundred milliseconds of compiler work for
-/// each file.
+/// Number of source files, and of functions in each: some hundred milliseconds of compiler work for each file.
 const FILES: usize = 4;
 const FUNCTIONS: usize = 60;
 
@@ -88,7 +87,7 @@ fn write_sources(dir: &Path) {
     (0..FILES).for_each(|file| fs::write(dir.join(format!("part{file}.c")), source(file)).unwrap());
 }
 
-/// Returns a source with nested loops, which take the optimizer long.
+/// Returns the source of a file with nested loops, which take the optimizer long.
 fn source(file: usize) -> String {
     (0..FUNCTIONS).fold(String::new(), |mut text, function| {
         let name = format!("mix_{file}_{function}");

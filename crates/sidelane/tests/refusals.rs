@@ -1,5 +1,5 @@
-//! Refusals of `sidelane run`: it prints what is wrong and what to do. The machine, and above all the service, are
-//! unchanged.
+//! Tests of refusals by `sidelane run`: it prints what is wrong and what to do. The machine, and above all the service,
+//! are unchanged.
 
 mod common;
 
@@ -35,7 +35,7 @@ fn says_anything_twice(message: &str) -> bool {
     parts.windows(2).any(|pair| pair[0] == pair[1])
 }
 
-/// Does the same as [`refused`], beside an idle service, which stays unchanged.
+/// Checks that a run beside an idle service ends with an error and changes nothing, not even the service.
 #[track_caller]
 fn refused_beside_service(options: &[&str], wrapper: &[&str]) -> Finished {
     let service = Service::idle();

@@ -1,6 +1,6 @@
-//! The words that policies read: what the kernel program writes about running requests.
+//! Tests of the words that policies read: what the kernel program writes about running requests.
 //!
-//! The service is a thread of this process on the request lane, under the test's control.
+//! The service is a thread of this process on the request lane, controlled by the test.
 
 mod common;
 
@@ -92,12 +92,12 @@ fn request_is_queued_until_received_and_runs_until_answered() {
         assert_eq!(seen.running().number, 0);
         connection.ask();
         connection.receive();
-        // It did not wait for itself: no other request ran.
+        // The request did not wait for itself: no other request ran.
         assert!(seen.running().number > running.number && !seen.running().waited, "{:?}", seen.running());
     });
 }
 
-/// The observation goes on between two windows of a comparison.
+/// The observation continues between two windows of a comparison.
 #[test]
 fn request_under_way_is_kept_between_two_observations() {
     on_the_request_lane(|seen, [mut connection, _]| {
@@ -127,7 +127,7 @@ fn request_waited_if_another_ran_at_its_arrival_or_start() {
         other.ask();
         one.answer();
         other.receive();
-        // It arrived before the first one finished.
+        // The request arrived before the first one finished.
         assert!(seen.running().waited);
         other.answer();
         one.ask();

@@ -1,4 +1,4 @@
-//! Requests as observed at a service's sockets, compared with the record of the service or the client.
+//! Tests of requests as observed at a service's sockets, compared with the record of the service or the client.
 //!
 //! Counts and the order of events do not depend on the machine's load; `sidelane-lab bench requests` measures how exact
 //! the times are.
@@ -27,7 +27,7 @@ const PLACE: ServiceCpus = ServiceCpus { server_cpu: 0, client_cpu: 1 };
 const RATE_PER_S: f64 = 500.0;
 const SECONDS: f64 = 2.0;
 
-/// Returns the lab, if everything that these tests need exists.
+/// Returns the lanes and the lab, if everything that these tests need exists.
 fn ready() -> Option<(common::lanes::Turn, Lab)> {
     let turn = lanes_to_ourselves()?;
     if !requests_can_be_seen() {
@@ -98,7 +98,7 @@ fn every_request_of_memcached_is_seen() {
     every_request_is_seen(Real::Memcached);
 }
 
-/// Runs a service in this process with one connection, under the test's control: `script` gets the client's end and the
+/// Runs a service in this process with one connection, controlled by the test: `script` gets the client's end and the
 /// service's. Returns the observed requests.
 fn seen_of(script: impl FnOnce(&mut TcpStream, &mut TcpStream) + Send) -> Option<Vec<Request>> {
     let (_turn, _) = ready()?;
@@ -246,7 +246,7 @@ fn window_of(scripts: &[fn(TcpStream, TcpStream)]) -> Option<Window> {
     Some(seen_during(std::process::id(), PLACE, run).unwrap().1)
 }
 
-/// Longer than it takes until a client that closes directly after its message has done so.
+/// Time in which a client that closes directly after its message has done so.
 const PATIENCE: Duration = Duration::from_millis(5);
 
 fn ask(client: &mut TcpStream, server: &mut TcpStream) {
@@ -268,7 +268,7 @@ fn a_client_that_closes_has_abandoned_its_request() {
             drop(client);
             reaches_its_end(&mut server);
         },
-        // By a reset.
+        // The client closes by a reset.
         |mut client, mut server| {
             ask(&mut client, &mut server);
             thread::sleep(PATIENCE);
@@ -276,7 +276,7 @@ fn a_client_that_closes_has_abandoned_its_request() {
             drop(client);
             reaches_its_end(&mut server);
         },
-        // The service answers in vain.
+        // The service answers after the client has closed.
         |mut client, mut server| {
             ask(&mut client, &mut server);
             thread::sleep(PATIENCE);
@@ -286,7 +286,7 @@ fn a_client_that_closes_has_abandoned_its_request() {
             // The client's reset follows.
             while server.write(b"more").is_ok() {}
         },
-        // No thread reads it.
+        // No thread reads the request.
         |mut client, server| {
             send(&mut client, b"ask");
             thread::sleep(PATIENCE);
@@ -322,7 +322,7 @@ fn service_that_closes_without_a_response_is_reported() {
             drop(server);
             reaches_its_end(&mut client);
         },
-        // By a reset, because it leaves unread bytes.
+        // The service closes by a reset, because it leaves unread bytes.
         |mut client, mut server| {
             ask(&mut client, &mut server);
             send(&mut client, b"more");

@@ -1,4 +1,4 @@
-//! Promises of `sidelane run` when nothing fails: the batch command runs in its lane as without Sidelane, while the
+//! Tests of `sidelane run` when nothing fails: the batch command runs in its lane as without Sidelane, while the
 //! service is idle. The run reports its results.
 
 mod common;
@@ -92,7 +92,7 @@ fn the_result_file_holds_the_figures_of_the_run() {
     for key in above_zero.iter().chain(&["holds_count"]) {
         assert!(run.figure(key) > 0.0, "{key} in {result:?}");
     }
-    // All three are 0 if batch was off before each request, as is common on a busy machine.
+    // All three figures are 0 if batch was off before each request, as is common on a busy machine.
     for key in ["overlap_percent", "reaction_off_p50_ns", "reaction_off_p99_ns"] {
         assert!(run.figure(key) >= 0.0, "{key} in {result:?}");
     }
@@ -167,7 +167,7 @@ fn children_of_batch_stay_in_its_lane_and_end_with_it() {
     before.must_come_back();
 }
 
-/// Each turn of the service, and each rest, lasts until the lane has changed hands.
+/// Each turn of the service, and each rest, lasts until the lane has changed its state.
 #[test]
 fn batch_leaves_its_lane_at_each_turn_of_the_service() {
     const TURNS: usize = 25;
@@ -221,7 +221,7 @@ fn batch_that_comes_back_beside_a_working_service_is_sent_off() {
     }
 }
 
-/// A holder that waits for a page of its code leaves its lane to batch in this time.
+/// A holder that waits for a page of its code would leave its lane to batch in this time.
 #[test]
 fn code_of_a_process_that_holds_lanes_is_locked_in_memory() {
     let Some(_turn) = lanes_to_ourselves() else { return };

@@ -1,4 +1,4 @@
-//! Output of `sidelane run`: before a run, during it, at its end, and its exit code.
+//! Tests of the output of `sidelane run`: before a run, during it, at its end, and its exit code.
 
 mod common;
 
@@ -14,10 +14,10 @@ use sidelane_lab::bench::subject::RealServer;
 
 const EXIT_OBJECTIVE_MISSED: i32 = 99;
 const EXIT_OWN_FAILURE: i32 = 125;
-/// A batch command that works until its input ends.
+/// Script of batch that works until its input ends.
 const WORK: &str = "while :; do :; done & worker=$!; echo at work; cat >/dev/null; kill $worker";
 
-/// Waits until the run has printed this.
+/// Waits until the run has printed this text.
 #[track_caller]
 fn wait_for(run: &mut Running, words: &str) {
     run.wait_until(&format!("the run said `{words}`"), |run| run.errors().contains(words));
@@ -70,7 +70,7 @@ fn service_on_the_batch_lane_is_reported_and_batch_waits() {
     drives_batch_away_until_it_is_gone(run, &service);
 }
 
-/// Checks a service on the batch lane: the run says what to do, batch leaves, and comes back after that is done.
+/// Checks a service on the batch lane: the run says what to do, batch leaves, and returns after the service has left.
 #[track_caller]
 fn drives_batch_away_until_it_is_gone(mut run: Running, service: &Service) {
     wait_for(
@@ -164,7 +164,7 @@ fn requests_are_compared_with_those_without_batch() {
     let before = Footprint::now();
     let mut run = Run::beside(format!("pid:{}", server.pid())).start_script(WORK);
     run.first_line();
-    // Batch is evicted for other reasons too, for example after the host took the machine's CPU away for long.
+    // Batch is also evicted for other reasons, for example after the host took the machine's CPU away for long.
     let kept_off = "batch is kept off, to measure requests without it or to keep max_slowdown";
     let evicted = |audit: &[Value]| audit.iter().position(|line| line["action"] == "evict" && line["why"] == kept_off);
     let is_back = |audit: &[Value]| audit.iter().any(|line| line["action"] == "restore");

@@ -1,4 +1,4 @@
-//! Containers of a real runtime: a service in one, batch in another, and Sidelane on the host or in a third.
+//! Tests with containers of a real runtime: a service in one, batch in another, and Sidelane on the host or in a third.
 
 mod common;
 
@@ -16,7 +16,7 @@ const PORT: &str = "6379";
 const BOTH_LANES: &str = "0-1";
 const PONG: &[u8] = b"PONG\n";
 
-/// A Redis and batch, each in a container.
+/// Redis and batch, each in a container.
 struct Scene {
     service: Container,
     batch: Container,
@@ -37,7 +37,7 @@ impl Scene {
         Some(scene)
     }
 
-    /// Runs a command in its network namespace.
+    /// Runs `redis-cli` with these arguments in the service's network namespace.
     fn ask(&self, what: &[&str]) -> Output {
         let mut command = Command::new("nsenter");
         command.args(["-t", &self.service.pid().to_string(), "--net", "redis-cli", "-p", PORT]).args(what);
@@ -48,7 +48,7 @@ impl Scene {
         process::allowed_cpus(self.batch.pid()).unwrap_or_default()
     }
 
-    /// Returns the names of the service: by its process id and by its group.
+    /// Returns the names of the service for Sidelane: by its process id and by its cgroup.
     fn names(&self) -> [String; 2] {
         [format!("pid:{}", self.service.pid()), format!("cgroup:{}", self.service.group())]
     }
@@ -71,7 +71,7 @@ impl Scene {
         wait_until("batch ran on", || process::wants_cpu(self.batch.pid()));
     }
 
-    /// Checks that each request is counted, and no other.
+    /// Checks that each request of the service is counted, and no other.
     fn requests_are_counted(&self, service: &str, wrapper: &[String]) {
         let watches = [SIDELANE, "requests", "--service", service, "--for", "100s"];
         let mut words = wrapper.iter().map(String::as_str).chain(watches);
@@ -125,7 +125,7 @@ fn sidelane_works_from_a_third_container() {
     }
 }
 
-/// The runtime ends all processes in the groups of that container.
+/// The runtime ends all processes in the cgroups of that container.
 #[test]
 fn removed_container_of_sidelane_gives_batch_its_cpus_back() {
     let Some(_turn) = lanes_to_ourselves() else { return };

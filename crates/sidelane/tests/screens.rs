@@ -1,4 +1,4 @@
-//! Output of commands of README on terminals of 60 and of 100 columns.
+//! Tests that the output of commands of README fits terminals of 60 and of 100 columns.
 
 mod common;
 
@@ -17,12 +17,12 @@ const WIDTHS: [u16; 2] = [60, 100];
 /// Number of columns at which no line is wrapped.
 const WITHOUT_END: u16 = 10_000;
 
-/// Returns the path of a file of the repository.
+/// Returns the absolute path of a file of the repository.
 fn of_repository(path: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path).display().to_string()
 }
 
-/// Returns the lines of these commands that are longer than the terminal, with the command.
+/// Returns the lines of these commands that are longer than the terminal, each with its command.
 fn too_long<'a>(commands: impl IntoIterator<Item = Vec<&'a str>>, columns: u16) -> Vec<String> {
     let of_one = |arguments: Vec<&str>| {
         let lines = lines_of(&arguments, columns);
@@ -34,7 +34,7 @@ fn too_long<'a>(commands: impl IntoIterator<Item = Vec<&'a str>>, columns: u16) 
     commands.into_iter().flat_map(of_one).collect()
 }
 
-/// Returns commands as in README, but shorter.
+/// Returns commands as in README, but with shorter measurements.
 fn commands_of_a_service<'a>(service: &'a str, log: &'a str) -> Vec<Vec<&'a str>> {
     let beside = |verb: &'static str, more: &[&'static str]| [&[SIDELANE, verb, "--service", service], more].concat();
     let borrow = |verb: &'static str, more: &[&'static str]| beside(verb, &[&["--lanes", LANES], more].concat());

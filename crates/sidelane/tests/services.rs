@@ -1,4 +1,4 @@
-//! Several services on one tracker: each has its own words. Counts and identities are checked, not times.
+//! Tests of several services on one tracker: each has its own words. Counts and identities are checked, not times.
 
 mod common;
 
@@ -33,7 +33,7 @@ fn request_lane(cpu: u32) -> Lanes {
     Lanes::only_watched([cpu].into_iter().collect())
 }
 
-/// Sends `count` requests, one after the other.
+/// Sends `count` requests to the server, one after the other.
 fn ask(server: &RealServer, count: usize) {
     let (mut stream, question, answer) = server.ask_on().unwrap();
     for _ in 0..count {
@@ -81,7 +81,7 @@ fn requests_of_two_services_are_counted_apart() {
     }
 }
 
-/// A busy process. Ended when dropped.
+/// Busy process, ended when dropped.
 struct Spinner(Child);
 
 impl Spinner {
@@ -165,8 +165,8 @@ fn two_services_in_turn_on_one_tracker_have_separate_books() {
     take_a_turn(&lab, &tracker, "0:1");
 }
 
-/// The summons is sent before the kernel has chosen a CPU for the thread, and so on the waker's CPU. That also holds on
-/// a tracker whose services are not known in advance, as in an agent.
+/// The summons is sent before the kernel has chosen a CPU for the thread, so the waker's CPU sends it. That also holds
+/// on a tracker whose services are not known in advance, as in an agent.
 #[test]
 fn waker_of_a_pinned_thread_pays_for_the_summons() {
     const REQUESTS: usize = 300;
@@ -191,11 +191,11 @@ fn waker_of_a_pinned_thread_pays_for_the_summons() {
     });
     drop(holder);
     let lent = tracker.memory().accounting().lane(1);
-    // Some turns start as the service goes on, or by its own timer.
+    // Some turns of the service start without a client's wakeup: it is still running, or its own timer wakes it.
     assert!(lent.summons > 0 && lent.lc_summons * 2 < lent.summons, "{lent:?}");
 }
 
-/// A group made by the test, with everything below it. Removed when dropped.
+/// Cgroup created by the test, with everything below it, removed when dropped.
 struct OwnGroup(PathBuf);
 
 impl OwnGroup {

@@ -1,4 +1,4 @@
-//! `sidelane sim` from the command line.
+//! Tests of `sidelane sim` from the command line.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -28,7 +28,7 @@ fn a_scenario_becomes_a_table_a_file_and_a_page() {
     assert!(std::fs::read_to_string(page).unwrap().contains("<svg"));
 }
 
-/// Two tables: a row for each service, and one for each machine.
+/// The result has two tables: a row for each service, and one for each machine.
 #[test]
 fn whole_machine_has_a_row_per_service_and_one_for_itself() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Stops: after any stop and continuation of the agent or its guardian, evicted batch stays away.
+//! Tests of stops: after any stop and continuation of the agent or its guardian, evicted batch stays away.
 
 mod common;
 
@@ -16,7 +16,7 @@ use sidelane_policy::borrow::LaneState;
 /// Number of consecutive reads: more than enough to see batch that runs for a scheduler's tick.
 const LOOKS: usize = 5_000;
 
-/// A run beside a service on command, whose batch has the lane.
+/// Run beside a service on command, whose batch has the lane.
 struct Scene {
     service: ServiceOnCommand,
     run: Running,
@@ -51,13 +51,13 @@ impl Scene {
         wait_until("the agent was stopped", || state(agent) == Some('T'));
     }
 
-    /// Lets the agent go on, and waits until it has done its first steps: only after these it forwards the signal
+    /// Lets the agent continue, and waits until it has done its first steps: only after these it forwards the signal
     /// `token`.
     fn let_agent_go_on(&mut self, token: i32) {
         self.run.signal(token);
         self.run.signal(libc::SIGCONT);
         let batch = self.batch;
-        // Batch that runs is a failure that the test looks for, too.
+        // Batch that runs is a failure for which the test looks, too.
         self.run.wait_until("the agent went on", |_| has_pending(batch, token) || wants_cpu(batch));
     }
 
@@ -74,7 +74,7 @@ impl Scene {
         assert_eq!(cpu_ticks(self.batch), away_at_ticks, "batch ran on");
     }
 
-    /// Lets the service rest, and waits until batch comes back.
+    /// Lets the service rest, and waits until batch has returned.
     fn let_batch_back(&mut self) {
         self.service.rest();
         self.wait_for_batch();
@@ -116,7 +116,7 @@ fn batch_that_was_sent_away_stays_away_after_ctrl_z() {
     scene.end();
 }
 
-/// The guardian freezes batch that may run, and is stopped. The agent goes on, and evicts this batch.
+/// The guardian freezes batch that may run, and is stopped. The agent continues, and evicts this batch.
 #[test]
 fn late_guardian_does_not_bring_batch_back() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -139,16 +139,16 @@ fn late_guardian_does_not_bring_batch_back() {
     scene.end();
 }
 
-/// Variables with the number of moments and the seed; the default seed is different each time.
+/// Environment variables with the number of moments and the seed; the default seed is different each time.
 const MOMENTS_VARIABLE: &str = "SIDELANE_STOPS_MOMENTS";
 const SEED_VARIABLE: &str = "SIDELANE_STOPS_SEED";
 const MOMENTS: u64 = 12;
 /// Number of moments after which other tests get the lanes.
 const MOMENTS_A_TURN: u64 = 25;
-/// Longest time before a stop: a hold becomes an eviction after 250 ms.
+/// Longest time before a stop in milliseconds: a hold becomes an eviction after 250 ms.
 const MOMENT_MS_MAX: u64 = 400;
 
-/// A stop or kill of the agent.
+/// Kind of stop or kill of the agent.
 #[derive(Clone, Copy, Debug)]
 enum Blow {
     Kill,
@@ -162,7 +162,8 @@ impl Blow {
 }
 
 impl Scene {
-    /// Makes the service work, and hits the agent at any moment after that, also during an eviction.
+    /// Makes the service work, and stops or kills the agent at any moment after that, also during an eviction. Returns
+    /// `None` if the agent was killed.
     fn hit(mut self, blow: Blow, after: Duration) -> Option<Self> {
         self.service.work();
         sleep(after);
@@ -206,7 +207,7 @@ impl Scene {
     }
 }
 
-/// Evicted batch never runs beside the service without permission, and comes back; nothing is left of a killed agent.
+/// Evicted batch never runs beside the service without permission, and returns; nothing is left of a killed agent.
 #[test]
 fn batch_stays_away_at_any_moment_of_a_stop_or_kill() {
     let variable = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
@@ -215,7 +216,7 @@ fn batch_stays_away_at_any_moment_of_a_stop_or_kill() {
     let mut random = Random::of_seed(seed);
     for first in (0..moments).step_by(MOMENTS_A_TURN as usize) {
         let turn = || hit_in_turn(first..moments.min(first + MOMENTS_A_TURN), seed, &mut random);
-        // Run on its own thread, which stays on the request lane.
+        // The test runs on its own thread, which stays on the request lane.
         thread::scope(|scope| scope.spawn(turn).join()).expect("batch stayed away");
     }
 }

@@ -1,6 +1,6 @@
-//! Words of the kernel program on the threads of a service, and when it wakes their reader.
+//! Tests of the words of the kernel program on the threads of a service, and of the wakeups of their reader.
 //!
-//! The service is a thread of this process on CPU 0, under the test's control.
+//! The service is a thread of this process on CPU 0, controlled by the test.
 
 mod common;
 
@@ -24,7 +24,7 @@ const CPU: usize = 0;
 const OTHER_CPU: usize = 1;
 const NONE: [usize; 0] = [];
 
-/// A connection, and the reader of its requests.
+/// Connection to a service, and the reader of its requests.
 struct Scene {
     connection: Connection,
     words: ThreadWords,
@@ -55,7 +55,7 @@ impl Scene {
         self.requests.fetch_answered(|_| ()).unwrap();
     }
 
-    /// Returns the request on which the service's thread works, by its word.
+    /// Returns the number of the request on which the service's thread works, read from its word.
     fn works_on(&self) -> Option<u64> {
         let me = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         let thread = self.words.iter().find(|thread| thread.tid == me);
@@ -126,7 +126,7 @@ fn a_word_says_what_its_thread_works_on() {
     });
 }
 
-/// The number of answers to come is unknown. Switches are watched from the first such request on.
+/// The number of answers to come is unknown. Switches are watched after the first such request.
 #[test]
 fn thread_with_one_answer_to_two_requests_is_idle_asleep() {
     on_one_cpu(|mut scene| {
@@ -140,7 +140,7 @@ fn thread_with_one_answer_to_two_requests_is_idle_asleep() {
     });
 }
 
-/// Its thread sleeps in a read, for example, or has no request: that is no long request.
+/// A thread whose client has closed works on no request, so its sleep in a read is not part of a long request.
 #[test]
 fn request_ends_for_its_thread_when_its_client_closes() {
     on_one_cpu(|mut scene| {

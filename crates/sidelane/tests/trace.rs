@@ -1,4 +1,5 @@
-//! `sidelane trace` of a real server under load: its report, the report of its log, and the traces that it leaves.
+//! Tests of `sidelane trace` on a real server under load: its report, the report of its log, and the traces that it
+//! leaves.
 
 mod common;
 
@@ -37,7 +38,7 @@ fn a_trace_ends_with_a_diagnosis_and_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     let [json, page, perfetto] = ["t.json", "t.html", "t.pftrace"].map(|name| dir.path().join(name));
     let files = ["--json", text(&json), "--page", text(&page), "--perfetto", text(&perfetto)];
-    // Every request is slower than that.
+    // Every request is slower than this objective.
     let options = ["--slo", "1ns", "--for", "100s"];
     let tracing = Tracing::start(&format!("pid:{}", server.pid()), &[&options[..], &files].concat());
     let client = server.load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap();
@@ -125,7 +126,7 @@ fn wrong_arguments_of_trace_have_exact_errors() {
     }
 }
 
-/// Asks Redis for an element that does not exist, and waits until that has blocked the client.
+/// Asks Redis for an element that does not exist, and waits until Redis has blocked the client.
 fn blocked(address: SocketAddr) -> TcpStream {
     let mut stuck = TcpStream::connect(address).unwrap();
     stuck.write_all(b"BLPOP nothing 0\r\n").unwrap();
@@ -165,7 +166,7 @@ fn client_that_closes_while_waiting_abandons_its_request() {
     let Some((_turn, _lab, server)) = traceable_redis() else { return };
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("t.json");
-    // Every wait is longer than that.
+    // Every wait is longer than this objective.
     let options = ["--slo", "1ns", "--for", "100s", "--json", text(&json)];
     let tracing = Tracing::start(&format!("pid:{}", server.pid()), &options);
     let stuck = blocked(server.address());
@@ -218,7 +219,7 @@ fn service(requests: u32, mut answer: impl FnMut(&mut TcpStream) + Send + 'stati
     (address, thread::spawn(serves))
 }
 
-/// Returns the first cause of requests that this client sends to such a service, and the trace's text on it.
+/// Returns the first cause of requests that a client sends to a service with this `answer`, and the trace's text on it.
 fn told_of(
     answer: impl FnMut(&mut TcpStream) + Send + 'static,
     receive_buffer: Option<usize>,
@@ -232,7 +233,8 @@ fn told_of(
     let (address, served) = service(REQUESTS, answer);
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("t.json");
-    // A request that is as slow as the planted ones by chance is unknown to the client.
+    // The objective of 15 ms is below the planted delays. A request that is as slow by chance cannot be told from a
+    // planted one.
     let options = ["--slo", "15ms", "--for", "100s", "--json", text(&json)];
     let tracing = Tracing::start(&format!("port:{}", address.port()), &options);
     let client = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -299,7 +301,7 @@ fn pacing_of_tcp_is_told_from_a_queue() {
     assert!(in_one_line(&told).contains("TCP sent at a set rate"), "{told}");
 }
 
-/// Checks the cause and the text for a service's thread that waits in this way.
+/// Checks the cause and the text of a trace, for a service whose thread waits by calling `wait`.
 fn wait_is_named(wait: impl Fn() + Send + 'static, cause: &str, words: &str) {
     let answer = move |stream: &mut TcpStream| {
         wait();
@@ -314,7 +316,7 @@ fn wait_is_named(wait: impl Fn() + Send + 'static, cause: &str, words: &str) {
 
 const WAIT: Duration = Duration::from_millis(20);
 
-/// A thread woken by the request's thread would get the request. This one polls instead.
+/// A thread woken by the request's thread would get the request, so this thread polls.
 #[test]
 fn an_eventfd_that_another_thread_writes_to_is_named() {
     let event = Arc::new(rustix::event::eventfd(0, EventfdFlags::empty()).unwrap());
@@ -348,7 +350,7 @@ fn a_timerfd_is_a_timer() {
     wait_is_named(wait, "timer", "in read on a timerfd until a time that it had set");
 }
 
-/// A process that waits in this way with one client is no event loop.
+/// A process that waits in epoll with one client is no event loop.
 #[test]
 fn a_timeout_of_epoll_is_a_timer_where_there_is_one_client() {
     let events = epoll::create(epoll::CreateFlags::empty()).unwrap();
@@ -358,7 +360,7 @@ fn a_timeout_of_epoll_is_a_timer_where_there_is_one_client() {
     wait_is_named(wait, "timer", "in epoll_wait until a timeout that it had set");
 }
 
-/// The same socket and the same timeout: after a question, the cause is an answer that did not come.
+/// The socket and the timeout are the same in both cases. After a question, the cause is an answer that did not come.
 #[test]
 fn a_timeout_is_no_answer_only_after_a_question() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -376,7 +378,7 @@ fn a_timeout_is_no_answer_only_after_a_question() {
     wait_is_named(ask, "no-answer", &format!("no answer from {address}/udp"));
 }
 
-/// Filters a socket by one instruction of classic BPF: keep no byte of what arrives.
+/// Sets a filter of one classic BPF instruction on a socket, which drops all arriving bytes, or removes it.
 fn deaf(socket: &TcpStream, is_deaf: bool) {
     let mut nothing = libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
     let filter = libc::sock_fprog { len: 1, filter: &raw mut nothing };
@@ -402,7 +404,7 @@ fn a_question_that_the_network_loses_is_named_with_the_address() {
             asked.write_all(b"!").unwrap();
         }
     });
-    // Shorter than TCP waits before it sends again.
+    // Time of the loss, shorter than TCP waits before it sends again.
     const LOSES_FOR: Duration = Duration::from_millis(100);
     let answer = move |stream: &mut TcpStream| {
         deaf(&lossy, true);
@@ -424,7 +426,7 @@ fn a_question_that_the_network_loses_is_named_with_the_address() {
     assert!(said.contains("`ss -tin dst 127.0.0.1`"), "{told}");
 }
 
-/// Returns the segments of this connection that were sent again so far, and those that are not acknowledged.
+/// Returns the number of segments of this connection that were sent again, and of those that are not acknowledged.
 fn sent_again(stream: &TcpStream) -> (u32, u32) {
     // SAFETY: the kernel's structure has numbers alone.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
@@ -527,8 +529,8 @@ fn coroutines_wait_inside_the_service_with_a_note() {
     assert!(said.contains("no thread had it") && said.contains("coroutines and callbacks is not seen"), "{told}");
 }
 
-/// Two threads, each with its own connection, take turns at a permit, as at a connection pool. Its futex is that of a
-/// condition variable.
+/// Two threads, each with its own connection, take turns at a permit, as at a connection pool. The permit's futex is
+/// that of a condition variable.
 #[test]
 fn permit_of_a_pool_is_a_lock_with_its_holder() {
     const REQUESTS: usize = 3;
@@ -575,7 +577,8 @@ fn permit_of_a_pool_is_a_lock_with_its_holder() {
     assert!(evidence.contains("holder, thread ") && evidence.contains("slept until a set time"), "{told}");
 }
 
-/// Runs a service that waits in these ways. Returns the causes that made requests slow, ordered by time.
+/// Runs a service that waits in these ways. Returns the causes of slow requests, ordered by time, and the text of the
+/// report.
 fn causes_of_waits(compiler: &[&str], ways: &[&str]) -> Option<(Vec<String>, String)> {
     let dir = tempfile::tempdir().unwrap();
     let program = compile_text_with(compiler, "waits", include_str!("fixtures/waits.c"), dir.path())?;
@@ -598,7 +601,7 @@ fn causes_of_waits(compiler: &[&str], ways: &[&str]) -> Option<(Vec<String>, Str
     Some((found.map(|found| found["cause"].as_str().unwrap().to_owned()).collect(), told))
 }
 
-/// Checks that only the mutex among these ways is a lock.
+/// Checks that the trace names only the mutex among these ways as a lock.
 fn only_a_mutex_is_a_lock(compiler: &[&str], others: &[&str]) {
     let Some(_turn) = lanes_to_ourselves() else { return };
     if !requests_can_be_seen() {

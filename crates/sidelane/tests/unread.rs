@@ -1,4 +1,4 @@
-//! Output without a reader: Sidelane goes on, and reports it if a disk is full.
+//! Tests of output without a reader: Sidelane continues, and reports it if a disk is full.
 
 mod common;
 
@@ -11,7 +11,7 @@ use common::agent::SIDELANE;
 use common::lanes::LANES;
 use common::{Footprint, Service, lanes_to_ourselves};
 
-/// Makes a pipe without a reader.
+/// Returns the end of a pipe without a reader.
 fn unread() -> Stdio {
     let (_, writer) = pipe().unwrap();
     writer.into()

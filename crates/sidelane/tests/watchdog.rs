@@ -1,4 +1,4 @@
-//! The watchdog of batch lanes: batch that no summons can move still leaves its lane, and a note reports it.
+//! Tests of the watchdog of batch lanes: batch that no summons can move still leaves its lane, and a note reports it.
 
 mod common;
 
@@ -17,10 +17,10 @@ use sidelane_policy::borrow::LaneState;
 
 /// Value of SCHED_IDLE in /proc.
 const IDLE: Option<&str> = Some("5");
-/// Values of SCHED_FIFO with priority 10.
+/// Values of SCHED_FIFO with priority 10 in /proc.
 const HOLDERS_CLASS: [&str; 2] = ["1", "10"];
 
-/// Returns whether a thread can be real-time in the group of this test.
+/// Returns whether a thread can be real-time in the cgroup of this test.
 fn may_be_real_time() -> bool {
     let tried = Command::new("chrt").args(["-f", "10", "true"]).stderr(Stdio::null()).status();
     let may = tried.is_ok_and(|tried| tried.success());
@@ -35,7 +35,7 @@ fn chrt(class: [&str; 2], pid: u32) {
     assert!(given.is_ok_and(|given| given.success()), "chrt {class:?} works from outside of batch");
 }
 
-/// Returns the steps of the watchdog so far, each with its reason.
+/// Returns the watchdog's steps in the audit log, each with its reason.
 fn steps(run: &[Value]) -> Vec<(String, String)> {
     let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
     let steps = run.iter().map(|entry| (text(entry, "action"), text(entry, "why")));
@@ -69,14 +69,14 @@ fn batch_that_outranks_the_holder_leaves_the_lane() {
         service.rest();
         let name = if class[0] == "-f" { "SCHED_FIFO" } else { "SCHED_RR" };
         let run = end(run).must_say(&["the batch thread `sh`", &format!("{name} {}", class[1]), "SCHED_IDLE"]);
-        // Stronger means follow if the holder does not get its CPU within 2 ms after that.
+        // Stronger steps follow if the holder does not get its CPU within 2 ms after that.
         assert_eq!(steps(&run.audit()).first().map(|(action, _)| action.as_str()), Some("demote"), "{:?}", run.audit());
         drop(service);
     }
     before.must_come_back();
 }
 
-/// An administrator can do that, or adopted batch that kept its rights.
+/// An administrator can demote the holder, and so can adopted batch that kept its rights.
 #[test]
 fn demoted_holder_is_promoted_again() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -188,7 +188,7 @@ fn thread_that_keeps_promoting_itself_is_stopped() {
     let steps = steps(&audit);
     let first_ns = |action: &str| audit.iter().find(|entry| entry["action"] == action)?["at_ns"].as_u64();
     let stopped_ns = first_ns("go_on").unwrap().saturating_sub(first_ns("stop").unwrap());
-    // The promise is 0.1 s. Another second is for noise.
+    // The guaranteed length is 0.1 s. Another second is for noise.
     assert!((100_000_000..1_100_000_000).contains(&stopped_ns), "the first stop lasted {stopped_ns} ns");
     let actions: Vec<&str> = steps.iter().map(|(action, _)| action.as_str()).collect();
     let stop = actions.iter().position(|action| *action == "stop").expect("batch was stopped");
@@ -198,7 +198,7 @@ fn thread_that_keeps_promoting_itself_is_stopped() {
     service.must_be_unharmed(REQUEST_LANE);
 }
 
-/// Batch started by root leaves its group all the time, so an eviction does not freeze it.
+/// Batch started by root leaves its cgroup all the time, so an eviction does not freeze it.
 #[test]
 fn batch_that_comes_back_to_an_evicted_lane_is_sent_away() {
     const GROUPS: &str = "/sys/fs/cgroup/unified";
@@ -227,7 +227,7 @@ fn batch_that_comes_back_to_an_evicted_lane_is_sent_away() {
 
 /// Commands of batch that is in the kernel almost all the time, in calls that no freeze interrupts.
 const IN_LONG_SYSTEM_CALLS: [(&str, &str); 3] = [
-    // MAP_POPULATE: the kernel fills the memory before it returns.
+    // With MAP_POPULATE the kernel fills the memory before the call returns.
     (
         "mmap",
         "import mmap\nwhile True:\n    mmap.mmap(-1, 1 << 28, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x8000).close()",
@@ -243,7 +243,7 @@ const IN_LONG_SYSTEM_CALLS: [(&str, &str); 3] = [
     ),
 ];
 
-/// Returns the freezer of the group that a batch command is in.
+/// Returns the freezer of the cgroup that a batch command is in.
 fn freezer_of(batch: u32) -> Option<Freezer> {
     let groups = std::fs::read_to_string(format!("/proc/{batch}/cgroup")).ok()?;
     let paths: Vec<&str> = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2)).collect();

@@ -131,7 +131,7 @@ pub type HedgeActions = crate::ActionList<HedgeAction, 6>;
 pub enum HedgeReason {
     /// It is the first server of the configuration.
     Start,
-    /// Its peer had this hazard.
+    /// The peer of the active server had this hazard.
     Swapped(Hazard),
     /// It lost its role because of this hazard, which is over.
     Returned(Hazard),

@@ -58,7 +58,7 @@ impl ResultFiles {
     }
 }
 
-/// How much of a result the terminal shows.
+/// Arguments that say how much of a result the terminal shows.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct DetailArgs {
     /// Show everything: each row, and all histograms

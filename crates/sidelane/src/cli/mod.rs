@@ -40,7 +40,7 @@ pub struct Cli {
     pub verb: Verb,
 }
 
-/// The verbs.
+/// Verbs of the `sidelane` command.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Run a batch command while the service is idle

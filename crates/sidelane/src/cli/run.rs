@@ -122,7 +122,7 @@ fn parse_adoptee(text: &str) -> Result<Target, AdoptError> {
     Adoptee::parse(text)
 }
 
-/// How lanes are lent to batch.
+/// Arguments with the terms on which lanes are lent to batch.
 #[derive(Debug, Args)]
 pub struct LendArgs {
     /// How batch gets off its lane when the service starts

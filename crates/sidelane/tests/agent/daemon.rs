@@ -1,4 +1,4 @@
-//! A running agent, and its file.
+//! Running agent in tests, and its configuration file.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use crate::common::{Finished, Run, Running};
 
-/// The agent's file.
+/// Content of the agent's configuration file.
 #[derive(Clone, Debug, Default)]
 pub struct File(String);
 
 impl File {
-    /// Makes a file with Holmes and CPU 0 reserved, for a machine of one core with two lanes.
+    /// Creates a file with the policy Holmes and CPU 0 reserved, for a machine of one core with two lanes.
     pub fn holmes() -> Self {
         Self(
             "[policy]\nkind = \"holmes\"\nreserved = \"0\"\nsiblings = [\"0,1\"]\n\n[metric]\nsource = \"latency\"\n"
@@ -20,12 +20,12 @@ impl File {
         )
     }
 
-    /// Makes the same with a service and a batch that never start.
+    /// Creates a file like [`File::holmes`], with a service and a batch that never start.
     pub fn of_nobody() -> Self {
         Self::holmes().with_service("comm = \"nobody\"").with_batch("/nobody")
     }
 
-    /// Makes a file without a policy of CPUs, for the same machine.
+    /// Creates a file without a policy for CPUs, for a machine of one core with two lanes.
     pub fn of_unmanaged() -> Self {
         Self("[policy]\nkind = \"unmanaged\"\nsiblings = [\"0,1\"]\n".to_owned())
     }
@@ -35,17 +35,17 @@ impl File {
         Self(format!("{}\n[[service]]\nname = \"the service\"\n{table}\n", self.0))
     }
 
-    /// Adds batch below this group.
+    /// Adds batch below this cgroup.
     pub fn with_batch(self, path: &str) -> Self {
         Self(format!("{}\n[[batch]]\ncgroup = \"{path}\"\n", self.0))
     }
 
-    /// Adds lines.
+    /// Adds lines to the file.
     pub fn and(self, lines: &str) -> Self {
         Self(format!("{}\n{lines}\n", self.0))
     }
 
-    /// Replaces a part of the text.
+    /// Returns a file with one part of the text replaced.
     pub fn replace(&self, from: &str, to: &str) -> Self {
         assert!(self.0.contains(from), "no `{from}` in {}", self.0);
         Self(self.0.replace(from, to))
@@ -56,7 +56,7 @@ impl File {
     }
 }
 
-/// A running agent.
+/// Running agent, with its configuration file.
 pub struct Daemon {
     pub run: Running,
     config: PathBuf,
@@ -104,14 +104,14 @@ impl Daemon {
         });
     }
 
-    /// Makes the agent read another file.
+    /// Makes the agent read the file `file` instead of its present one.
     pub fn reload(&self, file: &File) {
         let audit = self.run.audit_path();
         file.clone().and(&format!("[audit]\nfile = \"{}\"", audit.display())).write(&self.config);
         self.run.signal(libc::SIGHUP);
     }
 
-    /// Ends the agent.
+    /// Ends the agent, and returns its output.
     #[track_caller]
     pub fn end(self) -> Finished {
         self.run.signal(libc::SIGTERM);
@@ -119,7 +119,7 @@ impl Daemon {
     }
 }
 
-/// Returns the status of the running agent; null if there is none.
+/// Returns the status of the running agent; null if no agent runs.
 pub fn status() -> Value {
     let asked = Run::with_arguments(&["status", "--json"]).start_as_is().wait_for_end();
     serde_json::from_str(&asked.stdout).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Faults: whatever fails, the machine's settings are restored and the service is unchanged.
+//! Tests of faults: after every fault the machine's settings are restored and the service is unchanged.
 
 use std::fs;
 use std::process::Command;
@@ -197,7 +197,7 @@ fn a_service_that_is_started_again_is_found_again() {
     again.must_be_untouched();
 }
 
-/// Starts an agent, and waits until it has confined this container. Returns it with its guardian.
+/// Starts an agent, and waits until it has confined this container. Returns the agent and its guardian's process id.
 fn confining(program: &Program, tree: &Tree, one: &Container) -> (Daemon, u32) {
     let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
     let mut daemon = Daemon::start(&file, 1, 1);
@@ -206,7 +206,7 @@ fn confining(program: &Program, tree: &Tree, one: &Container) -> (Daemon, u32) {
     (daemon, guardian)
 }
 
-/// The agent still answers; a container that came in this time is taken when a new guardian knows it.
+/// The agent still answers. It confines a container that has come in the meantime when a new guardian knows it.
 #[test]
 fn a_stopped_guardian_is_replaced_and_batch_is_taken_on() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -259,7 +259,7 @@ fn a_guardian_that_cannot_be_started_is_tried_again() {
         let done = Command::new("prlimit").args(["--pid", &pid, &format!("--nofile={files}:")]).status();
         done.is_ok_and(|status| status.success())
     };
-    // Fewer than it has open, but enough for its wait.
+    // The new limit is below the number of open files, but enough for the agent's wait.
     if !may_open("16") {
         return sidelane_testing::skip("needs prlimit and CAP_SYS_RESOURCE");
     }
@@ -281,7 +281,7 @@ fn a_guardian_that_cannot_be_started_is_tried_again() {
     before.must_come_back();
 }
 
-/// In a separate mount namespace, so that no other process loses the hierarchy.
+/// The test runs in a mount namespace of its own, so that no other process loses the hierarchy.
 #[test]
 fn remounted_hierarchy_has_the_groups_that_were_found() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -460,12 +460,12 @@ fn audit_log_continues_when_its_directory_is_back() {
     daemon.wait_for(0, 0);
     let reload = || daemon.run.signal(libc::SIGHUP);
     wait_until("the log was begun", || !lines(&path).is_empty());
-    // Rotation by rename.
+    // The log is rotated by a rename.
     fs::rename(&path, &old).unwrap();
     reload();
     wait_until("it went on under its name", || lines(&path).iter().any(|line| line["action"] == "reload"));
     assert!(lines(&old).iter().all(|line| line["action"] != "reload"));
-    // Removal of the directory.
+    // The log's directory is removed.
     fs::remove_dir_all(&folder).unwrap();
     reload();
     wait_until("the loss was counted", || lost_lines() > Some(0));

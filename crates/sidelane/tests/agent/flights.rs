@@ -1,5 +1,5 @@
-//! Flight recorders of the agent: they write when a service breaks its objective, and are in status and metrics. A
-//! reload that does not concern them leaves them alone. They end with the agent.
+//! Tests of the agent's flight recorders. They write when a service misses its objective, and are in status and
+//! metrics. A reload that does not concern them leaves them alone. They end with the agent.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,10 +15,10 @@ use crate::daemon::{Daemon, File, status};
 use crate::service::Program;
 
 const SECONDS: f64 = 1.0;
-/// Number of the ordinary class in the kernel.
+/// Number of the ordinary scheduling class (SCHED_OTHER) in the kernel.
 const ORDINARY: &str = "0";
 
-/// A real server with an objective that no request meets.
+/// Real server with an objective that no request meets.
 struct Scene {
     server: RealServer,
     lab: Lab,
@@ -38,7 +38,7 @@ impl Scene {
         File::holmes().with_service(&service).with_batch("/nobody").and(&trace)
     }
 
-    /// Returns the recorder's threads, once it records.
+    /// Waits until the recorder records, and returns its threads.
     fn recorder(&self, daemon: &mut Daemon) -> Vec<u32> {
         daemon.run.wait_until("it recorded", |_| status()["flight_recorders"][0]["state"] == "records");
         threads_named(daemon.run.pid(), "sidelane-flight")

@@ -1,4 +1,4 @@
-//! Batch containers: groups with busy processes in them, as a container runtime makes them.
+//! Batch containers in tests: cgroups with busy processes in them, like those of a container runtime.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -10,14 +10,14 @@ use sidelane_host::freezer::Freezer;
 
 use crate::common::{SPIN, process, wait_until};
 
-/// Hierarchies in which a tree of groups is made.
+/// Hierarchies in which a tree of cgroups is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Hierarchies whose groups have lists of CPUs.
+    /// Hierarchies whose cgroups have lists of CPUs.
     Lists,
-    /// Hierarchies whose groups have lists of CPUs, and cannot be frozen.
+    /// Hierarchies whose cgroups have lists of CPUs, and cannot be frozen.
     ListsAlone,
-    /// Hierarchies whose groups have no lists of CPUs, and can be frozen.
+    /// Hierarchies whose cgroups have no lists of CPUs, and can be frozen.
     NoLists,
 }
 
@@ -37,7 +37,7 @@ impl Place {
     }
 }
 
-/// A tree of groups of that name, in each of its hierarchies. Dropping it removes it.
+/// Tree of cgroups with the same name, in each of its hierarchies. Dropping it removes it.
 pub struct Tree {
     path: String,
     leaves: Vec<Leaf>,
@@ -45,7 +45,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Makes a tree; `None` if that is impossible here, with a message.
+    /// Creates a tree. If that is impossible here, prints a message and returns `None`.
     pub fn make(place: Place) -> Option<Self> {
         let name = format!("batch-test-{}-{:?}", std::process::id(), std::thread::current().id());
         let name = name.replace(['(', ')'], "");
@@ -59,14 +59,14 @@ impl Tree {
         Some(Self { path: format!("/{name}"), leaves, joined: Vec::new() })
     }
 
-    /// Makes a tree below this one, in the same hierarchies.
+    /// Creates a tree below this one, in the same hierarchies.
     pub fn below(&self, name: &str) -> Self {
         let leaves: Vec<Leaf> = self.leaves.iter().filter_map(|leaf| make_group(&leaf.dir.join(name))).collect();
         assert_eq!(leaves.len(), self.leaves.len(), "a group can be made below another");
         Self { path: format!("{}/{name}", self.path), leaves, joined: Default::default() }
     }
 
-    /// Puts a container into a group of its name that can be frozen. Returns false if there can be none.
+    /// Moves a container into a cgroup of its name that can be frozen. Returns false if there is no such cgroup.
     pub fn give_freezer(&mut self, container: &mut Container, name: &str) -> bool {
         let hierarchies = Hierarchy::all().into_iter();
         let mut can_freeze = hierarchies.filter(|found| found.is_v2() || found.controls("freezer"));
@@ -79,22 +79,23 @@ impl Tree {
         true
     }
 
-    /// Returns its path, as in the agent's file.
+    /// Returns the path of the tree, as in the agent's file.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Returns its own list of CPUs.
+    /// Returns the tree's list of CPUs.
     pub fn list(&self) -> String {
         list_of(&self.leaves)
     }
 
-    /// Writes its list of CPUs, as its owner may.
+    /// Writes the tree's list of CPUs, as its owner may.
     pub fn set_list(&self, cpus: &str) {
         set_list(&self.leaves, cpus);
     }
 
-    /// Starts a shell with a script in its own groups. The process ends with the tree.
+    /// Starts a shell with a script in the tree's top cgroups, and returns its process id. The process ends with the
+    /// tree.
     pub fn join(&mut self, script: &str) -> u32 {
         let child = start_in(&self.leaves, script, 0);
         let pid = child.id();
@@ -102,40 +103,40 @@ impl Tree {
         pid
     }
 
-    /// Ends the processes in its own groups.
+    /// Ends the processes in the tree's top cgroups.
     pub fn end_joined(&mut self) {
         self.joined.drain(..).for_each(end);
     }
 
-    /// Makes a group below it, without processes. The group is removed with the tree.
+    /// Creates a cgroup below the tree, without processes. The cgroup is removed with the tree.
     pub fn make_below(&self, path: &str) {
         let made = self.leaves.iter().filter_map(|leaf| make_group(&leaf.dir.join(path))).count();
         assert_eq!(made, self.leaves.len(), "a group can be made below another");
     }
 
-    /// Makes it, or an empty group below it, a threaded group. Returns false if that is impossible here, with a
-    /// message.
+    /// Makes the tree's top cgroup, or an empty cgroup below it, a threaded one. If that is impossible here, prints a
+    /// message and returns false.
     pub fn make_threaded(&self, path: &str) -> bool {
         let made = below(&self.leaves, path).iter().try_for_each(|leaf| leaf.write("cgroup.type", "threaded"));
         made.inspect_err(|error| sidelane_testing::skip(format!("needs threaded groups: {error}"))).is_ok()
     }
 
-    /// Moves a process into a group below it.
+    /// Moves a process into a cgroup below the tree.
     pub fn admit_below(&self, pid: u32, path: &str) {
         below(&self.leaves, path).iter().for_each(|leaf| leaf.admit(pid).expect("a process can be moved"));
     }
 
-    /// Returns the list of CPUs of a group below it.
+    /// Returns the list of CPUs of a cgroup below the tree.
     pub fn list_below(&self, path: &str) -> String {
         list_of(&below(&self.leaves, path))
     }
 
-    /// Makes a container with a busy process.
+    /// Creates a container with a busy process.
     pub fn container(&self, name: &str) -> Container {
         self.container_that(name, SPIN)
     }
 
-    /// Makes a container in which a shell runs a script.
+    /// Creates a container in which a shell runs a script.
     pub fn container_that(&self, name: &str, script: &str) -> Container {
         let leaves: Vec<Leaf> = self.leaves.iter().filter_map(|leaf| make_group(&leaf.dir.join(name))).collect();
         assert_eq!(leaves.len(), self.leaves.len(), "a group can be made below another");
@@ -159,7 +160,7 @@ impl Drop for Tree {
     }
 }
 
-/// A container. Dropping it ends it.
+/// Batch container. Dropping it ends it.
 pub struct Container {
     child: Child,
     joined: Vec<Child>,
@@ -167,27 +168,28 @@ pub struct Container {
 }
 
 impl Container {
-    /// Returns its first process.
+    /// Returns the process id of the container's first process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Returns the CPUs on which its first process may run.
+    /// Returns the CPUs on which the container's first process may run.
     pub fn cpus(&self) -> String {
         process::allowed_cpus(self.pid()).unwrap_or_default()
     }
 
-    /// Returns its list of CPUs, if it has one.
+    /// Returns the container's list of CPUs, if it has one.
     pub fn list(&self) -> String {
         list_of(&self.leaves)
     }
 
-    /// Writes its list of CPUs, as its owner may.
+    /// Writes the container's list of CPUs, as its owner may.
     pub fn set_list(&self, cpus: &str) {
         set_list(&self.leaves, cpus);
     }
 
-    /// Starts a shell with a script in its groups. The process ends with the container.
+    /// Starts a shell with a script in the container's cgroups, and returns its process id. The process ends with the
+    /// container.
     pub fn join(&mut self, script: &str) -> u32 {
         let child = start_in(&self.leaves, script, self.pid() as i32);
         let pid = child.id();
@@ -195,67 +197,67 @@ impl Container {
         pid
     }
 
-    /// Moves a process into its groups. Returns false if the kernel refuses it.
+    /// Moves a process into the container's cgroups. Returns false if the kernel refuses it.
     pub fn admit(&self, pid: u32) -> bool {
         self.leaves.iter().all(|leaf| leaf.admit(pid).is_ok())
     }
 
-    /// Moves one of its processes into the groups of the test.
+    /// Moves one of the container's processes into the cgroups of the test.
     pub fn send_away(&self, pid: u32) {
         let own = self.leaves.iter().map(|leaf| Leaf { dir: leaf.dir.ancestors().nth(2).unwrap().to_owned() });
         own.for_each(|leaf| leaf.admit(pid).expect("a process can be moved"));
     }
 
-    /// Ends the other processes.
+    /// Ends the container's processes except the first.
     pub fn end_joined(&mut self) {
         self.joined.drain(..).for_each(end);
     }
 
-    /// Returns the number of hierarchies in which it is.
+    /// Returns the number of hierarchies in which the container has cgroups.
     pub fn hierarchies(&self) -> usize {
         self.leaves.len()
     }
 
-    /// Makes a group below it, in all its hierarchies or in one.
+    /// Creates a cgroup below the container, in all its hierarchies or in one.
     pub fn make_below(&self, path: &str, hierarchy: Option<usize>) {
         let leaves = self.leaves.iter().enumerate().filter(|(number, _)| hierarchy.is_none_or(|only| only == *number));
         leaves.for_each(|(_, leaf)| drop(make_group(&leaf.dir.join(path)).expect("a group can be made below another")));
     }
 
-    /// Moves a process into a group below it, in each hierarchy that has this group.
+    /// Moves a process into a cgroup below the container, in each hierarchy that has this cgroup.
     pub fn move_below(&self, pid: u32, path: &str) {
         let there = below(&self.leaves, path).into_iter().filter(|leaf| leaf.dir.exists());
         there.for_each(|leaf| leaf.admit(pid).expect("a process can be moved"));
     }
 
-    /// Returns the list of CPUs of a group below it.
+    /// Returns the list of CPUs of a cgroup below the container.
     pub fn list_below(&self, path: &str) -> String {
         list_of(&below(&self.leaves, path))
     }
 
-    /// Returns the content of a file of a group below it.
+    /// Returns the content of a file of a cgroup below the container.
     pub fn read_below(&self, path: &str, file: &str) -> String {
         below(&self.leaves, path).iter().find_map(|leaf| leaf.read(file).ok()).unwrap_or_default()
     }
 
-    /// Ends its first process only.
+    /// Ends only the container's first process.
     pub fn end_first(&mut self) {
         self.child.kill().expect("its first process is there");
         self.child.wait().expect("a killed child can be waited for");
     }
 
-    /// Freezes or thaws it, as its owner may.
+    /// Freezes or thaws the container, as its owner may.
     pub fn freeze(&self, frozen: bool) {
         let freezers = self.leaves.iter().filter_map(|leaf| Freezer::of(&leaf.dir));
         freezers.for_each(|freezer| freezer.set(frozen).expect("it can be frozen"));
     }
 
-    /// Returns its freezer.
+    /// Returns the freezer of the container.
     pub fn freezer(&self) -> Freezer {
         self.leaves.iter().find_map(|leaf| Freezer::of(&leaf.dir)).expect("it can be frozen")
     }
 
-    /// Returns whether it is frozen.
+    /// Returns whether the container is frozen.
     pub fn is_frozen(&self) -> bool {
         let says =
             |file: &str, word: &str| self.leaves.iter().any(|leaf| leaf.read(file).is_ok_and(|text| text == word));
@@ -277,7 +279,7 @@ impl Drop for Container {
     }
 }
 
-/// Starts a shell that runs a script, in these groups.
+/// Starts a shell that runs a script, in these cgroups.
 fn start_in(leaves: &[Leaf], script: &str, group: i32) -> Child {
     let enter: Vec<String> =
         leaves.iter().map(|leaf| format!("echo $$ >{}/cgroup.procs;", leaf.dir.display())).collect();
@@ -301,7 +303,7 @@ fn below(leaves: &[Leaf], path: &str) -> Vec<Leaf> {
     leaves.iter().map(|leaf| Leaf { dir: leaf.dir.join(path) }).collect()
 }
 
-/// Makes a group as a runtime does: its list of CPUs is that of the group above.
+/// Creates a cgroup as a runtime does: its list of CPUs is that of its parent.
 fn make_group(dir: &Path) -> Option<Leaf> {
     fs::create_dir(dir).ok()?;
     if dir.join("cpuset.mems").exists() && !dir.join("cgroup.controllers").exists() {

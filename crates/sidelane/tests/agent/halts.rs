@@ -1,5 +1,5 @@
-//! An agent with `[lanes]` that cannot act, because it is frozen or its holder was demoted. Batch is still off the lane
-//! while the service works.
+//! Tests of an agent with `[lanes]` that cannot act, because it is frozen or its holder was demoted. Batch is still off
+//! the lane while the service works.
 
 use std::process::Command;
 use std::thread;
@@ -13,13 +13,13 @@ use crate::daemon::status;
 use crate::groups::Place;
 use crate::scene::{Scene, Setting};
 
-/// The freeze is that of `systemctl freeze` and `docker pause` on the agent's group. Batch has another group, and would
-/// run on.
+/// The freeze equals that of `systemctl freeze` and `docker pause` on the agent's cgroup. Batch has another cgroup, and
+/// would run on.
 #[test]
 fn a_frozen_agent_has_batch_frozen_until_it_is_thawed() {
     for hierarchy in FreezableGroup::hierarchies() {
         for place in [Place::Lists, Place::NoLists] {
-            // Run on its own thread, which stays on the request lane.
+            // The test runs on its own thread, which stays on the request lane.
             let once = || batch_stands_still_while_the_agent_is_frozen(&hierarchy, place);
             thread::scope(|scope| scope.spawn(once).join()).expect("batch was frozen and thawed");
         }
@@ -61,7 +61,7 @@ fn freeze(scene: &Scene, frozen: bool) {
     }
 }
 
-/// An administrator can do that, and batch that has the right to.
+/// An administrator can demote the holder, and so can batch that has the right to.
 #[test]
 fn demoted_holder_of_the_agent_is_promoted_again() {
     let Some(mut scene) = Scene::set() else { return };
@@ -81,8 +81,8 @@ fn demoted_holder_of_the_agent_is_promoted_again() {
     scene.must_end_well();
 }
 
-/// Command of batch that is in the kernel almost all the time, in calls that no freeze interrupts: MAP_POPULATE fills
-/// the memory.
+/// Batch command that is in the kernel almost all the time, in calls that no freeze interrupts: MAP_POPULATE fills the
+/// memory.
 const IN_LONG_SYSTEM_CALLS: &str = "exec python3 -c 'import mmap\nwhile True: \
                                         mmap.mmap(-1, 1 << 28, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x8000).close()'";
 

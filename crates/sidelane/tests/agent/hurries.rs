@@ -1,7 +1,7 @@
-//! Moves of long requests to big cores by the agent: threads are bound, and are in status and metrics. A reload that
-//! does not concern them leaves them alone. At the end they have their CPUs back, however it comes.
+//! Tests of the agent's moves of long requests to big cores. Threads are bound, and are in status and metrics. A reload
+//! that does not concern them leaves them alone. After any kind of end they have their CPUs back.
 //!
-//! On machines without big and little cores CPU 0 is declared big.
+//! On machines without big and little cores the tests declare CPU 0 to be big.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ fn busy() -> Option<Busy> {
     Busy::start("thread-per-connection", None)
 }
 
-/// Makes a file with the service, without `[hurry]`.
+/// Creates the agent's file with the service, without `[hurry]`.
 fn file_of(busy: &Busy) -> File {
     File::holmes().with_service(&format!("port = {}", busy.address.port())).with_batch("/nobody")
 }
@@ -223,7 +223,7 @@ fn agent_with_equal_cores_notes_it_and_continues() {
     daemon.end();
 }
 
-/// The siblings are those of the file; without them the machine may have none.
+/// The siblings are those of the file, since the machine may have none.
 #[test]
 fn lanes_with_idle_siblings_take_the_place_of_big_cores() {
     let Some(_turn) = lanes_to_ourselves() else { return };

@@ -1,5 +1,5 @@
-//! Interference by counters: the kernel's own events replace the processor's. The rest of the path from the kernel
-//! program to the groups is real.
+//! Tests of interference measured by counters: the kernel's own events replace the processor's. The rest of the path
+//! from the kernel program to the cgroups is real.
 
 use tempfile::NamedTempFile;
 
@@ -33,7 +33,7 @@ fn batch_leaves_a_disturbed_sibling_and_returns_after_calm() {
     assert!(!batch.is_frozen() && batch.cpus() == "0-1");
 }
 
-/// Returns whether the agent has a note with this beginning.
+/// Returns whether the agent has a note that begins with this text.
 fn has_note(begin: &str) -> bool {
     let begins = |note: &serde_json::Value| note["note"].as_str().is_some_and(|note| note.starts_with(begin));
     status()["notes"].as_array().is_some_and(|notes| notes.iter().any(begins))
@@ -55,7 +55,7 @@ fn unpausable_batch_is_shown_as_running() {
     let cannot = format!("{}/one cannot be paused", tree.path());
     assert!(has_note(&cannot), "{}", status());
     service.work();
-    // Each look for one second sees interference, and there is no other CPU for batch.
+    // Each look during one second sees interference, and there is no other CPU for batch.
     let began = std::time::Instant::now();
     while began.elapsed() < std::time::Duration::from_secs(1) {
         let told = status();
@@ -74,7 +74,7 @@ fn unpausable_batch_is_shown_as_running() {
     assert!(!batch.is_frozen() && batch.cpus() == "0-1");
 }
 
-/// Makes a recording of 15 s of interference on CPU 0, every 5 ms.
+/// Creates a recording of 15 s of interference on CPU 0, with a value every 5 ms.
 fn recording() -> NamedTempFile {
     let file = NamedTempFile::new().unwrap();
     let line = |number: u64| format!("{{\"at_ns\":{},\"cpu\":0,\"value\":50.0}}\n", number * 5_000_000);
@@ -82,7 +82,7 @@ fn recording() -> NamedTempFile {
     file
 }
 
-/// Returns the lines of `[metric]` that replay it.
+/// Returns the lines of `[metric]` that replay the recording.
 fn replay(recording: &NamedTempFile) -> String {
     format!("source = \"replay\"\nreplay = \"{}\"", recording.path().display())
 }

@@ -1,5 +1,5 @@
-//! The lane gate beside the policy: the agent decides which CPUs batch has. Holders keep it off a sibling while the
-//! service works.
+//! Tests of the lane gate beside the policy: the agent decides which CPUs batch has. Holders keep batch off a sibling
+//! while the service works.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -38,7 +38,7 @@ fn batch_leaves_its_lane_at_each_turn_of_the_service() {
     scene.must_end_well();
 }
 
-/// In version 1 each thread has a group. The other threads of its process are still in theirs.
+/// In cgroup version 1 each thread has a cgroup. The other threads of its process are still in the container's cgroups.
 #[test]
 fn container_with_a_thread_outside_is_still_held() {
     const TWO_THREADS: &str = "exec python3 -c 'import threading, time\nthreading.Thread(target=time.sleep, \
@@ -61,7 +61,7 @@ fn container_with_a_thread_outside_is_still_held() {
     scene.must_end_well();
 }
 
-/// The class changes as by a daemon that is asked to (rtkit). The agent changes only a class that outranks a holder.
+/// The class changes as if a daemon had been asked to (rtkit). The agent changes a class only if it outranks a holder.
 #[test]
 fn container_outranking_the_holder_is_demoted_and_restored() {
     let Some(scene) = Scene::set() else { return };
@@ -81,7 +81,7 @@ fn container_outranking_the_holder_is_demoted_and_restored() {
     });
 }
 
-/// Each demotion is reverted at once, so that weaker means do not help.
+/// Batch reverts each demotion at once, so weaker steps do not help.
 #[test]
 fn lanes_are_not_lent_to_batch_that_raises_itself_again() {
     let Some(mut scene) = Scene::set() else { return };
@@ -102,7 +102,8 @@ fn lanes_are_not_lent_to_batch_that_raises_itself_again() {
     });
 }
 
-/// The kernel refuses this class to threads of a container that has a list of CPUs. This thread has it before it joins.
+/// The kernel refuses SCHED_DEADLINE to threads of a container that has a list of CPUs. This thread has the class
+/// before it joins.
 #[test]
 fn no_lane_is_lent_while_a_thread_of_batch_is_in_sched_deadline() {
     // The scene keeps the test's own thread on one CPU.
@@ -140,7 +141,7 @@ fn no_lane_is_lent_while_a_thread_of_batch_is_in_sched_deadline() {
     assert_eq!([count("withhold"), count("lend")], [1, 1], "{actions:?}");
     let audit = scene.daemon.run.audit();
     let withheld = audit.iter().find(|entry| entry["action"] == "withhold").expect("it was audited");
-    // The promise is half a second. Another second is for noise.
+    // The guaranteed time is half a second. Another second is for noise.
     let took_ns = withheld["at_ns"].as_u64().unwrap().saturating_sub(joins_ns);
     assert!(took_ns < 1_500_000_000, "lanes were withheld after {took_ns} ns");
     scene.must_end_well();
@@ -240,7 +241,7 @@ fn placement_of_a_service_frees_a_lane_for_batch() {
     assert_eq!(batch.cpus(), "0-1");
 }
 
-/// The group's first process is gone; its successor works on the batch lane.
+/// The cgroup's first process is gone; its successor works on the batch lane.
 #[test]
 fn batch_avoids_a_lane_with_a_later_member_of_the_service() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -260,7 +261,7 @@ fn batch_avoids_a_lane_with_a_later_member_of_the_service() {
     wait_until("batch that has no other lane was paused", || batch.is_frozen());
     let now = || status()["agent"]["uptime_s"].as_f64();
     let then = now().expect("the agent runs");
-    // Slow looks come several times a second.
+    // The agent makes slow looks several times a second, so it has made several in 2 s.
     wait_until("the agent had looked again and again", || batch.is_frozen() && now() > Some(then + 2.0));
     daemon.end();
     assert!(!batch.is_frozen());

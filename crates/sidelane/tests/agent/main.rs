@@ -1,4 +1,5 @@
-//! The agent on real groups and processes: its decisions are carried out, whatever happens in between, and undone.
+//! Tests of the agent on real cgroups and processes: its decisions are carried out, whatever happens in between, and
+//! undone.
 
 #[path = "../common/mod.rs"]
 mod common;

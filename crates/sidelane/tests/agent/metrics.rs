@@ -1,4 +1,4 @@
-//! Metrics of the agent for Prometheus.
+//! Tests of the agent's metrics for Prometheus.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -19,7 +19,7 @@ use crate::daemon::{Daemon, File, status};
 use crate::groups::{Place, Tree};
 use crate::service::Program;
 
-/// Requests a path at the port.
+/// Requests a path from the server at the port, and returns the answer.
 pub fn ask(port: u16, path: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the port is open");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("a request can be sent");
@@ -56,7 +56,7 @@ fn metrics_are_served_beside_silent_readers() {
     service.must_be_untouched();
 }
 
-/// The status is for root only, because it contains facts about programs; a wide umask does not change that.
+/// Only root may read the status, because it contains facts about programs; a wide umask does not change that.
 #[test]
 fn status_is_hidden_from_other_users() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -126,7 +126,7 @@ fn requests_of_a_service_that_listens_late_are_counted() {
     daemon.end();
 }
 
-/// Reading them costs the service nothing.
+/// Reading emitted requests costs the service nothing.
 #[test]
 fn emitted_requests_are_counted_without_any_option() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -141,7 +141,7 @@ fn emitted_requests_are_counted_without_any_option() {
     let count = || status()["services"][0]["requests"]["count"].as_u64();
     let mut turns = service.stdin.take().unwrap();
     wait_until("its requests were counted", || {
-        // The file exists, so the request is over at once.
+        // The file exists, so the request ends at once.
         writeln!(turns, "{}", program.display()).unwrap();
         count() > Some(0)
     });
@@ -151,7 +151,7 @@ fn emitted_requests_are_counted_without_any_option() {
     service.wait().unwrap();
 }
 
-/// Program that accepts requests by TCP and by UDP, as servers of HTTP/3 do.
+/// Program that accepts requests by TCP and by UDP, like HTTP/3 servers.
 const BOTH: &str = "import socket, sys
 stream, datagrams = socket.socket(), socket.socket(type=socket.SOCK_DGRAM)
 datagrams.bind(('127.0.0.1', int(sys.argv[1])))
@@ -166,7 +166,7 @@ fn objective_of_a_service_with_udp_is_noted_as_tcp_only() {
     if !requests_can_be_seen() {
         return;
     }
-    // Higher ports are mostly those of clients, and not reported.
+    // Higher ports mostly belong to clients, and are not reported.
     let port = (20_000..30_000).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("one is free");
     let _service = Service::of_command("python3", &["-c", BOTH, &port.to_string()]);
     wait_until("the service listened", || TcpStream::connect(("127.0.0.1", port)).is_ok());

@@ -1,5 +1,5 @@
-//! An agent beside another Sidelane: it is the only agent, shares no CPU with a run, and moves no thread that another
-//! process moves.
+//! Tests of an agent beside another Sidelane. It is the only agent, shares no CPU with a run, and moves no thread that
+//! another process moves.
 
 use crate::common::busy::{BIG, CLIENTS, LITTLE};
 use crate::common::lanes::LANES;
@@ -51,14 +51,14 @@ fn agent_takes_lanes_of_a_run_only_after_its_end() {
 
 const PLACED: &str = "may_be_placed = true";
 
-/// Starts a service that works all the time, and makes the file of an agent that places it on the reserved CPU.
+/// Starts a service that works all the time. Returns it with the file of an agent that places it on the reserved CPU.
 fn to_be_placed() -> Option<(Busy, File)> {
     let busy = Busy::start("thread-per-connection", None)?;
     let table = format!("port = {}\n{PLACED}", busy.address.port());
     Some((busy, File::holmes().with_service(&table).with_batch("/nobody")))
 }
 
-/// Returns whether each thread has only the reserved CPU.
+/// Returns whether each thread of the service has only the reserved CPU.
 fn is_placed(busy: &Busy) -> bool {
     busy.cpus().values().all(|cpus| cpus == BIG)
 }

@@ -1,4 +1,4 @@
-//! Pods of a node: groups as a kubelet makes them, and the directories of their logs.
+//! Tests with pods of a Kubernetes node: cgroups as a kubelet creates them, and the directories of their logs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use crate::groups::{Place, Tree};
 
 const LOGS: &str = "/var/log/pods";
 
-/// Directory of a pod's logs, from which the pod has its name. Dropping it removes it, and the directories made above
-/// it.
+/// Directory of a pod's logs, from which the agent reads the pod's name. Dropping it removes it, and the directories
+/// created above it.
 struct Logs {
     dir: PathBuf,
     made_above: bool,

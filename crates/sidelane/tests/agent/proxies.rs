@@ -1,5 +1,5 @@
-//! Proxies of the agent: they serve, and are in status and metrics. A reload that does not concern them leaves them
-//! alone. They end with the agent.
+//! Tests of the agent's proxies: they serve, and are in status and metrics. A reload that does not concern them leaves
+//! them alone. They end with the agent.
 
 use std::fs;
 use std::io::Write;
@@ -23,7 +23,7 @@ use crate::daemon::{Daemon, File, status};
 use crate::metrics::ask;
 use crate::service::Program;
 
-/// Numbers of the ordinary class and of SCHED_FIFO in the kernel.
+/// Numbers of the ordinary scheduling class and of SCHED_FIFO in the kernel.
 const ORDINARY: &str = "0";
 const FIFO: &str = "1";
 
@@ -44,7 +44,7 @@ fn section(listen: SocketAddr, active: SocketAddr, more: &str) -> String {
     format!("[[proxy]]\nlisten = \"{listen}\"\nactive = \"{active}\"\nhazard = \"none\"\n{more}")
 }
 
-/// A client that sends all its requests on one connection.
+/// Client that sends all its requests on one connection.
 struct Client(TcpStream);
 
 impl Client {
@@ -54,7 +54,7 @@ impl Client {
         Self(stream)
     }
 
-    /// Sends a request, and waits until `name` has answered.
+    /// Sends a request, and waits until the server `name` has answered.
     fn must_hear(&mut self, name: &str) {
         self.0.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
         let answer = read_until(&mut self.0, &format!("\r\n\r\n{name}"));
@@ -222,9 +222,9 @@ fn a_reload_that_changes_a_proxy_lets_its_requests_be_answered() {
         assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("held"), "{answer}");
     }
     drop(clients);
-    // The counts of the old proxy are kept.
+    // The agent keeps the counts of the old proxy.
     told(0, 6 + CLIENTS);
-    // The agent's own end drains requests, too.
+    // The end of the agent drains requests, too.
     let since_ns = now_ns();
     daemon.reload(&file.and(&section(listen, held, "")));
     daemon.run.wait_until_audited("reload", since_ns);
@@ -252,7 +252,7 @@ fn proxy_added_by_a_reload_may_run_on_all_cpus() {
     wait_until("the agent kept off the service's CPU", || allowed_cpus(pid).is_some_and(|cpus| cpus != all));
     daemon.reload(&file.and(&section(nowhere(), server("one"), "")));
     daemon.run.wait_until_audited("reload", 0);
-    // It has the agent's CPUs and no name until it runs.
+    // The thread has the agent's CPUs and no name until it runs.
     wait_until("the proxy's thread had all CPUs", || {
         let threads = threads_named(pid, "sidelane-proxy");
         threads.iter().filter_map(|tid| allowed_cpus(*tid)).eq([all.clone()])
@@ -271,7 +271,7 @@ fn all_threads_of_the_agent_keep_off_a_busy_service() {
     let is_on = |cpus: CpuSet| cpus.contains(REQUEST_LANE.parse().expect("a number"));
     let is_off = |tid: &u32| allowed_cpus(*tid).and_then(|cpus| cpus.parse().ok()).is_none_or(|cpus| !is_on(cpus));
     let pids = || [vec![daemon.run.pid()], guardians()].concat();
-    // The thread that forwards requests counts as a service.
+    // The proxy's thread that forwards requests is left out: it counts as a service.
     let own = || pids().into_iter().flat_map(threads).filter(|tid| !is_proxys(daemon.run.pid(), *tid));
     wait_until("all had left the service's CPU", || own().all(|tid| is_off(&tid)));
     service.rest();

@@ -1,4 +1,4 @@
-//! An agent that lends a lane: a service on the request lane, and batch on the batch lane.
+//! Scene of an agent that lends a lane: a service on the request lane, and batch on the batch lane.
 
 use sidelane_host::cgroup::Hierarchy;
 
@@ -11,15 +11,15 @@ use crate::daemon::{Daemon, File};
 use crate::groups::{Container, Place, Tree};
 use crate::service::Program;
 
-/// Settings of a scene.
+/// Settings of a [`Scene`].
 pub struct Setting<'a> {
     /// Additional lines of the agent's file.
     pub lines: &'a str,
-    /// Script of batch.
+    /// Shell script that batch runs.
     pub script: &'a str,
-    /// Hierarchies of batch's groups.
+    /// Hierarchies of batch's cgroups.
     pub place: Place,
-    /// Hierarchy in which the agent has a group of its own that can be frozen.
+    /// Hierarchy in which the agent has a cgroup of its own that can be frozen.
     pub home: Option<&'a Hierarchy>,
 }
 
@@ -29,7 +29,7 @@ impl Default for Setting<'_> {
     }
 }
 
-/// A service, batch and an agent. The agent's own group is dropped first: a frozen agent does not end.
+/// Service, batch and agent. The agent's own cgroup is dropped first: a frozen agent does not end.
 pub struct Scene {
     pub home: Option<FreezableGroup>,
     pub words: Words,
@@ -86,7 +86,7 @@ impl Scene {
         self.must_end_well_and(|| {});
     }
 
-    /// Ends the agent and checks that nothing is left. `also` checks batch after that.
+    /// Ends the agent and checks that nothing is left. After that it calls `also`, which checks batch.
     #[track_caller]
     pub fn must_end_well_and(self, also: impl FnOnce()) {
         let Self { home, service, daemon, batch, tree, before, .. } = self;

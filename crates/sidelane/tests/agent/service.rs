@@ -1,4 +1,4 @@
-//! A service whose name is unique on the machine.
+//! Services in tests whose program name is unique on the machine.
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::common::{Service, ServiceOnCommand, process, wait_until};
 
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
 
-/// A program with a unique name.
+/// Program with a unique name.
 pub struct Program {
     comm: String,
     path: PathBuf,
@@ -21,17 +21,17 @@ pub struct Program {
 }
 
 impl Program {
-    /// Makes a copy of `sleep`.
+    /// Creates a copy of `sleep`.
     pub fn new() -> Self {
         Self::copy_of("/bin/sleep")
     }
 
-    /// Makes a copy of a shell that forks repeatedly on command, and so causes page faults.
+    /// Creates a copy of a shell that forks repeatedly on command, and so causes page faults. Starts it as a service.
     pub fn faulting_on_command() -> (Self, ServiceOnCommand) {
         Self::shell("while read -r end; do while [ ! -e \"$end\" ]; do (:); done; done")
     }
 
-    /// Makes a copy of a shell that works on command, and starts it as a service on the request lane.
+    /// Creates a copy of a shell that works on command, and starts it as a service on the request lane.
     pub fn on_command() -> (Self, ServiceOnCommand) {
         Self::shell(ON_COMMAND)
     }
@@ -44,7 +44,7 @@ impl Program {
     }
 
     fn copy_of(original: &str) -> Self {
-        // The kernel keeps 15 bytes.
+        // The kernel keeps 15 bytes of a program's name.
         let comm = format!("svc{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let path = dir.path().join(&comm);
@@ -52,17 +52,17 @@ impl Program {
         Self { comm, path, _dir: dir }
     }
 
-    /// Returns the line of the agent's file that finds it.
+    /// Returns the line of the agent's file that finds the program.
     pub fn rule(&self) -> String {
         format!("comm = \"{}\"", self.comm)
     }
 
-    /// Returns its path.
+    /// Returns the path of the program.
     pub fn path(&self) -> &str {
         self.path.to_str().expect("a readable path")
     }
 
-    /// Starts it on these CPUs.
+    /// Starts the program on these CPUs.
     pub fn start(&self, cpus: &str) -> Sleeper {
         let mut command = Command::new("taskset");
         let command = process::ends_with_the_test(&mut command).args(["-c", cpus]).arg(&self.path).arg("1000");
@@ -75,24 +75,24 @@ impl Program {
     }
 }
 
-/// A service that sleeps. Dropping it ends it.
+/// Service that sleeps. Dropping it ends it.
 pub struct Sleeper {
     child: Child,
     looked: String,
 }
 
 impl Sleeper {
-    /// Returns its process id.
+    /// Returns the process id of the service.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Returns the CPUs on which it may run.
+    /// Returns the CPUs on which the service may run.
     pub fn cpus(&self) -> String {
         process::allowed_cpus(self.pid()).unwrap_or_default()
     }
 
-    /// Fails unless it is alive with its original CPUs, class and groups.
+    /// Fails unless the service is alive with its original CPUs, class and cgroups.
     #[track_caller]
     pub fn must_be_untouched(&self) {
         assert!(process::is_alive(self.pid()), "the service has ended");

@@ -1,4 +1,4 @@
-//! The shape of batch's trees: whatever their owner makes, moves or renames there, batch stays batch.
+//! Tests of the shape of batch's cgroup trees: whatever their owner creates, moves or renames there, batch stays batch.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ fn a_container_keeps_what_is_made_below_it(place: Place) {
     wait_until("batch had left the reserved CPU", || one.cpus() == "1");
     let watch = Watch::over(one.pid());
     one.make_below("x", None);
-    // A look that has seen the second container has seen everything made before.
+    // A look that has seen the second container has seen everything created before.
     let second = tree.container("second");
     daemon.wait_for(1, 2);
     let child = one.join(SPIN);
@@ -110,7 +110,7 @@ fn new_group_below_a_container_is_part_of_it_by_threads() {
     a_container_keeps_what_is_made_below_it(Place::NoLists);
 }
 
-/// Each hierarchy of version 1 has its own tree.
+/// Each hierarchy of cgroup version 1 has its own tree.
 #[test]
 fn a_group_below_in_one_hierarchy_alone_changes_nothing() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -175,7 +175,7 @@ fn a_tree_with_own_processes_is_one_container_by_threads() {
     a_tree_with_processes_of_its_own_is_one_container(Place::NoLists);
 }
 
-/// The kernel lists no processes of threaded groups.
+/// The kernel lists no processes of threaded cgroups.
 #[test]
 fn a_container_in_a_threaded_group_is_confined() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -201,7 +201,7 @@ fn a_container_in_a_threaded_group_is_confined() {
     service.must_be_untouched();
 }
 
-/// The agent changes no class, so it has none to restore.
+/// The agent does not change the class, so it has none to restore.
 #[test]
 fn a_container_with_a_thread_in_sched_deadline_is_confined() {
     let Some(_turn) = lanes_to_ourselves() else { return };

@@ -1,4 +1,4 @@
-//! Sharing: containers get the CPUs that the policy gives them, whatever mechanism there is, and get their original
+//! Tests of sharing: containers get the CPUs that the policy gives them, through any mechanism, and get their original
 //! CPUs back.
 
 use crate::common::{Footprint, Run, lanes_to_ourselves, wait_until};

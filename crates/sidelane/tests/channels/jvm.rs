@@ -1,4 +1,4 @@
-//! HotSpot's counters.
+//! Tests of signals from HotSpot's counters.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -13,7 +13,7 @@ use crate::common::wait_until;
 use crate::program::{Program, fixture, read, run};
 use crate::variables::{POSITION_INDEPENDENT, variables};
 
-/// Starts a JVM that runs a collection on command. `None` without a JVM, with a message.
+/// Starts a JVM that runs a garbage collection on command. Without a JVM, prints a message and returns `None`.
 fn jvm(flags: &[&str]) -> Option<Program> {
     let dir = tempfile::tempdir().unwrap();
     let classes = dir.path().as_os_str().to_owned();
@@ -87,7 +87,7 @@ fn a_jvm_with_process_ids_and_a_tmp_of_its_own_is_read() {
         sidelane_testing::skip("needs root, to give a program a /tmp of its own");
         return;
     }
-    // Not below /tmp, which the program's own /tmp hides.
+    // The directory is not below /tmp, which the program's own /tmp hides.
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let Some(()) = run("javac", &[OsStr::new("-d"), dir.path().as_os_str(), fixture("Collects.java").as_os_str()])
     else {

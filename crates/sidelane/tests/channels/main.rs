@@ -1,4 +1,4 @@
-//! Signals of real programs, read while they run: variables, HotSpot's counters, files of /proc.
+//! Tests of signals of real programs, read while the programs run: variables, HotSpot's counters, files of /proc.
 
 #[path = "../common/mod.rs"]
 mod common;

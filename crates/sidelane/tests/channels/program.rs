@@ -1,4 +1,4 @@
-//! A real program whose signals are read.
+//! Real program whose signals are read.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -10,12 +10,12 @@ use sidelane_channels::signal::{Signal, Source};
 use sidelane_channels::{Channel, ChannelEnd, Reader, file, hsperf, memory};
 use tempfile::TempDir;
 
-/// A running program. Ended when dropped.
+/// Running program, ended when dropped.
 pub struct Program {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
-    /// First line of its output.
+    /// First line of the program's output.
     pub first: String,
     _dir: TempDir,
 }
@@ -51,7 +51,7 @@ impl Program {
         self.child.id()
     }
 
-    /// Opens the channels of a signal, as a user writes it.
+    /// Opens the channels of a signal, given as a user writes it.
     pub fn channels(&self, signal: &str) -> Result<Vec<Channel>, String> {
         let signal: Signal = signal.parse().unwrap_or_else(|error| panic!("{error}"));
         let pids = BTreeSet::from([self.pid()]);
@@ -78,7 +78,7 @@ impl Program {
         read(&mut self.channel(&format!("tag:mem:{variable}"))).unwrap()
     }
 
-    /// Returns why a variable cannot be observed.
+    /// Returns the reason why a variable cannot be observed.
     #[track_caller]
     pub fn refusal(&self, variable: &str) -> String {
         self.channels(&format!("tag:mem:{variable}")).expect_err(variable)
@@ -104,7 +104,7 @@ pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../channels/tests/fixtures/channels").join(name)
 }
 
-/// Runs a tool on files; `None` if it is not installed, with a message.
+/// Runs a tool on files. If it is not installed, prints a message and returns `None`.
 pub fn run<S: AsRef<OsStr>>(tool: &str, arguments: &[S]) -> Option<()> {
     let Ok(status) = Command::new(tool).args(arguments).status() else {
         sidelane_testing::skip(format!("there is no {tool} here"));

@@ -1,4 +1,4 @@
-//! Variables of C and C++ programs.
+//! Tests of signals from variables of C and C++ programs.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

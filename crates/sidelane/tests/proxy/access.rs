@@ -1,4 +1,4 @@
-//! The access log's file: rotated, full, and written to its end.
+//! Tests of the access log's file: rotated, full, and written to its end.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -19,7 +19,7 @@ const GET: &[u8] = b"GET /path HTTP/1.1\r\nHost: h\r\n\r\n";
 
 fn well() -> std::net::SocketAddr {
     let (address, seen) = telling_server(|stream, _| say(stream, "well"));
-    // Without its receiver the server ends.
+    // The server ends without its receiver, so the receiver is leaked.
     std::mem::forget(seen);
     address
 }
@@ -93,7 +93,7 @@ fn access_log_is_private_appends_and_is_complete_at_the_end() {
 
 #[test]
 fn a_proxy_that_has_nothing_to_do_sleeps() {
-    /// Bound of sleeps in a second.
+    /// Largest number of sleeps per second.
     const SLEEPS_MAX: u64 = 10;
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("access.log");

@@ -1,4 +1,4 @@
-//! SIGTERM: requests in flight are answered, and those that outlive the limit are cut and reported.
+//! Tests of SIGTERM: requests in flight are answered, and those that outlive the limit are cut and reported.
 
 use std::io::Write;
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! Servers that are stopped, killed and started again.
+//! Tests of servers that are stopped, killed and started again.
 
 use std::net::Ipv4Addr;
 use std::process::Command;
@@ -20,7 +20,7 @@ fn stopped_server_is_replaced_without_waiting_for_it() {
     let proxy = Proxy::start(one.address, Some(two.address), &["--hazard", "stopped"]);
     assert!(proxy.get("/").ends_with("one"));
     one.signal(libc::SIGSTOP);
-    // Some of these are in flight at the stopped server when the stop is noticed.
+    // Some of these requests are in flight at the stopped server when the proxy notices the stop.
     for _ in 0..20 {
         assert!(proxy.get("/").ends_with("two"));
     }

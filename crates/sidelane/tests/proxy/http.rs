@@ -1,4 +1,4 @@
-//! HTTP through the proxy: connections, bodies, and what must not be repeated.
+//! Tests of HTTP through the proxy: connections, bodies, and requests that must not be repeated.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;

@@ -1,4 +1,4 @@
-//! Clients and servers that do not keep to limits get clear errors, and all others are served.
+//! Tests that clients and servers beyond the limits get clear errors, and all others are served.
 
 use std::io::Write;
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! `sidelane proxy` in front of real servers, and of scripted ones.
+//! Tests of `sidelane proxy` in front of real servers, and of scripted ones.
 
 #[path = "../common/mod.rs"]
 mod common;

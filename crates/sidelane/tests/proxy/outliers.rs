@@ -1,4 +1,4 @@
-//! A server that fails its requests: output of the proxy, and its metrics.
+//! Tests of a server that fails its requests: output of the proxy, and its metrics.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -30,7 +30,7 @@ fn ejected_server_is_reported_and_counted() {
         "server {fails} is out of service for 30 s: 5 requests in a row failed (the last one: status 503); see its log"
     );
     wait_until("it was said", || proxy.has_said(&said));
-    // It reports its counts as of its last look.
+    // The metrics contain the counts of the proxy's last look.
     let answered = "sidelane_proxy_request_duration_seconds_count 2";
     wait_until("both answers were counted", || metrics(at).contains(answered));
     let told = metrics(at);

@@ -1,4 +1,4 @@
-//! RESP through the proxy, in front of real Redis servers.
+//! Tests of RESP through the proxy, in front of real Redis servers.
 
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! The real proxy, and clients that send bytes.
+//! Real proxy in tests, and clients that send bytes.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ use crate::common::TIMEOUT;
 use crate::common::process::{ends_with_the_test, signal};
 use crate::common::scripted::read_to_end;
 
-/// A running `sidelane proxy`.
+/// Running process of `sidelane proxy`.
 pub struct Proxy {
     child: Child,
     pub address: SocketAddr,
@@ -24,12 +24,12 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts it in front of these servers, with further options.
+    /// Starts the proxy in front of these servers, with further options.
     pub fn start(active: SocketAddr, backup: Option<SocketAddr>, options: &[&str]) -> Self {
         Self::start_with_files(active, backup, options, None)
     }
 
-    /// Starts it with these soft and hard limits of open files.
+    /// Starts the proxy with these soft and hard limits of open files.
     pub fn start_with_files(
         active: SocketAddr,
         backup: Option<SocketAddr>,
@@ -39,7 +39,7 @@ impl Proxy {
         Self::start_to(Stdio::null(), active, backup, options, files)
     }
 
-    /// Starts it with another standard output.
+    /// Starts the proxy with another standard output.
     pub fn start_to(
         stdout: Stdio,
         active: SocketAddr,
@@ -74,23 +74,23 @@ impl Proxy {
         Self { child, address, json, said }
     }
 
-    /// Returns whether it has printed this on standard error.
+    /// Returns whether the proxy has printed this text on standard error.
     pub fn has_said(&self, text: &str) -> bool {
         self.said.lock().unwrap().iter().any(|line| line.contains(text))
     }
 
-    /// Ends it, and returns its summary.
+    /// Ends the proxy, and returns its summary.
     pub fn finish(self) -> Value {
         self.ask_to_end();
         self.summary()
     }
 
-    /// Sends SIGTERM.
+    /// Sends SIGTERM to the proxy.
     pub fn ask_to_end(&self) {
         self.signal(libc::SIGTERM);
     }
 
-    /// Returns how often its threads have gone to sleep so far.
+    /// Returns the number of times that the proxy's threads have gone to sleep.
     pub fn sleeps(&self) -> u64 {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         let sleeps = |status: String| {
@@ -100,12 +100,12 @@ impl Proxy {
         threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("status")).ok()).map(sleeps).sum()
     }
 
-    /// Sends a POSIX signal.
+    /// Sends a POSIX signal to the proxy.
     pub fn signal(&self, number: i32) {
         signal(self.child.id(), number);
     }
 
-    /// Waits for its end, and returns its summary.
+    /// Waits for the end of the proxy, and returns its summary.
     pub fn summary(mut self) -> Value {
         assert!(self.child.wait().unwrap().success());
         serde_json::from_slice(&std::fs::read(&self.json).unwrap()).unwrap()
@@ -137,5 +137,5 @@ impl Drop for Proxy {
     }
 }
 
-/// Length of a check that something does not happen too early.
+/// Length of a check that an event does not happen too early.
 pub const SHORT: Duration = Duration::from_millis(100);

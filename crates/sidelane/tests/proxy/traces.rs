@@ -1,4 +1,4 @@
-//! Trace of a request, with the causes at its server.
+//! Tests of the trace of a request, with the causes at its server.
 
 use std::thread;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::common::scripted::{say, telling_server};
 use crate::common::{TIMEOUT, lab, lanes_to_ourselves, requests_can_be_seen};
 use crate::scene::Proxy;
 
-/// Interval of questions for a result that comes later.
+/// Interval at which a trace is requested again, if its result comes later.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
 /// Sends a GET of this path, and returns the number of its request.
@@ -20,7 +20,7 @@ fn number_of(proxy: &Proxy, path: &str) -> String {
     field.unwrap_or_else(|| panic!("no number in {answer}")).to_owned()
 }
 
-/// Returns what is known of the only copy of this request now.
+/// Returns what the proxy knows now about the only copy of this request at its server.
 fn at_server(proxy: &Proxy, number: &str) -> Value {
     let answer = proxy.get(&format!("/.sidelane/trace/{number}"));
     let body = answer.split("\r\n\r\n").nth(1).expect("a body");
@@ -28,7 +28,7 @@ fn at_server(proxy: &Proxy, number: &str) -> Value {
     trace["copies"][0]["at_server"].clone()
 }
 
-/// Waits for the same, and returns it.
+/// Waits until the causes of the request at its server are known, and returns them.
 fn when_told(proxy: &Proxy, number: &str) -> Value {
     let began = std::time::Instant::now();
     loop {
@@ -77,7 +77,8 @@ fn trace_of_a_slow_request_names_the_cause_at_its_server() {
     }
 }
 
-/// Returns the time of this cause in the request's time at its server, and checks that the parts make the whole.
+/// Returns the part of this cause in the request's time at its server, and checks that the sum of all parts is that
+/// time.
 fn part_ns(told: &Value, cause: &str) -> u64 {
     let ns = |value: &Value| value.as_u64().expect("a time");
     let parts = told["time"].as_array().unwrap();

@@ -1,4 +1,4 @@
-//! Statements in documents about files are true.
+//! Tests that statements in documents about files are true.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::modules::{crate_folders, files, root};
 
-/// Largest size of ARCHITECTURE.md, so that it is read to its end.
+/// Largest size of ARCHITECTURE.md in bytes, so that it is read to its end.
 const MAP_BYTES: usize = 12 << 10;
 /// Text of an invariant that no test guards.
 const OPEN: &str = "*not guarded*";
@@ -46,7 +46,7 @@ fn every_crate_is_on_the_map() {
     assert!(map.len() <= MAP_BYTES, "ARCHITECTURE.md has {} bytes; {MAP_BYTES} are allowed", map.len());
 }
 
-/// Layers in ARCHITECTURE.md, the lowest first. Crates in no table of a layer are beside them, and may use all.
+/// Layers in ARCHITECTURE.md, the lowest first. Crates in no layer's table are beside them, and may use all.
 const LAYERS: [&str; 3] = ["base", "system", "feature"];
 
 /// Returns the number of each crate's layer, by its folder.

@@ -1,4 +1,4 @@
-//! Functions are short, and take few arguments.
+//! Test that functions are short, and take few arguments.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::modules::{modules, parse, root};
 
 const LINES_MAX: usize = 70;
 const ARGUMENTS_MAX: usize = 7;
-/// One function in assembly language: it saves every register, and comments say which.
+/// Functions that may be longer: one in assembly language, which saves every register, with comments that say which.
 const EXCEPTIONS: [(&str, &str); 1] = [("crates/gate/src/save.rs", "slow_path_keeping_registers")];
 
 struct Functions {

@@ -1,4 +1,4 @@
-//! Dependencies between files: no cycle of more than three.
+//! Test of dependencies between files: no cycle of more than three.
 
 use std::hash::RandomState;
 

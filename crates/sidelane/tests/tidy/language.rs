@@ -1,4 +1,5 @@
-//! How text reads. Each count may only fall: a change that lowers one lowers its limit here.
+//! Tests of the language of comments and documents. Each count may only fall: a change that lowers one lowers its limit
+//! here.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,30 +13,30 @@ use crate::modules::{files, modules, parse, root};
 
 /// Words that hide what a sentence is about.
 const VAGUE: [&str; 7] = ["whoever", "nobody", "somebody", "the other one", "so many", "so often", "meanwhile"];
-/// Lines of comments and documents with such a word.
+/// Number of lines of comments and documents that contain such a word.
 const VAGUE_LINES: usize = 8;
-/// Letters of the longest name of a test.
+/// Largest number of letters in the name of a test.
 const TEST_NAME_LETTERS: usize = 60;
-/// Words that no name of a test has.
+/// Words that no name of a test may contain.
 const VAGUE_IN_TESTS: [&str; 5] = ["whoever", "nobody", "somebody", "meanwhile", "anybody"];
-/// Words of the longest sentence that can be read once.
+/// Largest number of words in a sentence that can be read once.
 const SENTENCE_WORDS: usize = 30;
-/// Longer sentences in documents.
+/// Number of longer sentences in documents.
 const LONG_SENTENCES: usize = 27;
 
-/// Fails if there are more than `limit` of `found`, and if there are fewer: then the limit has to fall.
+/// Fails if there are more than `limit` entries in `found`, and if there are fewer: then the limit has to fall.
 fn must_only_fall(what: &str, limit: usize, found: &[String]) {
     let count = found.len();
     assert!(count <= limit, "{count} {what}; {limit} are allowed:\n{}", found.join("\n"));
     assert!(count == limit, "only {count} {what} are left: lower the limit of {limit}");
 }
 
-/// Returns a finding with the file that it is in.
+/// Returns a finding with the path of its file.
 fn found(path: &Path, text: &str) -> String {
     format!("{}: {}", path.strip_prefix(root()).unwrap_or(path).display(), text.trim())
 }
 
-/// Returns whether a line has one of the vague words, as whole words.
+/// Returns whether a line contains one of the vague words, as a whole word.
 fn is_vague(line: &str) -> bool {
     let words: Vec<String> = line
         .split(|letter: char| !letter.is_alphanumeric())

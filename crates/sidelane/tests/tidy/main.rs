@@ -1,5 +1,5 @@
-//! Checks of the source tree: no large cycles of files, short functions, documents that are right about files, text that
-//! can be read once, and a product without the laboratory.
+//! Checks of the source tree: no large cycles of files, short functions, documents that are right about files, text
+//! that can be read once, and a product without the laboratory.
 
 mod documents;
 mod functions;

@@ -1,4 +1,4 @@
-//! Every source file of the workspace and the modules that it uses, read from the sources.
+//! Modules of the workspace: every source file and the modules that it uses, read from the sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -30,10 +30,10 @@ fn crates() -> BTreeMap<String, PathBuf> {
     crate_folders().into_iter().map(named).collect()
 }
 
-/// Modules with files of their own: path and file.
+/// Modules with files of their own: module path and file.
 pub type Modules = BTreeMap<Vec<String>, PathBuf>;
 
-/// Returns all such modules.
+/// Returns all modules with files of their own.
 pub fn modules() -> Modules {
     let mut found = Modules::new();
     for (name, folder) in crates() {
@@ -98,7 +98,7 @@ impl Collector<'_> {
             "self" | "super" => (self.at.clone(), segments),
             name if name.starts_with("sidelane") => (Vec::new(), segments),
             name => {
-                // A module that is declared in this file.
+                // The name is a module that is declared in this file.
                 let child = self.at.iter().cloned().chain([name.to_owned()]).collect::<Vec<_>>();
                 return self.modules.contains_key(&child).then(|| [&child[..], &segments[1..]].concat());
             }

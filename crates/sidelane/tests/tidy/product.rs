@@ -1,4 +1,4 @@
-//! The product's binary carries nothing of the laboratory.
+//! Test that the product's binary contains nothing of the laboratory.
 
 use std::fs;
 
