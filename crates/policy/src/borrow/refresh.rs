@@ -101,4 +101,13 @@ mod tests {
         let looks = [(0, idle(0)), (10, request(1, 10)), (45, request(2, 10).started(40).waited())];
         assert_eq!(play(&looks), [None, Some(60), None]);
     }
+
+    #[test]
+    fn nothing_is_lent_ahead_without_a_budget() {
+        let mut rule = RefreshBudget::default();
+        let lends = |rule: &RefreshBudget, budget_ns| rule.lends(&idle(0).seen(budget_ns, 0));
+        assert!(!lends(&rule, 50), "no idle moment was observed");
+        rule.check(0, &idle(0).seen(50, 0));
+        assert_eq!([50, 0].map(|budget_ns| lends(&rule, budget_ns)), [true, false]);
+    }
 }

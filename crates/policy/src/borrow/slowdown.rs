@@ -241,6 +241,9 @@ mod tests {
             panic!("{:?}", slowdown.ratio(50.0))
         };
         assert_eq!(percentile, 50.0);
+        assert_eq!(Ratio { low: 1.0, middle: 1.5, high: 3.0 }.percent_longer(), [0.0, 50.0, 200.0]);
+        let p50_us = |side| slowdown.percentile_ns(side, 50.0).unwrap() as f64 / 1000.0;
+        assert!((98.0..102.0).contains(&p50_us(Side::Apart)) && (147.0..153.0).contains(&p50_us(Side::Beside)));
         assert!((1.45..1.55).contains(&ratio.middle) && ratio.low > 1.4 && ratio.high < 1.6, "{ratio:?}");
         assert_eq!(slowdown.verdict(0.6), Verdict::Within);
     }

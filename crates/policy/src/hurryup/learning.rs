@@ -151,6 +151,18 @@ mod tests {
     }
 
     #[test]
+    fn scores_are_averages_of_the_ratio_to_the_best() {
+        let mut learner = Learner::new(Learning::default());
+        learner.percentiles_ns = [30; QUANTILES.len()];
+        learner.percentiles_ns[3] = 20;
+        learner.conclude();
+        assert_eq!([2, 3].map(|candidate| learner.scores_milli[candidate]), [1500, 1000]);
+        learner.percentiles_ns[2] = 20;
+        learner.conclude();
+        assert_eq!([2, 3].map(|candidate| learner.scores_milli[candidate]), [(7 * 1500 + 1000) / 8, 1000]);
+    }
+
+    #[test]
     fn work_on_a_little_core_counts_by_its_speed() {
         let work_ns = |little_speed_milli, on_little_milli| {
             Learner::new(Learning { little_speed_milli, ..Learning::default() }).work_ns(4000, on_little_milli)

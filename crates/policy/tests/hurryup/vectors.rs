@@ -56,6 +56,22 @@ fn shorter_request_that_began_last_leaves_its_big_core() {
 }
 
 #[test]
+fn request_on_a_little_core_is_due_one_by_one_too() {
+    let config = by_events(0);
+    let config = Config { options: Options { one_by_one: true, ..config.options }, ..config };
+    let mut hurryup = threads(config, 4);
+    tell(&mut hurryup, 10, began(2, 10));
+    assert_eq!(hurryup.next_wakeup(), Some(60 * MS + 1));
+}
+
+#[test]
+fn sampling_without_an_interval_scans_at_the_next_moment() {
+    let mut hurryup = threads(Config { scan_times: ScanTimes::Sampling(0), ..Config::PAPER }, 3);
+    tell(&mut hurryup, 10, began(2, 10));
+    assert_eq!(hurryup.next_wakeup(), Some(10 * MS + 1));
+}
+
+#[test]
 fn one_by_one_next_move_waits_for_the_new_core_sizes() {
     let config = by_events(5);
     let mut hurryup = threads(Config { options: Options { one_by_one: true, ..config.options }, ..config }, 4);

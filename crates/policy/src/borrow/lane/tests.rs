@@ -54,6 +54,14 @@ fn lane_is_held_while_service_runs_and_released_when_idle() {
 }
 
 #[test]
+fn a_held_lane_is_lent_only_after_the_minimal_idle_time() {
+    let mut policy = Borrow { state: LaneState::Held, ..Borrow::new(CONFIG, Always) };
+    assert_eq!(look(&mut policy, 105, busy(100)), None);
+    assert_eq!((policy.why, policy.next_wakeup()), (LaneReason::RequestBusy, Some(110)));
+    assert!(look(&mut policy, 110, busy(100)).is_some());
+}
+
+#[test]
 fn a_gap_shorter_than_min_idle_costs_no_new_hold() {
     let mut policy = Borrow::new(CONFIG, Idle);
     look(&mut policy, 0, busy(0));
