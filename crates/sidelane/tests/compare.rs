@@ -122,7 +122,7 @@ fn ctrl_c_leaves_nothing_behind_and_reports_the_rounds_so_far() {
     run.wait_until("batch ran", |_| !batch_processes().is_empty());
     run.signal(libc::SIGINT);
     let run = run.wait_for_end().must_exit(UNDECIDED);
-    assert!(run.stdout.starts_with("Undecided: it was ended after 0 of 6 rounds"), "{run}");
+    assert!(run.stdout.starts_with("Undecided: it was ended after 0 rounds, and 6 are needed"), "{run}");
     before.must_come_back();
     assert_eq!(process::allowed_cpus(server.pid()).as_deref(), Some(REQUEST_LANE));
 }

@@ -57,7 +57,7 @@ fn wrong_arguments_are_usage_errors() {
     wrong_usage(&["run", "--service", "pid:1", "--"]).must_say(&["COMMAND"]);
     wrong_usage(&["walk"]).must_say(&["'walk'"]);
     let lanes_of_one = ["run", "--service", "pid:1", "--lanes", "0:1", "--service", "pid:2", "--", "true"];
-    wrong_usage(&lanes_of_one).must_say(&["2 services and 1 --lanes"]);
+    wrong_usage(&lanes_of_one).must_say(&["--lanes is given 1 times for 2 services"]);
 }
 
 #[test]

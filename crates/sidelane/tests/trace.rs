@@ -526,7 +526,7 @@ fn coroutines_wait_inside_the_service_with_a_note() {
     server.wait().unwrap();
     assert_eq!(json_of(&json)["trace"]["found"][0]["cause"], "inside", "{told}");
     let said = in_one_line(&told);
-    assert!(said.contains("no thread had it") && said.contains("coroutines and callbacks is not seen"), "{told}");
+    assert!(said.contains("without a thread") && said.contains("coroutines and callbacks is not seen"), "{told}");
 }
 
 /// Two threads, each with its own connection, take turns at a permit, as at a connection pool. The permit's futex is

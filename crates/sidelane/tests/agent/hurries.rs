@@ -79,8 +79,8 @@ fn long_requests_move_and_threads_get_their_cpus_back() {
     assert_eq!(threads.iter().filter_map(|tid| policy(*tid)).collect::<Vec<_>>(), [FIFO]);
     let answer = ask(metrics.port(), "/metrics");
     for line in [
-        "sidelane_hurry_moved_total{service=\"the service\"} ",
-        "sidelane_hurry_refused_total{service=\"the service\"} 0",
+        "sidelane_hurry_requests_moved_total{service=\"the service\"} ",
+        "sidelane_hurry_moves_refused_total{service=\"the service\"} 0",
         &format!("sidelane_hurry_threads{{service=\"the service\"}} {CLIENTS}"),
         "sidelane_hurry_threshold_seconds{service=\"the service\"} 0.001",
     ] {

@@ -212,7 +212,7 @@ fn a_broken_promise_is_in_status_metrics_and_audit_log() {
     assert!(shown.starts_with("promise broken: "), "{shown}");
     let metrics = ask(port, "/metrics");
     assert!(metrics.contains("sidelane_service_promise_broken{service=\"the service\"} 1"), "{metrics}");
-    assert!(metrics.contains("sidelane_service_overlap_ratios{service=\"the service\"} 0."), "{metrics}");
+    assert!(metrics.contains("sidelane_service_overlap_ratio{service=\"the service\"} 0."), "{metrics}");
     let audited = scene.daemon.run.audit().into_iter().find(|entry| entry["action"] == "promise");
     let audited = audited.expect("it is in the audit log");
     assert!(audited["why"].as_str().unwrap().starts_with("promise broken: "), "{audited}");

@@ -46,7 +46,7 @@ fn metrics_are_served_beside_silent_readers() {
         "sidelane_containers{state=\"running\"} 1",
         "sidelane_decisions_total{action=\"confine\",reason=",
         "sidelane_cpu_batch_seconds_total{cpu=\"1\"}",
-        "sidelane_service_cpus{service=\"the service\"}",
+        "sidelane_service_used_cpus{service=\"the service\"}",
         "sidelane_agent_cpu_seconds_total ",
     ] {
         assert!(answer.contains(line), "no {line} in {answer}");

@@ -318,7 +318,7 @@ fn services_beyond_the_limit_are_named_and_wait_in_order() {
     services[5] = None;
     daemon
         .run
-        .wait_until("the next one took the place", |_| says("2 service(s) are left alone") && says(": s64, s65;"));
+        .wait_until("the next one took the place", |_| says("2 service(s) are not managed") && says(": s64, s65;"));
     daemon.wait_for(63, 0);
     daemon.end();
 }

@@ -227,7 +227,7 @@ pub(super) fn pictures(measured: &Measured) -> Vec<Multiples> {
     let panels: Vec<Panel> = measured.compared().flat_map(panels).collect();
     let pictures = Multiples {
         title: "Latency under each way of sharing the machine".to_owned(),
-        caption: "Latency by percentile, on an axis of factors; lower is better. Medians over the rounds. As Holmes' \
+        caption: "Latency by percentile, on a logarithmic axis; lower is better. Medians over the rounds. As Holmes' \
                   Figs. 7 to 10."
             .to_owned(),
         across: "percentile".to_owned(),

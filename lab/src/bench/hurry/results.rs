@@ -260,7 +260,7 @@ fn tails(compared: Compared<'_>) -> Multiples {
     Multiples {
         title: "Tail latency by load".to_owned(),
         caption:
-            "p90, on an axis of factors; lower is better. Medians over the rounds. As Hurry-up's Figure 8; the load \
+            "p90, on a logarithmic axis; lower is better. Medians over the rounds. As Hurry-up's Figure 8; the load \
                   is a share of what both cores can do."
                 .to_owned(),
         across: "load".to_owned(),
@@ -289,7 +289,7 @@ fn latencies(compared: Compared<'_>) -> Multiples {
     Multiples {
         title: "Latency of the searches".to_owned(),
         caption:
-            "By percentile, on an axis of factors; lower is better. Medians over the rounds. As Hurry-up's Figure 6."
+            "By percentile, on a logarithmic axis; lower is better. Medians over the rounds. As Hurry-up's Figure 6."
                 .to_owned(),
         across: "percentile".to_owned(),
         across_unit: Unit::Percent,

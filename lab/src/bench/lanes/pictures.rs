@@ -15,7 +15,7 @@ pub(super) fn of_sweep(sweep: &Sweep) -> Multiples {
     Multiples {
         title: "What each way of sharing the pair costs the service, and gains".to_owned(),
         caption: "Against the load of the request lane, a row for each batch job. Left: 99th percentile of latency, \
-                  on an axis of factors; lower is better, and what lies under the dashed line keeps the objective. \
+                  on a logarithmic axis; lower is better, and points under the dashed line keep the objective. \
                   Right: how busy both lanes are together, of 2.0; higher is better. Medians over the rounds. As \
                   Elfen's Figs. 10 and 11."
             .to_owned(),

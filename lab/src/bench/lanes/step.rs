@@ -161,7 +161,7 @@ impl StepRuns {
         Multiples {
             title: "A step of load".to_owned(),
             caption: format!(
-                "p99 of the requests of each half second, on an axis of factors. After {at_s} s there are {after:.0} \
+                "p99 of the requests of each half second, on a logarithmic axis. After {at_s} s there are {after:.0} \
                  times as many of them; the same requests in both lines."
             ),
             across: "time since the warm-up".to_owned(),
