@@ -70,7 +70,7 @@ pub struct DemoArgs {
     pub check: bool,
     /// Options that bound the length of the experiment.
     #[command(flatten)]
-    pub patience: RoundArgs,
+    pub round_options: RoundArgs,
     /// Options of the core and its emulation.
     #[command(flatten)]
     pub core: CoreArgs,
@@ -127,7 +127,7 @@ pub enum Bench {
 pub struct PairArgs {
     /// Options that bound the length of the experiment.
     #[command(flatten)]
-    pub patience: RoundArgs,
+    pub round_options: RoundArgs,
     /// The lane pair to measure on
     #[arg(long, value_name = "REQUEST:BATCH", default_value = "0:1")]
     pub lanes: String,
@@ -145,7 +145,7 @@ pub struct PairArgs {
 pub struct ObserveBenchArgs {
     /// Options that bound the length of the experiment.
     #[command(flatten)]
-    pub patience: RoundArgs,
+    pub round_options: RoundArgs,
     /// The target's lane and the observer's
     #[arg(long, value_name = "TARGET:OBSERVER", default_value = "0:1")]
     pub lanes: String,
@@ -160,7 +160,7 @@ pub struct ObserveBenchArgs {
 pub struct LanesArgs {
     /// Options that bound the length of the experiment.
     #[command(flatten)]
-    pub patience: RoundArgs,
+    pub round_options: RoundArgs,
     /// Options of the core and its emulation.
     #[command(flatten)]
     pub core: CoreArgs,
@@ -187,7 +187,7 @@ pub struct LanesArgs {
 pub struct GuardArgs {
     /// Options that bound the length of the experiment.
     #[command(flatten)]
-    pub patience: RoundArgs,
+    pub round_options: RoundArgs,
     /// Options of the core and its emulation.
     #[command(flatten)]
     pub core: CoreArgs,
@@ -215,7 +215,7 @@ pub struct GuardArgs {
 pub struct TailArgs {
     /// Options that bound the length of the experiment.
     #[command(flatten)]
-    pub patience: RoundArgs,
+    pub round_options: RoundArgs,
     /// The request lane and the batch lane [default: two SMT siblings, or CPUs 0 and 1]
     #[arg(long, value_name = "REQUEST:BATCH")]
     pub lanes: Option<String>,
@@ -236,7 +236,7 @@ pub struct TailArgs {
 pub struct HurryBenchArgs {
     /// Options that bound the length of the experiment.
     #[command(flatten)]
-    pub patience: RoundArgs,
+    pub round_options: RoundArgs,
     /// The big core and the little one
     #[arg(long, value_name = "BIG:LITTLE", default_value = "0:1")]
     pub cores: String,
@@ -278,7 +278,7 @@ pub struct ParityArgs {
     pub scenario: PathBuf,
     /// Options that bound the length of the experiment.
     #[command(flatten)]
-    pub patience: RoundArgs,
+    pub round_options: RoundArgs,
     /// Options of the core and its emulation.
     #[command(flatten)]
     pub core: CoreArgs,
@@ -299,7 +299,7 @@ pub struct ParityArgs {
 pub struct SiblingArgs {
     /// Options that bound the length of the experiment.
     #[command(flatten)]
-    pub patience: RoundArgs,
+    pub round_options: RoundArgs,
     /// Two CPUs that share no core [default: CPUs 0 and 1]
     #[arg(long, value_name = "REQUEST:BATCH")]
     pub lanes: Option<String>,

@@ -114,7 +114,7 @@ diagnostics! {
             "sibling: emulated. While both lanes work the service loses {service_loss} % to batch, and batch \
              {batch_loss} % to the service: programs of the lab, and servers with its library, spin for as long and make \
              page faults, which stand in for stalls. --sibling none switches it off";
-        EmulatedSiblingByThief { service_loss: u64 = 40, batch_loss: u64 = 29 } =>
+        EmulatedSiblingBySteal { service_loss: u64 = 40, batch_loss: u64 = 29 } =>
             "sibling: emulated. While both lanes work the service loses {service_loss} % to batch, and batch \
              {batch_loss} % to the service: a real-time thread on each lane takes that, in slices of 0.5 to 2 ms. \
              --sibling none switches it off";
@@ -123,7 +123,7 @@ diagnostics! {
         EmulatedLittleCore { cpu: u32 = 1, loss: u64 = 69 } =>
             "CPU {cpu} is an emulated little core: the service's threads lose {loss} % of the time that they are there, by \
              spinning for as long at the end of each request. --slow-cpu none switches it off";
-        EmulatedLittleCoreByThief { cpu: u32 = 1, loss: u64 = 69 } =>
+        EmulatedLittleCoreBySteal { cpu: u32 = 1, loss: u64 = 69 } =>
             "CPU {cpu} is an emulated little core: a real-time thread takes {loss} % of it while programs want it, in \
              slices of 0.5 to 2 ms. --slow-cpu none switches it off";
         GuardMetric { metric: String = "latency".to_owned() } =>

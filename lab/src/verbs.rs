@@ -54,7 +54,7 @@ fn demonstrate(args: DemoArgs) -> Result<u8> {
     check_json(&args.json)?;
     check_table(&args.table)?;
     let options = DemoOptions {
-        patience: args.patience.into(),
+        round_options: args.round_options.into(),
         lanes: args.core.lanes,
         sibling: args.core.sibling,
         load: f64::from(args.load) / 100.0,
@@ -73,20 +73,20 @@ fn demonstrate(args: DemoArgs) -> Result<u8> {
 fn bench_pair(args: PairArgs, run: fn(&str, RoundOptions) -> Result<ResultFile>) -> Result<u8> {
     check_json(&args.json)?;
     check_table(&args.table)?;
-    let result = run(&args.lanes, args.patience.into())?;
+    let result = run(&args.lanes, args.round_options.into())?;
     show(&result, &Column::of_rows(&result.rows), &args.json, &args.table)
 }
 
 fn bench_observe(args: ObserveBenchArgs) -> Result<u8> {
     check_files(&args.files)?;
-    let result = bench::observe::run(&args.lanes, args.patience.into())?;
+    let result = bench::observe::run(&args.lanes, args.round_options.into())?;
     show_tables(&result, |_| true, &args.files)
 }
 
 fn bench_lanes(args: LanesArgs) -> Result<u8> {
     check_files(&args.files)?;
     let result = bench::lanes::run(&LanesOptions {
-        patience: args.patience.into(),
+        round_options: args.round_options.into(),
         lanes: args.core.lanes,
         sibling: args.core.sibling,
         loads: args.loads,
@@ -100,7 +100,7 @@ fn bench_lanes(args: LanesArgs) -> Result<u8> {
 fn bench_guard(args: GuardArgs) -> Result<u8> {
     check_files(&args.files)?;
     let options = GuardOptions {
-        patience: args.patience.into(),
+        round_options: args.round_options.into(),
         lanes: args.core.lanes,
         sibling: args.core.sibling,
         variants: args.ways,
@@ -115,7 +115,7 @@ fn bench_guard(args: GuardArgs) -> Result<u8> {
 fn bench_tail(args: TailArgs) -> Result<u8> {
     check_files(&args.files)?;
     let result = bench::tail::run(&TailOptions {
-        patience: args.patience.into(),
+        round_options: args.round_options.into(),
         lanes: args.lanes,
         parts: args.parts,
         cache: args.cache.dir.unwrap_or_else(default_cache),
@@ -126,7 +126,7 @@ fn bench_tail(args: TailArgs) -> Result<u8> {
 fn bench_hurry(args: HurryBenchArgs) -> Result<u8> {
     check_files(&args.files)?;
     let result = bench::hurry::run(&HurryOptions {
-        patience: args.patience.into(),
+        round_options: args.round_options.into(),
         cores: args.cores,
         slow_cpu: args.slow_cpu,
         speed: args.speed,
@@ -147,7 +147,7 @@ fn bench_parity(args: ParityArgs) -> Result<u8> {
     check_table(&args.table)?;
     let result = bench::parity::run(&ParityOptions {
         scenario: args.scenario,
-        patience: args.patience.into(),
+        round_options: args.round_options.into(),
         lanes: args.core.lanes,
         sibling: args.core.sibling,
         cache: args.cache.dir.unwrap_or_else(default_cache),
@@ -159,7 +159,7 @@ fn bench_sibling(args: SiblingArgs) -> Result<u8> {
     check_json(&args.json)?;
     check_table(&args.table)?;
     let cache = args.cache.dir.unwrap_or_else(default_cache);
-    let options = SiblingOptions { patience: args.patience.into(), lanes: args.lanes, cache };
+    let options = SiblingOptions { round_options: args.round_options.into(), lanes: args.lanes, cache };
     let result = bench::sibling::run(&options)?;
     let all = Column::of_rows(&result.rows);
     show(&result, &all, &args.json, &args.table)

@@ -118,7 +118,7 @@ fn a_lost_response_is_sent_again() {
 fn others_on_the_cpu_take_as_long_as_was_asked_for() {
     if is_root() {
         plant("hog", DELAY_NS, &[]);
-        plant("thief", DELAY_NS, &[]);
+        plant("real-time", DELAY_NS, &[]);
     }
 }
 

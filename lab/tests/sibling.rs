@@ -50,7 +50,7 @@ impl Sibling {
 fn programs_lose_the_requested_time_only_beside_a_sibling() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let mut sibling = Sibling::start(&["--thief", "none"]);
+    let mut sibling = Sibling::start(&["--steal", "none"]);
     let with_sibling = ["--sibling", &sibling.at.clone()];
     let workers = ["0", "1"].map(|cpu| Worker::start(folder.path(), cpu, &with_sibling));
     let idle = sibling.figure(SERVICE, "spun_ns");
@@ -60,7 +60,7 @@ fn programs_lose_the_requested_time_only_beside_a_sibling() {
     sibling.wait_for(SERVICE, "spun_ns");
     sibling.wait_for(BATCH, "both_ns");
     assert_eq!(sibling.figure(BATCH, "spun_ns"), 0, "batch was not asked to lose anything");
-    assert_eq!(sibling.figure(SERVICE, "taken_ns"), 0, "there is no thief");
+    assert_eq!(sibling.figure(SERVICE, "taken_ns"), 0, "there is no steal emulator");
 
     assert_eq!(sibling.ask("off"), "off");
     // Waits for more units: a worker that was spinning at the switch-off still adds that time to its counter.
@@ -125,7 +125,7 @@ fn hidden_switches_turn_no_stopwatch_back() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let folder = tempfile::tempdir().unwrap();
     let began = Instant::now();
-    let mut sibling = Sibling::start(&["--thief", "none", "--slowdown", "service:batch=2"]);
+    let mut sibling = Sibling::start(&["--steal", "none", "--slowdown", "service:batch=2"]);
     let _batch = Worker::start(folder.path(), "1", &[]);
     sibling.wait_for(BATCH, "worked_ns");
     let naps = AtomicUsize::new(0);
@@ -158,7 +158,7 @@ fn idle_ns() -> [u64; 2] {
 fn a_lane_that_is_idle_does_not_work() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let (before, began) = (idle_ns(), Instant::now());
-    let mut sibling = Sibling::start(&["--thief", "none", "--slowdown", "service:batch=2"]);
+    let mut sibling = Sibling::start(&["--steal", "none", "--slowdown", "service:batch=2"]);
     // Waits at most 10 s for idle time: on a busy machine the check is weaker.
     let was_idle = || (0..2).all(|cpu| idle_ns()[cpu] - before[cpu] >= 1_000_000_000);
     while !was_idle() && began.elapsed() < Duration::from_secs(10) {
@@ -197,7 +197,7 @@ fn preloaded_program_loses_overlap_by_page_faults() {
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("preload.so");
     let slowdown = "service:batch=2";
-    let preload = ["--preload", library.to_str().unwrap(), "--thief", "none", "--slowdown", slowdown, "--stand-in"];
+    let preload = ["--preload", library.to_str().unwrap(), "--steal", "none", "--slowdown", slowdown, "--stand-in"];
     let mut sibling = Sibling::start(&preload);
     let mut writer = Command::new("taskset");
     writer.args(["-c", "0", "dd", "if=/dev/zero", "of=/dev/null", "bs=64"]).stderr(Stdio::null());

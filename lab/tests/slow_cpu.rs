@@ -15,7 +15,7 @@ const USAGE: i32 = 2;
 /// Command for a CPU of speed 0.4, and the share of time that is lost there.
 const SLOW: [&str; 5] = ["slow-cpu", "--cpu", "1", "--speed", "0.4"];
 const LOST: f64 = 0.6;
-const NO_THIEF: [&str; 6] = ["slow-cpu", "--cpu", "1", "--speed", "0.4", "--no-thief"];
+const NO_STEAL: [&str; 6] = ["slow-cpu", "--cpu", "1", "--speed", "0.4", "--no-steal"];
 
 /// Length of the longest scheduler tick of any kernel configuration.
 const TICK_NS: u64 = 10_000_000;
@@ -40,7 +40,7 @@ fn wait_for(cpu: &mut Emulation, key: &str, least: u64) {
 fn program_loses_time_on_the_slow_cpu_only() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let mut slow = Emulation::start(&NO_THIEF);
+    let mut slow = Emulation::start(&NO_STEAL);
     let with_slow_cpu = ["--sibling", &slow.at.clone()];
     let fast = Worker::start(folder.path(), "0", &with_slow_cpu);
     fast.wait_for_units(1_000);
@@ -48,7 +48,7 @@ fn program_loses_time_on_the_slow_cpu_only() {
 
     let worker = Worker::start(folder.path(), "1", &with_slow_cpu);
     wait_for(&mut slow, "spun_ns", 10_000_000);
-    assert_eq!(figure(&mut slow, "taken_ns"), 0, "there is no thief");
+    assert_eq!(figure(&mut slow, "taken_ns"), 0, "there is no steal emulator");
 
     assert_eq!(slow.ask("off"), "off");
     // Waits for more units: a worker that was spinning at the switch-off still adds that time to its counter.
@@ -71,7 +71,7 @@ fn cpu_ns(child: &Child) -> u64 {
 #[test]
 fn a_request_that_moves_is_charged_for_its_time_on_the_slow_cpu() {
     let Some(_turn) = lanes_to_ourselves() else { return };
-    let mut slow = Emulation::start(&NO_THIEF);
+    let mut slow = Emulation::start(&NO_STEAL);
     let pulse = ["pulse", "--cpu", "1", "--busy-us", "1000000", "--idle-us", "0", "--count", "1", "--sibling"];
     let mut request = lab(&pulse).arg(&slow.at).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
@@ -148,7 +148,7 @@ fn invalid_cpu_and_speed_are_refused() {
     }
     run_failing(lab(&["slow-cpu", "--speed", "0.4"]), USAGE);
     let Some(_turn) = lanes_to_ourselves() else { return };
-    for more in [&[][..], &["--no-thief"]] {
+    for more in [&[][..], &["--no-steal"]] {
         let said = run_failing(lab(&[&["slow-cpu", "--cpu", "900", "--speed", "0.4"], more].concat()), 1);
         assert!(said.contains("CPU 900"), "{said}");
     }

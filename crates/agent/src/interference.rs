@@ -149,12 +149,12 @@ impl InterferenceSource {
         }
     }
 
-    /// Returns whether the bell has rung and was not answered.
+    /// Returns whether an interference event came that was not answered.
     pub fn has_rung(&self) -> bool {
         matches!(self, Self::Counters(counters) if counters.open.has_rung())
     }
 
-    /// Answers the bell. Returns when a value first reached its threshold since the last answer, if one did.
+    /// Answers the event. Returns when a value first reached its threshold since the last answer, if one did.
     pub fn answer(&mut self) -> Option<Nanos> {
         let Self::Counters(counters) = self else { return None };
         let mut onset_ns = None;

@@ -76,10 +76,10 @@ mod modules;
 mod note;
 mod observation;
 mod owners;
-mod places;
 mod replay;
 mod requests;
 pub mod show;
+mod slot_table;
 pub mod status;
 mod tracked;
 

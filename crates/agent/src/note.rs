@@ -11,17 +11,17 @@ diagnostics! {
     pub enum AgentNote in Agent;
     degraded {
         // Of the agent.
-        HarmUnknown { service: String = "redis".to_owned(), why: String = "it listens at no TCP port".to_owned() } =>
+        InterferenceUnknown { service: String = "redis".to_owned(), why: String = "it listens at no TCP port".to_owned() } =>
             "interference with service {service} is not known: {why}",
             "run `sidelane requests` for this service";
-        HarmWithoutSiblings { service: String = "redis".to_owned() } =>
+        InterferenceWithoutSiblings { service: String = "redis".to_owned() } =>
             "interference with service {service} is not known: its CPUs have no siblings",
             "name CPUs that disturb each other as siblings in [policy], or write kind = \"perfiso\"";
-        HarmWithoutBaseline { service: String = "redis".to_owned() } =>
+        InterferenceWithoutBaseline { service: String = "redis".to_owned() } =>
             "interference with service {service} is not known: batch ran beside all of its requests, so there are none \
              without batch to compare with",
             "pause batch for some seconds, or use a machine with hardware counters";
-        HarmBetween { service: String = "redis".to_owned() } =>
+        InterferenceBetween { service: String = "redis".to_owned() } =>
             "interference with service {service} is not known: batch has 5 % to 50 % of the time of its siblings, too \
              much for requests alone and too little for requests beside batch",
             "confine it to one CPU of each core, or use a machine with hardware counters";
@@ -118,22 +118,27 @@ impl AgentNote {
     /// Returns the note on why interference with a service is unknown.
     pub(crate) fn of_silence(silence: Inconclusive, service: String) -> Self {
         match silence {
-            Inconclusive::NoSiblings => Self::HarmWithoutSiblings { service },
-            Inconclusive::NoBaseline => Self::HarmWithoutBaseline { service },
-            Inconclusive::Between => Self::HarmBetween { service },
+            Inconclusive::NoSiblings => Self::InterferenceWithoutSiblings { service },
+            Inconclusive::NoBaseline => Self::InterferenceWithoutBaseline { service },
+            Inconclusive::Between => Self::InterferenceBetween { service },
         }
     }
 
     /// Returns whether the note says why interference with a service is unknown.
     pub(crate) fn is_of_silence(&self) -> bool {
-        matches!(self, Self::HarmWithoutSiblings { .. } | Self::HarmWithoutBaseline { .. } | Self::HarmBetween { .. })
+        matches!(
+            self,
+            Self::InterferenceWithoutSiblings { .. }
+                | Self::InterferenceWithoutBaseline { .. }
+                | Self::InterferenceBetween { .. }
+        )
     }
 }
 
 /// Returns whether `note` is about the agent's service `of`, and ends with it.
 pub(crate) fn is_of_service(note: &Note, of: &str) -> bool {
     let is_own = |note: &AgentNote| match note {
-        AgentNote::HarmUnknown { service, .. } | AgentNote::NoLaneBeside { service, .. } => service == of,
+        AgentNote::InterferenceUnknown { service, .. } | AgentNote::NoLaneBeside { service, .. } => service == of,
         AgentNote::NotPlaced { service, .. } | AgentNote::LanesLentAsBefore { service } => service == of,
         _ => false,
     };
@@ -144,6 +149,6 @@ pub(crate) fn is_of_service(note: &Note, of: &str) -> bool {
 
 /// Returns whether `note` says that the requests of the service `of` cannot be seen.
 pub(crate) fn is_of_unseen_requests(note: &Note, of: &str) -> bool {
-    note.is(|note| matches!(note, AgentNote::HarmUnknown { service, .. } if service == of))
+    note.is(|note| matches!(note, AgentNote::InterferenceUnknown { service, .. } if service == of))
         || note.is(|note: &LaneNote| note.is_unknown_cost_of(of))
 }

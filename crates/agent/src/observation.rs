@@ -113,7 +113,7 @@ pub fn fill(
     });
     seen.containers.iter_mut().enumerate().for_each(|(place, out)| {
         *out = tracked.containers.get(place).filter(|contained| !contained.allowed.is_empty()).map(|contained| {
-            let (wanted, priority) = (contained.container.wanted.cpus, contained.container.priority);
+            let (wanted, priority) = (contained.container.cpu_demand.cpus, contained.container.priority);
             let as_found = contained.allowed.and(closed).is_empty();
             let (allowed, can_pause) = (contained.allowed.without(closed), contained.can_pause);
             ContainerObservation { allowed, as_found, can_pause, wanted, priority }

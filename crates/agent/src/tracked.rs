@@ -19,8 +19,8 @@ use sidelane_tracker::tracker::{LaneMemory, Tracker};
 use sidelane_tracker::tracking::{BatchTracking, LaneUse, ServiceTracking};
 
 use super::discover::{Container, ContainerId, FoundService, ServiceId};
-use super::places::SlotTable;
 use super::requests::RequestFigures;
+use super::slot_table::SlotTable;
 use sidelane_lanes::kept_lanes::KeptLanes;
 use sidelane_lanes::service::{NOBODY_ASKS, ServiceRequests, TrackedService};
 use sidelane_requests::{Request, RequestSource};

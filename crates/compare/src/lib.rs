@@ -2,8 +2,8 @@
 //!
 //! - `figures`: the three settings, and the figures of a run in each
 //! - `traffic`: the service's requests
-//! - `ground`: one run, with its session
-//! - `verdict`, `obstacle`, `words`: the decision from the rounds, what prevents it, and the sentence about it. They
+//! - `environment`: one run, with its session
+//! - `verdict`, `obstacle`, `text`: the decision from the rounds, what prevents it, and the sentence about it. They
 //!   have no side effects
 //! - `result`: rows, checks and notes
 //!
@@ -26,16 +26,16 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod environment;
 mod figures;
-mod ground;
 mod note;
 mod obstacle;
 mod result;
 #[cfg(test)]
 mod sample;
+mod text;
 mod traffic;
 mod verdict;
-mod words;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -44,13 +44,13 @@ use std::time::Duration;
 use anyhow::Result;
 use sidelane_policy::borrow::{Budget, Lending};
 
-use ground::Environment;
-pub use ground::WorkCounter;
+use environment::Environment;
+pub use environment::WorkCounter;
 use obstacle::{Plan, Stop};
 pub use result::COLUMNS;
 use result::Compared;
 use sidelane_host::service::Target;
-use sidelane_host::until::Shutdown;
+use sidelane_host::shutdown::Shutdown;
 use sidelane_lanes::batch::BatchClass;
 use sidelane_lanes::gate::GateChoice;
 use sidelane_lanes::plan::{Plan as LanePlan, RequestedBatch, RunRequest};
@@ -171,17 +171,17 @@ impl Comparison {
     /// Fails, among other reasons, if the service gets no requests.
     pub fn run(self) -> Result<ResultFile> {
         let Self { options, plan } = self;
-        let mut ground = Environment::begin(&options, plan, Shutdown::signal()?)?;
-        let patience = RoundOptions { quick: false, rounds: options.rounds };
-        let compared = compare(&options, &mut ground, patience.limit(LIMIT, LIMIT))?;
-        Ok(compared.to_result(&options, &ground, patience))
+        let mut environment = Environment::begin(&options, plan, Shutdown::signal()?)?;
+        let round_options = RoundOptions { quick: false, rounds: options.rounds };
+        let compared = compare(&options, &mut environment, round_options.limit(LIMIT, LIMIT))?;
+        Ok(compared.to_result(&options, &environment, round_options))
     }
 }
 
-fn compare(options: &CompareOptions, ground: &mut Environment<'_>, limit: Limit) -> Result<Compared> {
+fn compare(options: &CompareOptions, environment: &mut Environment<'_>, limit: Limit) -> Result<Compared> {
     let given = options.run.unwrap_or_default();
     eprint_fitted(&format!("sidelane: looking how many requests {} gets", options.target));
-    let Some(per_s) = ground.requests_per_s()? else {
+    let Some(per_s) = environment.requests_per_s()? else {
         return Ok(Compared { rounds: Vec::new(), run: given, stop: Some(Stop::Asked) });
     };
     let run = options.run.unwrap_or_else(|| traffic::run_for(per_s));
@@ -189,11 +189,11 @@ fn compare(options: &CompareOptions, ground: &mut Environment<'_>, limit: Limit)
         "sidelane: {} gets {per_s:.0} requests a second, {}; a round measures it three times for {run:?}: alone, beside \
          batch unmanaged, and with Sidelane",
         options.target,
-        ground.source()
+        environment.source()
     ));
     let mut rounds = Vec::new();
     let round = |rounds: &mut Vec<_>, turn: Turn<'_>| {
-        rounds.push(ground.round(&turn, run)?);
+        rounds.push(environment.round(&turn, run)?);
         Ok(())
     };
     let done =

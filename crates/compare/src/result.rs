@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::CompareOptions;
+use super::environment::Environment;
 use super::figures::{Figures, Round, Setting, all_of, over_alone, overlap_of};
-use super::ground::Environment;
 use super::obstacle::{Obstacle, Stop, traffic_changed};
+use super::text::{Lanes, finding};
 use super::verdict::Judged;
-use super::words::{Lanes, finding};
 use crate::note::CompareNote;
 use sidelane_diagnostics::machine;
 use sidelane_diagnostics::note::{Note, written};
@@ -46,15 +46,15 @@ impl Compared {
     pub(super) fn to_result(
         &self,
         options: &CompareOptions,
-        ground: &Environment<'_>,
-        patience: RoundOptions,
+        environment: &Environment<'_>,
+        round_options: RoundOptions,
     ) -> ResultFile {
-        let lanes = ground.lanes();
-        let mut result = ResultFile::new(machine::describe(lanes.kind), self.describe(options, ground));
+        let lanes = environment.lanes();
+        let mut result = ResultFile::new(machine::describe(lanes.kind), self.describe(options, environment));
         let judged = Judged::of(&self.rounds, options.bounds());
         result.rows = Setting::ALL.into_iter().map(|setting| row(setting, &self.rounds)).collect();
         result.checks = judged.checks();
-        result.notes = written(&self.notes(ground));
+        result.notes = written(&self.notes(environment));
         result.curves = Setting::ALL.into_iter().filter_map(|setting| curve(setting, &self.rounds)).collect();
         let obstacle = Obstacle::find(&self.rounds, self.stop, options.plan(self.run));
         if judged.outcome() == Verdict::Undecided {
@@ -62,7 +62,7 @@ impl Compared {
             let open = result.checks.iter_mut().filter(|check| check.is_undecided());
             open.for_each(|check| check.decided_by = advice.clone());
             machine::note_stolen(&mut result.machine);
-            patience.advise(&mut result, self.rounds.len().max(ROUNDS_MIN / 2) as u64);
+            round_options.advise(&mut result, self.rounds.len().max(ROUNDS_MIN / 2) as u64);
         }
         let lanes = Lanes {
             request: lanes.request_lanes.to_string(),
@@ -70,7 +70,7 @@ impl Compared {
             share_a_core: lanes.kind == PairKind::Smt,
         };
         let said = finding(&judged, &self.rounds, &lanes, obstacle, &result.decided_by().join("; "));
-        let promise = promise(&self.rounds, options.target.to_string(), ground.gate(), ground.notes());
+        let promise = promise(&self.rounds, options.target.to_string(), environment.gate(), environment.notes());
         if promise.is_broken() {
             let broken = promise.to_string();
             result.settings.insert("broken_promise".into(), json!([broken]));
@@ -81,8 +81,8 @@ impl Compared {
         result
     }
 
-    fn describe(&self, options: &CompareOptions, ground: &Environment<'_>) -> Map<String, Value> {
-        let lanes = ground.lanes();
+    fn describe(&self, options: &CompareOptions, environment: &Environment<'_>) -> Map<String, Value> {
+        let lanes = environment.lanes();
         let words: Vec<String> = options.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let settings = json!({
             "title": format!("Sidelane compare: {}, alone and beside batch", options.target),
@@ -93,8 +93,8 @@ impl Compared {
             "batch_lanes": lanes.batch_cpus().to_string(),
             "unmanaged": options.unmanaged.name(),
             "policy": options.lending.policy.name(),
-            "gate": ground.gate().name(),
-            "requests": ground.source(),
+            "gate": environment.gate().name(),
+            "requests": environment.source(),
             "rounds_count": self.rounds.len(),
             "run_s": self.run.as_secs_f64(),
             "settle_s": options.settle.as_secs_f64(),
@@ -103,14 +103,14 @@ impl Compared {
         settings.as_object().cloned().unwrap_or_default()
     }
 
-    fn notes(&self, ground: &Environment<'_>) -> BTreeSet<Note> {
-        let mut notes = ground.notes().clone();
+    fn notes(&self, environment: &Environment<'_>) -> BTreeSet<Note> {
+        let mut notes = environment.notes().clone();
         if let Some(Obstacle::TrafficChanged { from_per_s, to_per_s }) = traffic_changed(&self.rounds) {
             let (from_per_s, to_per_s) = (from_per_s.round() as u64, to_per_s.round() as u64);
             notes.insert(CompareNote::TrafficChanged { from_per_s, to_per_s }.into());
         }
         notes.extend(unequal_load(&self.rounds).map(Note::from));
-        let events = ground.lost();
+        let events = environment.lost();
         if events > 0 {
             notes.insert(CompareNote::RequestsUnread { events }.into());
         }

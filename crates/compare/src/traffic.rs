@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 
 use sidelane_host::clock::now_ns;
 use sidelane_host::service::{Service, Target};
-use sidelane_host::until::Shutdown;
+use sidelane_host::shutdown::Shutdown;
 use sidelane_requests::at_socket::SocketTimes;
 use sidelane_requests::watch::{DRAIN_EVERY, SERVICE_LOOK_EVERY, Watched};
 

@@ -10,7 +10,7 @@ use sidelane_policy::borrow::Objective;
 use sidelane_report::{Check, Interval, Unit, Verdict};
 
 use super::figures::{Figures, Round, Setting, all_of, over_alone};
-use super::words::change;
+use super::text::change;
 use sidelane_stats::interval::of_median;
 
 /// Least CPU time of batch in seconds per minute for which Sidelane is worth its cost.

@@ -41,9 +41,9 @@ fn count_switches(pair: &TestPair) -> Result<u64> {
     tracker.attach()?;
     settle(&tracker.memory(), &lanes.request_lanes)?;
     thread::sleep(WATCH);
-    let books = tracker.memory().accounting();
+    let accounting = tracker.memory().accounting();
     tracker.detach();
-    Ok([pair.request, pair.batch].iter().map(|cpu| books.lane(*cpu).switches).sum())
+    Ok([pair.request, pair.batch].iter().map(|cpu| accounting.lane(*cpu).switches).sum())
 }
 
 fn refused(name: &'static str, error: &anyhow::Error) -> Finding {

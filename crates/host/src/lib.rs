@@ -19,7 +19,7 @@
 
 pub mod accepting;
 pub mod affinity;
-pub mod aside;
+pub mod background;
 pub mod capabilities;
 pub mod cgroup;
 pub mod check;
@@ -51,6 +51,7 @@ pub mod run_times;
 pub mod sealed;
 pub mod service;
 pub mod shared_mapping;
+pub mod shutdown;
 pub mod sock_diag;
 mod sysfs;
 pub mod thread;
@@ -58,5 +59,4 @@ pub mod topology;
 pub mod tsc;
 pub mod turn_limit;
 pub mod units;
-pub mod until;
 pub mod wall_clock;

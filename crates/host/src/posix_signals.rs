@@ -68,10 +68,10 @@ pub fn stop_this_process() {
 }
 
 /// Waits until one of the files is ready or the time is up. Returns whether a file is ready.
-pub fn wait_for_any(doors: &mut [PollFd<'_>], timeout: Duration) -> io::Result<bool> {
+pub fn wait_for_any(poll_fds: &mut [PollFd<'_>], timeout: Duration) -> io::Result<bool> {
     let tv_sec = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
     let timeout = Timespec { tv_sec, tv_nsec: timeout.subsec_nanos().into() };
-    match poll(doors, Some(&timeout)) {
+    match poll(poll_fds, Some(&timeout)) {
         Ok(0) | Err(rustix::io::Errno::INTR) => Ok(false),
         Ok(_) => Ok(true),
         Err(error) => Err(error.into()),
@@ -108,11 +108,11 @@ impl PosixSignals {
         if wait_for_any(&mut door, timeout)? { self.read() } else { Ok(None) }
     }
 
-    /// Waits for a POSIX signal, until `bell` can be read, or for at most `timeout`. Returns `None` without a signal.
-    pub fn wait_for_event(&self, bell: BorrowedFd<'_>, timeout: Duration) -> io::Result<Option<CaughtSignal>> {
-        let mut doors = [self.as_fd(), bell].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        let any = wait_for_any(&mut doors, timeout)?;
-        if any && !doors[0].revents().is_empty() { self.read() } else { Ok(None) }
+    /// Waits for a POSIX signal, until `event_fd` can be read, or for at most `timeout`. Returns `None` without a signal.
+    pub fn wait_for_event(&self, event_fd: BorrowedFd<'_>, timeout: Duration) -> io::Result<Option<CaughtSignal>> {
+        let mut poll_fds = [self.as_fd(), event_fd].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let any = wait_for_any(&mut poll_fds, timeout)?;
+        if any && !poll_fds[0].revents().is_empty() { self.read() } else { Ok(None) }
     }
 
     fn read(&self) -> io::Result<Option<CaughtSignal>> {

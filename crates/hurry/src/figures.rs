@@ -27,13 +27,13 @@ pub struct Figures {
     /// Number of requests that moved to big cores.
     pub moved: u64,
     /// Number of times that a thread was moved to a big core before it took a request.
-    pub sent_ahead: u64,
+    pub preplaced: u64,
     /// Number of moves that the kernel refused.
     pub refused: u64,
     /// Number of times that a thread had other CPUs than those it was bound to, and was bound again.
     pub rebound: u64,
     /// Whether there are more threads than cores. Then no thread is bound to a single core.
-    pub is_crowd: bool,
+    pub is_oversubscribed: bool,
     /// Present threshold: the time on a little core after which a request is long.
     pub threshold_ns: u64,
     /// Counts of requests that left the table without an end.
@@ -105,7 +105,7 @@ impl Summary {
         row.put("threads_count", figures.threads as f64);
         row.put("requests_count", figures.requests() as f64);
         row.put("moved_count", figures.moved as f64);
-        row.put("sent_ahead_count", figures.sent_ahead as f64);
+        row.put("sent_ahead_count", figures.preplaced as f64);
         row.put("threshold_ns", figures.threshold_ns as f64);
         for (percentile, name) in PERCENTILES {
             row.put(&format!("server_{name}_ns"), figures.server.percentile_ns(percentile).map(|ns| ns as f64));
@@ -191,11 +191,11 @@ impl fmt::Display for Summary {
         if settings.config.mapping == Mapping::HurryUp {
             writeln!(f, "  {:<12}{}", "threshold", self.threshold())?;
         }
-        if figures.sent_ahead > 0 {
+        if figures.preplaced > 0 {
             writeln!(
                 f,
                 "  {:<12}{} times a thread was sent to a big core before its request",
-                "ahead", figures.sent_ahead
+                "ahead", figures.preplaced
             )?;
         }
         let times = PERCENTILES.iter().filter_map(|(percentile, name)| {
@@ -205,7 +205,11 @@ impl fmt::Display for Summary {
         if requests > 0 {
             writeln!(f, "  {:<12}{}, {}", "server time", times.collect::<Vec<_>>().join("  "), self.source)?;
         }
-        let more = if figures.is_crowd { ", more than cores: only long requests are bound, to big cores" } else { "" };
+        let more = if figures.is_oversubscribed {
+            ", more than cores: only long requests are bound, to big cores"
+        } else {
+            ""
+        };
         writeln!(f, "  {:<12}{} on {}{more}", "threads", figures.threads, settings.sizes)?;
         if let Some(percent) = figures.own_percent() {
             writeln!(f, "  {:<12}{percent:.2} % of a CPU", "own cost")?;

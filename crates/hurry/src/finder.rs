@@ -10,7 +10,7 @@ use anyhow::Result;
 use sidelane_host::procfs::is_alive;
 use sidelane_host::service::Service;
 
-use sidelane_host::aside::Background;
+use sidelane_host::background::Background;
 
 /// Interval at which the finder checks whether the known processes still exist.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

@@ -179,7 +179,7 @@ impl Mapper {
     }
 
     /// Adds threads of the pool to the policy's table as far as it has free entries.
-    pub fn seat(&mut self, now_ns: u64) {
+    pub fn placed(&mut self, now_ns: u64) {
         let places = MAX_THREADS - self.policy.threads();
         let waiting = self.pool.workers().filter(|(tid, _)| !self.policy.has(*tid)).take(places);
         let waiting: Vec<(u32, CpuMask)> = waiting.map(|(tid, cpus)| (tid, mask(cpus))).collect();
@@ -196,27 +196,27 @@ impl Mapper {
     pub fn begins(&mut self, now_ns: u64, can_ring: bool) -> Option<WakeupCpus> {
         // With sibling lanes, an end on any lane may make another lane big, so wakeups at ends are not used.
         let can_ring = WakeConditions { begins: can_ring, ends: can_ring && matches!(self.sizes, Sizing::Fixed(_)) };
-        let bell = self.pace.begins(now_ns, self.policy.threshold_ns(), can_ring, self.waits());
-        self.rung_at(bell).filter(|_| bell.is_armed())
+        let wake_on = self.pace.begins(now_ns, self.policy.threshold_ns(), can_ring, self.waits());
+        self.wakeup_cpus(wake_on).filter(|_| wake_on.is_armed())
     }
 
     /// Ends a poll. If a long request has begun to wait for a big core, returns the events to set before an immediate
     /// second poll: a core may have become free in between.
     pub fn begins_to_wait(&mut self) -> Option<WakeupCpus> {
-        let bell = if self.waits() { self.pace.begins_to_wait() } else { None };
-        self.rung_at(bell?)
+        let wake_on = if self.waits() { self.pace.begins_to_wait() } else { None };
+        self.wakeup_cpus(wake_on?)
     }
 
-    fn rung_at(&self, bell: WakeConditions) -> Option<WakeupCpus> {
+    fn wakeup_cpus(&self, wake_on: WakeConditions) -> Option<WakeupCpus> {
         let (sizes, among) = (self.told?, |wanted, cpus| if wanted { cpus } else { CpuMask::EMPTY });
-        Some(WakeupCpus { begins: among(bell.begins, sizes.little), ends: among(bell.ends, sizes.big) })
+        Some(WakeupCpus { begins: among(wake_on.begins, sizes.little), ends: among(wake_on.ends, sizes.big) })
     }
 
     /// Returns whether a thread waits for a free big core. It either has a long request on a little core, or it is the
     /// next thread to be placed ahead of its request.
     fn waits(&self) -> bool {
         match &self.sizes {
-            Sizing::Fixed(_) => self.policy.why() == HurryReason::NoBigCore || self.policy.sends_ahead(),
+            Sizing::Fixed(_) => self.policy.why() == HurryReason::NoBigCore || self.policy.preplaces(),
             Sizing::Lanes(..) => {
                 let little = self.told.map_or(CpuMask::EMPTY, |sizes| sizes.little);
                 !self.policy.working().and(&little).is_empty()
@@ -350,8 +350,8 @@ impl Mapper {
         // Interleaved requests had an end, so they do not count as unended.
         figures.lost.unended = figures.lost.unended.saturating_sub(figures.interleaved);
         figures.moved = self.policy.moved();
-        figures.sent_ahead = self.policy.sent_ahead();
-        figures.is_crowd = self.policy.is_crowd();
+        figures.preplaced = self.policy.preplaced();
+        figures.is_oversubscribed = self.policy.is_oversubscribed();
         figures
     }
 

@@ -52,8 +52,8 @@ pub struct Pace {
     paid_ns: u64,
     /// Whether the present poll came before the budget allowed it.
     is_early: bool,
-    bell: WakeConditions,
-    /// Whether the present poll may still arm the wakeup at ends of requests.
+    wake_on: WakeConditions,
+    /// Whether a present poll may still arm a wakeup at ends of requests.
     may_end: bool,
 }
 
@@ -62,14 +62,21 @@ pub struct Pace {
 pub struct Next {
     /// Latest time of the next poll, in nanoseconds.
     pub at_ns: u64,
-    /// Whether a wakeup by the kernel program starts the poll earlier.
-    pub or_bell: bool,
+    /// Whether a wakeup by a kernel program starts a poll earlier.
+    pub or_event: bool,
 }
 
 impl Pace {
     /// Creates the state with a default interval, as the cost of a poll is not yet known.
     pub fn new(looks: ScanTimes) -> Self {
-        Self { looks, least_ns: FIRST_NS, paid_ns: 0, is_early: false, bell: WakeConditions::default(), may_end: false }
+        Self {
+            looks,
+            least_ns: FIRST_NS,
+            paid_ns: 0,
+            is_early: false,
+            wake_on: WakeConditions::default(),
+            may_end: false,
+        }
     }
 
     /// Takes the CPU time that a number of polls has used.
@@ -84,20 +91,20 @@ impl Pace {
         self.is_early = now_ns < self.open_ns();
         let may = self.looks == ScanTimes::Events && !self.is_early;
         self.may_end = can_ring.ends && may;
-        self.bell = WakeConditions {
+        self.wake_on = WakeConditions {
             begins: can_ring.begins && may && self.is_short(threshold_ns),
             ends: self.may_end && waits,
         };
         self.paid_ns = self.paid_ns.max(now_ns) + self.least_ns;
-        self.bell
+        self.wake_on
     }
 
     /// Records that a thread has begun to wait for a big core in this poll. Returns the events to set before an
     /// immediate second poll, if the kernel program can report them.
     pub fn begins_to_wait(&mut self) -> Option<WakeConditions> {
-        let is_new = self.may_end && !self.bell.ends;
-        self.bell.ends |= is_new;
-        is_new.then_some(self.bell)
+        let is_new = self.may_end && !self.wake_on.ends;
+        self.wake_on.ends |= is_new;
+        is_new.then_some(self.wake_on)
     }
 
     /// Returns the earliest time at which the CPU budget allows another poll.
@@ -113,20 +120,20 @@ impl Pace {
     /// tells whether a thread waits for a free big core.
     pub fn next(&self, now_ns: u64, threshold_ns: u64, due_ns: Option<u64>, waits: bool) -> Next {
         match self.looks {
-            ScanTimes::Sampling(every_ns) => Next { at_ns: now_ns + every_ns.max(LEAST_NS.0), or_bell: false },
+            ScanTimes::Sampling(every_ns) => Next { at_ns: now_ns + every_ns.max(LEAST_NS.0), or_event: false },
             ScanTimes::Events => self.next_event(now_ns, threshold_ns, due_ns, waits),
         }
     }
 
     fn next_event(&self, now_ns: u64, threshold_ns: u64, due_ns: Option<u64>, waits: bool) -> Next {
         let is_short = self.is_short(threshold_ns);
-        let (latest_ns, or_bell) = match waits {
-            true if !self.bell.ends => (if self.is_early { self.open_ns() } else { now_ns + self.least_ns }, false),
-            _ if is_short && self.bell.begins => (now_ns + MOST_NS, true),
+        let (latest_ns, or_event) = match waits {
+            true if !self.wake_on.ends => (if self.is_early { self.open_ns() } else { now_ns + self.least_ns }, false),
+            _ if is_short && self.wake_on.begins => (now_ns + MOST_NS, true),
             _ => (now_ns + threshold_ns.min(MOST_NS), waits),
         };
         let soonest_ns = if is_short { self.open_ns().max(now_ns + DUE_NS) } else { now_ns + DUE_NS };
-        Next { at_ns: due_ns.unwrap_or(u64::MAX).min(latest_ns).max(soonest_ns), or_bell }
+        Next { at_ns: due_ns.unwrap_or(u64::MAX).min(latest_ns).max(soonest_ns), or_event }
     }
 }
 
@@ -148,11 +155,11 @@ mod tests {
     }
 
     fn at(at_ns: u64) -> Next {
-        Next { at_ns, or_bell: false }
+        Next { at_ns, or_event: false }
     }
 
-    fn at_the_bell_or(at_ns: u64) -> Next {
-        Next { at_ns, or_bell: true }
+    fn at_event_or(at_ns: u64) -> Next {
+        Next { at_ns, or_event: true }
     }
 
     /// Creates a pace without saved polls, by polling at one moment until a poll is early.
@@ -192,7 +199,7 @@ mod tests {
     fn under_a_short_threshold_the_bell_is_waited_for() {
         let mut pace = pace();
         assert_eq!(pace.begins(100 * MS, MS, ALL, false), BEGINS);
-        assert_eq!(pace.next(100 * MS, MS, None, false), at_the_bell_or(150 * MS));
+        assert_eq!(pace.next(100 * MS, MS, None, false), at_event_or(150 * MS));
         assert_eq!(pace.begins(101 * MS, MS, ALL, false), BEGINS, "looks are saved");
         let mut pace = with_nothing_saved(101 * MS);
         let open_ns = pace.open_ns();
@@ -204,18 +211,18 @@ mod tests {
     fn waiting_request_is_looked_at_when_a_big_core_is_free() {
         let mut pace = pace();
         assert_eq!(pace.begins(100 * MS, 0, ALL, false), BEGINS);
-        assert_eq!(pace.next(100 * MS, 0, None, false), at_the_bell_or(150 * MS));
+        assert_eq!(pace.next(100 * MS, 0, None, false), at_event_or(150 * MS));
         assert_eq!(pace.begins(110 * MS, 0, ALL, false), BEGINS);
         assert_eq!(pace.begins_to_wait(), Some(ALL));
         assert_eq!(pace.begins_to_wait(), None, "it is armed");
-        assert_eq!(pace.next(110 * MS, 0, None, true), at_the_bell_or(160 * MS));
+        assert_eq!(pace.next(110 * MS, 0, None, true), at_event_or(160 * MS));
         assert_eq!(pace.begins(111 * MS, 0, ALL, true), ALL, "it still waits");
         let mut pace = with_nothing_saved(111 * MS);
         let open_ns = pace.open_ns();
         assert_eq!(pace.begins_to_wait(), None);
         assert_eq!(pace.next(111 * MS, 0, None, true), at(open_ns));
         assert_eq!(pace.begins(open_ns, 0, ALL, true), ALL);
-        assert_eq!(pace.next(open_ns, 0, None, false), at_the_bell_or(open_ns + 50 * MS));
+        assert_eq!(pace.next(open_ns, 0, None, false), at_event_or(open_ns + 50 * MS));
     }
 
     #[test]
@@ -223,7 +230,7 @@ mod tests {
         let mut pace = pace();
         assert_eq!(pace.begins(100 * MS, 20 * MS, ALL, false), NONE);
         assert_eq!(pace.begins_to_wait(), Some(ENDS));
-        assert_eq!(pace.next(100 * MS, 20 * MS, None, true), at_the_bell_or(120 * MS));
+        assert_eq!(pace.next(100 * MS, 20 * MS, None, true), at_event_or(120 * MS));
         assert_eq!(pace.begins(120 * MS, 20 * MS, ALL, true), ENDS);
         assert_eq!(pace.next(120 * MS, 20 * MS, None, false), at(140 * MS), "none waits any more");
     }

@@ -6,8 +6,8 @@ use super::figures::{Figures, Summary};
 use super::session::run;
 use super::settings::Settings;
 use super::work::WorkSource;
-use sidelane_host::aside::Background;
-use sidelane_host::until::Shutdown;
+use sidelane_host::background::Background;
+use sidelane_host::shutdown::Shutdown;
 
 /// Handle of a mapper that runs on a separate thread. Dropping it asks the mapper to end, and does not wait.
 pub struct RunningHurry {

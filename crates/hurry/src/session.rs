@@ -30,15 +30,15 @@ use crate::note::HurryNote;
 use sidelane_diagnostics::audit::{Audit, AuditFile, AuditLevel, AuditLog};
 use sidelane_diagnostics::log_note::LogNote;
 use sidelane_diagnostics::note::Note;
-use sidelane_host::until::Shutdown;
+use sidelane_host::shutdown::Shutdown;
 use sidelane_rollback::own_threads;
 
 /// Interval at which the session checks for new and ended threads, and for CPUs that went online or offline.
-const CENSUS_EVERY_NS: u64 = 500_000_000;
+const REFRESH_EVERY_NS: u64 = 500_000_000;
 /// Number of checks of threads and CPUs between two retries of refused moves.
 const CENSUSES_A_RETRY: u32 = 10;
 
-/// Maps the threads of a service until `until` ends it or `length` is over. Calls `tell` when all is ready, and then
+/// Maps the threads of a service until `shutdown` ends it or `length` is over. Calls `tell` when all is ready, and then
 /// twice per second with the present figures.
 ///
 /// # Errors
@@ -70,8 +70,8 @@ struct Session {
     began_ns: u64,
     cpu_began_ns: u64,
     finder: Finder,
-    census_ns: u64,
-    censuses: u32,
+    refresh_ns: u64,
+    refreshes: u32,
     /// Whether the service has ended and cannot come back.
     is_over: bool,
     /// CPU time at the last census; the field below counts polls since then.
@@ -105,8 +105,8 @@ impl Session {
             began_ns,
             cpu_began_ns,
             finder,
-            census_ns: began_ns + CENSUS_EVERY_NS,
-            censuses: 0,
+            refresh_ns: began_ns + REFRESH_EVERY_NS,
+            refreshes: 0,
             is_over: false,
             cpu_ns: cpu_began_ns,
             looks: 0,
@@ -125,8 +125,8 @@ impl Session {
             let now_ns = now_ns();
             let next = self.look(now_ns, tell)?;
             let wait = Duration::from_nanos(next.at_ns.min(ends_ns).saturating_sub(now_ns));
-            let goes_on = match self.source.event_fd().filter(|_| next.or_bell) {
-                Some(bell) => until.wait_for_event(bell, wait)?,
+            let goes_on = match self.source.event_fd().filter(|_| next.or_event) {
+                Some(event_fd) => until.wait_for_event(event_fd, wait)?,
                 None => until.wait(wait)?,
             };
             if now_ns >= ends_ns || !goes_on || self.is_over {
@@ -137,7 +137,7 @@ impl Session {
 
     /// Reads events, moves the threads that are due, and returns when to poll again.
     fn look(&mut self, now_ns: u64, tell: &mut impl FnMut(&Figures)) -> Result<Next> {
-        if now_ns >= self.census_ns {
+        if now_ns >= self.refresh_ns {
             self.refresh_threads(now_ns)?;
             tell(&self.figures());
         }
@@ -151,7 +151,7 @@ impl Session {
             self.source.arm(&at);
             next = self.read_and_decide(clock::now_ns())?;
         }
-        Ok(Next { at_ns: next.at_ns.min(self.census_ns), ..next })
+        Ok(Next { at_ns: next.at_ns.min(self.refresh_ns), ..next })
     }
 
     fn read_and_decide(&mut self, now_ns: u64) -> Result<Next> {
@@ -172,8 +172,8 @@ impl Session {
 
     /// Updates the threads, processes and CPUs that have appeared or disappeared.
     fn refresh_threads(&mut self, now_ns: u64) -> Result<()> {
-        self.census_ns = now_ns + CENSUS_EVERY_NS;
-        self.censuses += 1;
+        self.refresh_ns = now_ns + REFRESH_EVERY_NS;
+        self.refreshes += 1;
         let (cpu_ns, looks) = (thread_cpu_ns(), std::mem::take(&mut self.looks));
         self.mapper.spent(cpu_ns - self.cpu_ns, looks);
         self.cpu_ns = cpu_ns;
@@ -183,8 +183,8 @@ impl Session {
         self.mapper.ended(now_ns, &gone);
         let by_guardian = self.mapper.pool().was_given_back()?;
         self.mapper.bind_strays(now_ns, by_guardian);
-        self.mapper.seat(now_ns);
-        if self.censuses.is_multiple_of(CENSUSES_A_RETRY) {
+        self.mapper.placed(now_ns);
+        if self.refreshes.is_multiple_of(CENSUSES_A_RETRY) {
             self.mapper.reconsider(now_ns);
         }
         self.use_online(now_ns)?;

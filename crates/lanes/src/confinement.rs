@@ -46,7 +46,7 @@ pub struct BatchConfinement {
     state: Mutex<State>,
     /// Whether the watchdog has stopped batch. Atomic, because the watchdog takes no lock that a keeper may hold.
     stopped: AtomicBool,
-    /// Bell that wakes the watchdog.
+    /// Eventfd that wakes the watchdog.
     came_back: OnceLock<Arc<EventFd>>,
 }
 

@@ -185,10 +185,12 @@ impl Shared {
     /// Blocks until summoned or rung for, at most `timeout_ns`. Returns whether it was, even if just after the timeout.
     pub(super) fn sleep(&self, ring: &SummonsRing, timeout_ns: Option<Nanos>) -> bool {
         let timeout = timeout_ns.map(timespec);
-        let mut doors = [PollFd::from_borrowed_fd(ring.fd(), PollFlags::IN), PollFd::new(&self.changed, PollFlags::IN)];
+        let mut poll_fds =
+            [PollFd::from_borrowed_fd(ring.fd(), PollFlags::IN), PollFd::new(&self.changed, PollFlags::IN)];
         // An interrupted or refused sleep only means one more look at the lane.
-        let woken = poll(&mut doors, timeout.as_ref()) != Ok(0);
-        let (summoned, rung) = (doors[0].revents().contains(PollFlags::IN), doors[1].revents().contains(PollFlags::IN));
+        let woken = poll(&mut poll_fds, timeout.as_ref()) != Ok(0);
+        let (summoned, rung) =
+            (poll_fds[0].revents().contains(PollFlags::IN), poll_fds[1].revents().contains(PollFlags::IN));
         if summoned {
             self.summons_delay.sleep();
         }

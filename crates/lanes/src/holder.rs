@@ -1,6 +1,6 @@
 //! The lane holder: keeps a batch lane empty by running there itself.
 //!
-//! There is one thread for each batch lane, in SCHED_FIFO and pinned. It sleeps on its bell ([`SummonsRing`]) while
+//! There is one thread for each batch lane, in SCHED_FIFO and pinned. It sleeps on its [`SummonsRing`] while
 //! batch may run. When the service starts beside running batch, the kernel program rings. The thread preempts batch,
 //! and naps on the lane until the policy releases it. It asks the policy and carries out the answer; it decides
 //! nothing.

@@ -211,8 +211,8 @@ impl Progress {
     /// Returns the status line: what batch did since the last one.
     fn status(&mut self, session: &Session) -> String {
         let wall_s = self.told_at.elapsed().as_secs_f64();
-        let (lanes, books) = (session.lanes(), session.accounting());
-        let batch_ns = books.batch_ns(lanes);
+        let (lanes, accounting) = (session.lanes(), session.accounting());
+        let batch_ns = accounting.batch_ns(lanes);
         let percent = (batch_ns - self.batch_ns) as f64 / 1e7 / wall_s / lanes.batch.len() as f64;
         (self.told_at, self.batch_ns) = (Instant::now(), batch_ns);
         let cpu = Unit::Ns.human(batch_ns as f64);

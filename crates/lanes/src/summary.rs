@@ -18,8 +18,8 @@ use sidelane_policy::borrow::promise::{BOUND_PPM, never_left_ns};
 use sidelane_policy::borrow::slowdown::{PERCENTILES, Side};
 use sidelane_report::{ResultFile, Row, Unit};
 use sidelane_requests::objective::written as written_objective;
-use sidelane_tracker::books::{Accounting, reaction_figures, worst_reaction};
-use sidelane_tracker::gate_books::GateAccounting;
+use sidelane_tracker::accounting::{Accounting, reaction_figures, worst_reaction};
+use sidelane_tracker::gate_accounting::GateAccounting;
 use sidelane_tracker::histogram::Histogram;
 use sidelane_tracker::kernel_work::{InterruptsFrom, KernelWorkTimes};
 use sidelane_tracker::stolen::StolenFrom;
@@ -104,14 +104,14 @@ pub struct ServiceSummary {
 }
 
 impl ServiceSummary {
-    fn new(outcome: &ServiceOutcome, books: &Accounting) -> Self {
+    fn new(outcome: &ServiceOutcome, accounting: &Accounting) -> Self {
         let lanes = &outcome.lanes;
         Self {
-            lc_cpu_s: seconds(books.lc_ns(lanes)),
-            batch_cpu_s: seconds(books.batch_ns(lanes)),
-            batch_share_of_idle_percent: books.batch_share_of_idle_percent(lanes),
-            overlap_percent: books.overlap_percent(lanes),
-            lent_overlap_percent: books.lent_overlap_percent(lanes),
+            lc_cpu_s: seconds(accounting.lc_ns(lanes)),
+            batch_cpu_s: seconds(accounting.batch_ns(lanes)),
+            batch_share_of_idle_percent: accounting.batch_share_of_idle_percent(lanes),
+            overlap_percent: accounting.overlap_percent(lanes),
+            lent_overlap_percent: accounting.lent_overlap_percent(lanes),
             outcome: outcome.clone(),
         }
     }
@@ -218,31 +218,31 @@ impl Summary {
 
     /// Works out the figures of `outcome`. Overlap is judged by `bound_ppm`; `None`: 1 %.
     pub fn new(outcome: &Outcome, lanes: Lanes, bound_ppm: Option<u32>) -> Self {
-        let books = &outcome.books;
+        let accounting = &outcome.accounting;
         let napped_s = seconds(outcome.holders.napped_ns);
         Self {
-            wall_s: seconds(books.at_ns),
-            batch_cpu_s: seconds(books.batch_ns(&lanes)),
-            lc_cpu_s: seconds(books.lc_ns(&lanes)),
-            batch_share_of_idle_percent: books.batch_share_of_idle_percent(&lanes),
-            overlap_percent: books.overlap_percent(&lanes),
-            lent_overlap_percent: books.lent_overlap_percent(&lanes),
-            services: outcome.services.iter().map(|service| ServiceSummary::new(service, books)).collect(),
+            wall_s: seconds(accounting.at_ns),
+            batch_cpu_s: seconds(accounting.batch_ns(&lanes)),
+            lc_cpu_s: seconds(accounting.lc_ns(&lanes)),
+            batch_share_of_idle_percent: accounting.batch_share_of_idle_percent(&lanes),
+            overlap_percent: accounting.overlap_percent(&lanes),
+            lent_overlap_percent: accounting.lent_overlap_percent(&lanes),
+            services: outcome.services.iter().map(|service| ServiceSummary::new(service, accounting)).collect(),
             promises: promises(outcome, bound_ppm),
             bound_ppm: bound_ppm.unwrap_or(BOUND_PPM),
-            looked: books.gates().reduce(|sum, one| sum.plus(&one)).filter(|_| outcome.gate.is_instrumented()),
-            work: books.work(&lanes),
-            reaction_off: books.reaction_off().clone(),
-            never_left_ns: if outcome.gate.is_instrumented() { 0 } else { never_left(books, &lanes) },
-            reaction_on: books.reaction_on().clone(),
-            lc_switches: books.sum(|lane| lane.lc_switches),
-            lc_summons: books.sum(|lane| lane.lc_summons),
+            looked: accounting.gates().reduce(|sum, one| sum.plus(&one)).filter(|_| outcome.gate.is_instrumented()),
+            work: accounting.work(&lanes),
+            reaction_off: accounting.reaction_off().clone(),
+            never_left_ns: if outcome.gate.is_instrumented() { 0 } else { never_left(accounting, &lanes) },
+            reaction_on: accounting.reaction_on().clone(),
+            lc_switches: accounting.sum(|lane| lane.lc_switches),
+            lc_summons: accounting.sum(|lane| lane.lc_summons),
             holds: outcome.holders.holds,
             evictions: outcome.holders.evictions,
-            cost_per_switch_ns: books.cost_per_switch_ns(),
-            stolen_percent: books.stolen_percent(&lanes),
-            stolen_gap_max_us: books.stolen_gap_max_us(&lanes),
-            stolen_from: books.stolen_from(),
+            cost_per_switch_ns: accounting.cost_per_switch_ns(),
+            stolen_percent: accounting.stolen_percent(&lanes),
+            stolen_gap_max_us: accounting.stolen_gap_max_us(&lanes),
+            stolen_from: accounting.stolen_from(),
             own_cpu_s: (process_cpu_ns() as f64 / 1e9 - napped_s).max(0.0),
             napped_s,
             adopted: match &outcome.ending {
@@ -313,7 +313,8 @@ impl Summary {
     }
 
     fn figures(&self) -> [(&'static str, Option<f64>); 31] {
-        let looked = |figure: fn(&GateAccounting) -> u64| self.looked.as_ref().map(|books| figure(books) as f64);
+        let looked =
+            |figure: fn(&GateAccounting) -> u64| self.looked.as_ref().map(|accounting| figure(accounting) as f64);
         let only = (self.services.len() == 1).then(|| self.services[0].limit_figures());
         let [budget, contention_cost, requests, delay_mean, delay_max] =
             only.unwrap_or_else(|| LIMIT_FIGURES.map(|key| (key, None)));
@@ -501,9 +502,9 @@ impl fmt::Display for Summary {
 
 /// Returns the overlap in turns that batch never left. Reaction times reported by self-checking batch are not used:
 /// they are not exact enough.
-fn never_left(books: &Accounting, lanes: &Lanes) -> u64 {
-    let reactions_ns = books.reaction_off().values().map(|(ns, count)| ns.saturating_mul(count)).sum();
-    never_left_ns(books.overlap(lanes).overlap_ns, reactions_ns)
+fn never_left(accounting: &Accounting, lanes: &Lanes) -> u64 {
+    let reactions_ns = accounting.reaction_off().values().map(|(ns, count)| ns.saturating_mul(count)).sum();
+    never_left_ns(accounting.overlap(lanes).overlap_ns, reactions_ns)
 }
 
 /// Returns the line about reactions, with the overlap of turns that have none; empty if there was nothing to react to.
@@ -529,7 +530,7 @@ fn promises(outcome: &Outcome, bound_ppm: Option<u32>) -> Vec<Promise> {
         note: LaneNote::explaining(&outcome.notes).cloned(),
     };
     let judge = |service: &ServiceOutcome| {
-        let overlap = outcome.books.overlap(&service.lanes);
+        let overlap = outcome.accounting.overlap(&service.lanes);
         Promise::new(service.target.to_string(), overlap, bound_ppm, circumstances())
     };
     outcome.services.iter().map(judge).collect()

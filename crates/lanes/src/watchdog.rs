@@ -17,7 +17,7 @@ use sidelane_host::priority::{HOLDER_PRIORITY, ThreadClass, pin_this_thread, put
 use sidelane_host::procfs::{command_name, threads};
 use sidelane_host::topology::{BatchLane, Lanes, online_cpus};
 use sidelane_policy::Nanos;
-use sidelane_policy::borrow::watchdog::{PATIENCE_NS, Situation, Step, Watchdog};
+use sidelane_policy::borrow::watchdog::{STAY_MAX_NS, Situation, Step, Watchdog};
 use sidelane_rollback::own_threads::{Fixed, this_tid};
 use sidelane_tracker::summons::SummonsRing;
 use sidelane_tracker::tracker::LaneMemory;
@@ -218,10 +218,10 @@ impl Body {
     /// Sleeps until an alarm or `due_ns`. Returns whether a holder reported that batch is back.
     fn sleep(&self, due_ns: Option<Nanos>) -> bool {
         let timeout = due_ns.map(|due_ns| timespec(due_ns.saturating_sub(now_ns())));
-        let mut doors =
+        let mut poll_fds =
             [PollFd::from_borrowed_fd(self.alarms.fd(), PollFlags::IN), PollFd::new(&self.shared.event, PollFlags::IN)];
         // An interrupted sleep only means one more look.
-        let _ = poll(&mut doors, timeout.as_ref());
+        let _ = poll(&mut poll_fds, timeout.as_ref());
         let _ = self.alarms.take();
         self.shared.event.clear()
     }
@@ -241,7 +241,7 @@ impl Body {
     fn waits(&self, lane: u32) -> Option<Stay> {
         let hold = self.memory.hold(lane);
         let tid = hold.waiting_pid.load(Ordering::Acquire);
-        (hold.batch_waits.load(Ordering::Acquire) == 1).then_some(Stay { stayed_ns: PATIENCE_NS, lane, tid })
+        (hold.batch_waits.load(Ordering::Acquire) == 1).then_some(Stay { stayed_ns: STAY_MAX_NS, lane, tid })
     }
 
     fn carry_out(&mut self, step: Step, look: &Look, now: Nanos) {

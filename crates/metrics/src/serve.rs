@@ -122,7 +122,7 @@ fn serve(listener: TcpListener, owner: Owner, ends: &Notify) -> io::Result<()> {
                 let (Ok(place), owner) = (Arc::clone(&places).try_acquire_owned(), owner.clone()) else { continue };
                 spawn_local(async move {
                     // A client that goes away, or takes too long, is no error of the server.
-                    let _ = timeout(CONNECTION_TIME, talk(stream, owner)).await;
+                    let _ = timeout(CONNECTION_TIME, serve_connection(stream, owner)).await;
                     drop(place);
                 });
             }
@@ -135,7 +135,7 @@ fn serve(listener: TcpListener, owner: Owner, ends: &Notify) -> io::Result<()> {
     })
 }
 
-async fn talk(stream: TcpStream, owner: Owner) -> hyper::Result<()> {
+async fn serve_connection(stream: TcpStream, owner: Owner) -> hyper::Result<()> {
     let answer = service_fn(|request: Request<Incoming>| {
         let owner = owner.clone();
         async move { Ok::<_, Infallible>(answer(&request, &owner).await) }

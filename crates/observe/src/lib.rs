@@ -22,21 +22,21 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod analysis;
+pub mod channel_list;
 pub mod cost;
 pub mod dte;
 pub mod finding;
 pub mod handover;
+pub mod lane_choice;
 pub mod list;
 pub mod log;
 pub mod note;
 pub mod observed;
+pub mod observed_program;
 pub mod observer;
 pub mod period;
-pub mod place;
 pub mod replay;
 pub mod sample;
 pub mod session;
 pub mod show;
-pub mod subject;
 pub mod turns;
-pub mod wanted;

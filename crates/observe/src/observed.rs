@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 
 use super::analysis::Analysis;
+use super::channel_list::ChannelList;
 use super::cost::Slowdown;
+use super::lane_choice::ChosenLanes;
 use super::log::Logged;
 use super::period::Period;
-use super::place::ChosenLanes;
 use super::turns::Turns;
-use super::wanted::ChannelList;
 use crate::note::ObserveNote;
 use sidelane_channels::{Channel, Meaning};
 use sidelane_diagnostics::note::Note;
@@ -162,9 +162,9 @@ impl Names {
 #[cfg(test)]
 pub(crate) mod sample {
     use super::super::analysis::Recipe;
+    use super::super::channel_list::rates_of;
     use super::super::dte::Dte;
     use super::super::sample::{Layout, Sample};
-    use super::super::wanted::rates_of;
     use super::*;
 
     pub(crate) const SAMPLES: u64 = 20_000;

@@ -5,13 +5,13 @@ use std::path::Path;
 use anyhow::{Error, Result, anyhow, ensure};
 
 use super::analysis::{Analysis, Recipe};
+use super::channel_list::{lane_tag, rates_of};
 use super::dte::Dte;
 use super::log::{LogHead, LogReader, Logged};
 use super::observed::{Ended, Names, Observed};
 use super::period::Period;
 use super::sample::Sample;
 use super::turns::{TURNS_MAX, Turns};
-use super::wanted::{lane_tag, rates_of};
 use sidelane_diagnostics::log_note::LogNote;
 use sidelane_diagnostics::note::Note;
 

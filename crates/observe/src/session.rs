@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::analysis::{Analysis, Recipe};
+use super::channel_list::{ChannelList, need_lane, need_same_core, usual};
 use super::cost::{CostMeter, Order, Progress};
 use super::handover::{Takeover, handover};
+use super::lane_choice::{ChosenLanes, LaneRequirements, choose};
 use super::log::{self, LogFeed, LogFoot, LogHead, LogWriter, LoggedSignal};
 use super::observed::{Ended, Names, Observed};
+use super::observed_program::ObservedProgram;
 use super::observer::{Controls, End, Observer};
 use super::period::{Pace, Period};
-use super::place::{ChosenLanes, LaneRequirements, choose};
-use super::subject::ObservedProgram;
-use super::wanted::{ChannelList, need_lane, need_same_core, usual};
 use crate::note::ObserveNote;
 use crate::show::view::Live;
 use sidelane_channels::perf::check_period;
@@ -70,21 +70,21 @@ pub struct ObserveOptions {
 /// Runs an observation to its end.
 pub fn run(options: &ObserveOptions) -> Result<Observed> {
     let signals = PosixSignals::listen().context("cannot receive POSIX signals")?;
-    let Setup { mut subject, signals: asked, places, notes: left_out } = set_up(options)?;
+    let Setup { mut program, signals: asked, places, notes: left_out } = set_up(options)?;
     let clock = Clock::calibrate();
-    let mut wanted = ChannelList::find(&asked, &mut subject, &places)?;
+    let mut wanted = ChannelList::find(&asked, &mut program, &places)?;
     check_period(&wanted.counters, options.period.ns(&clock))?;
-    let progress = progress(options, &wanted, &mut subject, &places)?;
+    let progress = progress(options, &wanted, &mut program, &places)?;
     let left_out = left_out.into_iter().map(Note::from);
-    let notes: Vec<Note> = left_out.chain(notes(&wanted, &places, &subject)).collect();
+    let notes: Vec<Note> = left_out.chain(notes(&wanted, &places, &program)).collect();
     let names = Names::of(&wanted);
-    let (feed, writer) = open_log(options, &wanted, &clock, subject.name())?.unzip();
+    let (feed, writer) = open_log(options, &wanted, &clock, program.name())?.unzip();
     let recipe = wanted.recipe(options.tolerance);
     let crew = Crew::start(&mut wanted, &recipe, options.period, &clock, &places, feed)?;
     // Scripts wait for this line before they continue.
     if options.live {
         let length = options.length.map_or_else(String::new, |length| format!(" for {length:?}"));
-        let (name, from) = (subject.name(), places.observer);
+        let (name, from) = (program.name(), places.observer);
         eprint_fitted(&format!("sidelane: observing {name}, from CPU {from}{length}; Ctrl-C ends it"));
     }
     let mut watch = Watch {
@@ -96,12 +96,12 @@ pub fn run(options: &ObserveOptions) -> Result<Observed> {
         names,
     };
     let began = Instant::now();
-    let ended = watch.keep_on(options, &mut subject, &signals, began)?;
+    let ended = watch.keep_on(options, &mut program, &signals, began)?;
     let (analysis, names, slowdown, ended) = watch.end(ended);
-    let exit = subject.end();
+    let exit = program.end();
     let notes = notes.into_iter().chain(own_threads::notes()).collect();
     Ok(Observed {
-        target: subject.name().to_owned(),
+        target: program.name().to_owned(),
         period: options.period,
         tolerance: options.tolerance,
         wall_s: began.elapsed().as_secs_f64(),
@@ -121,7 +121,7 @@ pub fn run(options: &ObserveOptions) -> Result<Observed> {
 
 /// What is observed, and from where.
 struct Setup {
-    subject: ObservedProgram,
+    program: ObservedProgram,
     signals: Vec<Signal>,
     places: ChosenLanes,
     /// Usual signals that are left out.
@@ -133,11 +133,11 @@ fn set_up(options: &ObserveOptions) -> Result<Setup> {
     let allowed = own_cpus();
     match &options.target {
         Some(target) => {
-            let subject = ObservedProgram::find(target)?;
-            own_threads::keep_off(subject.name(), subject.pids());
-            let (signals, notes) = signals(options, Some(&subject))?;
-            let places = choose(&wishes(options, &signals), &topology()?, &allowed, Some(&subject.cpus()))?;
-            Ok(Setup { subject, signals, places, notes })
+            let program = ObservedProgram::find(target)?;
+            own_threads::keep_off(program.name(), program.pids());
+            let (signals, notes) = signals(options, Some(&program))?;
+            let places = choose(&lane_requirements(options, &signals), &topology()?, &allowed, Some(&program.cpus()))?;
+            Ok(Setup { program, signals, places, notes })
         }
         None => {
             ensure!(
@@ -145,15 +145,15 @@ fn set_up(options: &ObserveOptions) -> Result<Setup> {
                 "nothing to observe; name a service with --service, or put a command after --"
             );
             let (signals, notes) = signals(options, None)?;
-            let wishes = wishes(options, &signals);
-            let mut places = choose(&wishes, &topology()?, &allowed, None)?;
-            let on_one = wishes.needs_lane || options.cpu.is_some();
+            let lane_requirements = lane_requirements(options, &signals);
+            let mut places = choose(&lane_requirements, &topology()?, &allowed, None)?;
+            let on_one = lane_requirements.needs_lane || options.cpu.is_some();
             let not_the_observers = allowed.difference(&CpuSet::from_iter([places.observer]));
             let cpus = if on_one { CpuSet::from_iter(places.observed) } else { not_the_observers };
             places.observed = places.observed.filter(|_| on_one);
-            let subject = ObservedProgram::launch(&options.command, &cpus)?;
-            own_threads::keep_off(subject.name(), subject.pids());
-            Ok(Setup { subject, signals, places, notes })
+            let program = ObservedProgram::launch(&options.command, &cpus)?;
+            own_threads::keep_off(program.name(), program.pids());
+            Ok(Setup { program, signals, places, notes })
         }
     }
 }
@@ -162,7 +162,7 @@ fn topology() -> Result<Topology> {
     Ok(Topology::read(Path::new("/sys"))?)
 }
 
-fn wishes(options: &ObserveOptions, signals: &[Signal]) -> LaneRequirements {
+fn lane_requirements(options: &ObserveOptions, signals: &[Signal]) -> LaneRequirements {
     LaneRequirements {
         observed: options.cpu,
         observer: options.observer_cpu,
@@ -172,9 +172,9 @@ fn wishes(options: &ObserveOptions, signals: &[Signal]) -> LaneRequirements {
 }
 
 /// The signals that were asked for, or the usual ones.
-fn signals(options: &ObserveOptions, subject: Option<&ObservedProgram>) -> Result<(Vec<Signal>, Vec<ObserveNote>)> {
+fn signals(options: &ObserveOptions, program: Option<&ObservedProgram>) -> Result<(Vec<Signal>, Vec<ObserveNote>)> {
     match options.signals.as_slice() {
-        [] => usual(subject, options.cpu),
+        [] => usual(program, options.cpu),
         asked => Ok((asked.to_vec(), Vec::new())),
     }
 }
@@ -183,11 +183,11 @@ fn signals(options: &ObserveOptions, subject: Option<&ObservedProgram>) -> Resul
 fn progress(
     options: &ObserveOptions,
     wanted: &ChannelList,
-    subject: &mut ObservedProgram,
+    program: &mut ObservedProgram,
     places: &ChosenLanes,
 ) -> Result<Vec<Progress>> {
     if let Some(signal) = &options.progress {
-        let found = ChannelList::find(std::slice::from_ref(signal), subject, places).context("--progress")?;
+        let found = ChannelList::find(std::slice::from_ref(signal), program, places).context("--progress")?;
         let counter = found.counters.into_iter().next().context(
             "--progress names no counter; name one, as in \
                                                                  --progress counter:NAME",
@@ -201,10 +201,10 @@ fn progress(
     Ok(words.collect())
 }
 
-fn notes(wanted: &ChannelList, places: &ChosenLanes, subject: &ObservedProgram) -> Vec<Note> {
+fn notes(wanted: &ChannelList, places: &ChosenLanes, program: &ObservedProgram) -> Vec<Note> {
     let channels = wanted.counters.iter().chain(&wanted.tags);
     let mut notes: Vec<Note> = channels.flat_map(|channel| channel.notes.clone()).map(Note::from).collect();
-    if subject.cpus().contains(places.observer) {
+    if program.cpus().contains(places.observer) {
         notes.push(ObserveNote::TargetOnObserversLane { cpu: places.observer }.into());
     }
     if !is_invariant() {
@@ -331,7 +331,7 @@ impl Watch {
     fn keep_on(
         &mut self,
         options: &ObserveOptions,
-        subject: &mut ObservedProgram,
+        program: &mut ObservedProgram,
         signals: &PosixSignals,
         began: Instant,
     ) -> Result<Ended> {
@@ -344,7 +344,7 @@ impl Watch {
             if let Some(lane) = self.crew.observed.filter(|lane| !is_online(*lane)) {
                 return Ok(Ended::LaneGone { lane });
             }
-            if self.crew.thread.is_finished() || !subject.runs() {
+            if self.crew.thread.is_finished() || !program.runs() {
                 return Ok(Ended::TargetGone);
             }
             if options.length.is_some_and(|length| began.elapsed() >= length) {

@@ -71,16 +71,16 @@ impl Default for HolmesConfig {
 pub struct Holmes {
     config: HolmesConfig,
     cores: CoreTopology,
-    looks: ObservationState,
+    observation_state: ObservationState,
     hosts: Hosts,
     clocks: CoreClocks,
     reserve: Reserve,
     /// CPUs that batch keeps because of the floor.
     kept: CpuMask,
-    crowd: Assignment,
+    assignment: Assignment,
     /// CPUs from which containers could choose last, if none of them moved.
     settled: Option<BatchCpus>,
-    given: LastActions,
+    last_actions: LastActions,
 }
 
 impl Holmes {
@@ -89,14 +89,14 @@ impl Holmes {
         Self {
             config,
             cores,
-            looks: ObservationState::default(),
+            observation_state: ObservationState::default(),
             hosts: Hosts::default(),
             clocks: CoreClocks::new(config.calm_ns),
             reserve: Reserve::new(config.reserved),
             kept: CpuMask::EMPTY,
-            crowd: Assignment::default(),
+            assignment: Assignment::default(),
             settled: None,
-            given: LastActions::default(),
+            last_actions: LastActions::default(),
         }
     }
 
@@ -108,12 +108,12 @@ impl Holmes {
     /// Returns the CPUs that batch had to leave, because of interference or a reserved sibling.
     pub fn taken(&self) -> CpuMask {
         let taken = self.cores.cpus(&self.clocks.taken());
-        taken.and(&self.looks.online()).without(&self.reserved()).without(&self.kept)
+        taken.and(&self.observation_state.online()).without(&self.reserved()).without(&self.kept)
     }
 
     /// Returns the CPUs that batch may use.
     pub fn batch(&self) -> CpuMask {
-        self.looks.online().without(&self.reserved()).without(&self.taken())
+        self.observation_state.online().without(&self.reserved()).without(&self.taken())
     }
 }
 
@@ -131,7 +131,7 @@ impl Holmes {
     /// Returns the cores on which a service is disturbed (lines 1 and 2 of Algorithm 2).
     fn disturbed(&self, seen: &MachineObservation, hosting: &CpuMask) -> CpuMask {
         let is_disturbed = |cpu: &usize| seen.cpus[*cpu].interference.is_some_and(|vpi| vpi >= self.config.threshold);
-        self.cores.numbers(&hosting.and(&self.looks.online()).iter().filter(is_disturbed).collect())
+        self.cores.numbers(&hosting.and(&self.observation_state.online()).iter().filter(is_disturbed).collect())
     }
 
     /// Makes batch leave these cores (lines 3 to 5). Returns whether batch was still on one of them.
@@ -141,7 +141,7 @@ impl Holmes {
             has_to_leave |= self.clocks.onset(core, now);
         }
         if has_to_leave {
-            self.looks.because(CpuReason::Interference);
+            self.observation_state.because(CpuReason::Interference);
         }
         has_to_leave
     }
@@ -151,7 +151,7 @@ impl Holmes {
         for core in self.clocks.taken().without(disturbed).iter() {
             let serving = self.cores.cpus_of(core).map(|cpu| seen.cpus[cpu].serving).sum();
             if self.clocks.calm(core, now, serving, for_ns) {
-                self.looks.because(CpuReason::Calm);
+                self.observation_state.because(CpuReason::Calm);
             }
         }
     }
@@ -161,16 +161,16 @@ impl Holmes {
         if let Some(cpu) = self.get_or_deprive(hosting) {
             self.reserve.add(cpu);
             self.clocks.onset(self.cores.core(cpu), now);
-            self.looks.because(CpuReason::ReservedBusy);
+            self.observation_state.because(CpuReason::ReservedBusy);
         }
     }
 
     /// Returns a CPU that is no sibling of a CPU that hosts a service, on a core without batch if possible (line 18 of
     /// Algorithm 2).
     fn get_or_deprive(&self, hosting: &CpuMask) -> Option<usize> {
-        let others = self.looks.online().without(&self.reserved());
+        let others = self.observation_state.online().without(&self.reserved());
         let candidates = others.without(&self.cores.whole(hosting));
-        let used = self.cores.whole(&self.crowd.used());
+        let used = self.cores.whole(&self.assignment.used());
         let leaves_the_floor = others.len() > self.config.floor;
         candidates.without(&used).first().or(candidates.first()).filter(|_| leaves_the_floor)
     }
@@ -180,20 +180,20 @@ impl Holmes {
         let is_long = now - since >= self.config.calm_ns.saturating_mul(ROOMY_FOR);
         if let Some(cpu) = self.reserve.added().iter().last().filter(|_| is_long) {
             self.reserve.remove(cpu);
-            self.looks.because(CpuReason::ReservedIdle);
+            self.observation_state.because(CpuReason::ReservedIdle);
         }
     }
 
     /// Gives each container CPUs until it has enough, highest priority and fewest CPUs first. That applies to running
     /// containers (lines 6 to 8 and 13 to 14) and to new ones (Algorithm 1, line 7). Returns whether anything changed.
-    fn allocate(&mut self, ground: BatchCpus) -> bool {
-        let (mut pass, mut changed) = (Pass::new(ground), false);
-        for place in self.crowd.order() {
-            let before = self.crowd.cpus(place);
-            self.crowd.turn(place, &mut pass);
-            self.crowd.allocate(place, &mut pass, &self.cores);
-            self.crowd.reallocate(place, &mut pass, &self.cores);
-            changed |= self.crowd.cpus(place) != before;
+    fn allocate(&mut self, batch_cpus: BatchCpus) -> bool {
+        let (mut pass, mut changed) = (Pass::new(batch_cpus), false);
+        for place in self.assignment.order() {
+            let before = self.assignment.cpus(place);
+            self.assignment.turn(place, &mut pass);
+            self.assignment.allocate(place, &mut pass, &self.cores);
+            self.assignment.reallocate(place, &mut pass, &self.cores);
+            changed |= self.assignment.cpus(place) != before;
         }
         changed
     }
@@ -217,7 +217,7 @@ impl Holmes {
 
     /// Gives up added reserved CPUs that are offline, that no service needs, or that the floor needs.
     fn keep_reserved(&mut self) {
-        let online = self.looks.online();
+        let online = self.observation_state.online();
         let needed = if self.hosts.any() { online } else { CpuMask::EMPTY };
         self.reserve.keep(&needed);
         while online.without(&self.reserved()).len() < self.config.floor
@@ -229,10 +229,10 @@ impl Holmes {
 
     fn note_turnover(&mut self, turnover: Turnover, came: bool, ended: bool) {
         if turnover.ended || ended {
-            self.looks.because(CpuReason::Exited);
+            self.observation_state.because(CpuReason::Exited);
         }
         if turnover.came || turnover.changed || came {
-            self.looks.because(CpuReason::Launched);
+            self.observation_state.because(CpuReason::Launched);
         }
     }
 
@@ -248,7 +248,7 @@ impl Holmes {
 
     /// Returns the CPUs that batch may use at this look.
     fn batch_cpus(&mut self, hosting: &CpuMask) -> BatchCpus {
-        let others = self.looks.online().without(&self.reserved());
+        let others = self.observation_state.online().without(&self.reserved());
         let free = others.without(&self.cores.cpus(&self.clocks.taken()));
         let (away, short) = (others.without(&free), self.config.floor.saturating_sub(free.len()));
         // CPUs that were kept before come first, so that no container moves.
@@ -258,26 +258,26 @@ impl Holmes {
     }
 
     /// Lets containers choose until none of them moves.
-    fn settle(&mut self, ground: BatchCpus, turnover: Turnover) {
-        if self.settled == Some(ground) && turnover == Turnover::default() {
+    fn settle(&mut self, batch_cpus: BatchCpus, turnover: Turnover) {
+        if self.settled == Some(batch_cpus) && turnover == Turnover::default() {
             return;
         }
-        self.crowd.deallocate(&ground);
-        self.settled = (!self.allocate(ground)).then_some(ground);
+        self.assignment.deallocate(&batch_cpus);
+        self.settled = (!self.allocate(batch_cpus)).then_some(batch_cpus);
     }
 
     fn tell(&mut self, seen: &MachineObservation, out: &mut CpuActions) {
-        let (online, hosting) = (self.looks.online(), self.hosting());
+        let (online, hosting) = (self.observation_state.online(), self.hosting());
         let reserved = self.reserved().and(&online);
         let service = |place: usize| Self::launch_service(seen.services[place].as_ref()?, &reserved);
         let beside = self.cores.whole(&hosting);
         // Cost of a CPU for a container that cannot be paused: a sibling is cheaper than a CPU that hosts a service,
         // and a reserved CPU costs most.
         let cost = |cpu: usize| (reserved.contains(cpu), hosting.contains(cpu), beside.contains(cpu));
-        let crowd = &self.crowd;
+        let assignment = &self.assignment;
         let container =
-            |place: usize| Some(or_refuge(crowd.cpus(place)?, seen.containers[place].as_ref()?, &online, cost));
-        self.given.change(container, service, out);
+            |place: usize| Some(or_refuge(assignment.cpus(place)?, seen.containers[place].as_ref()?, &online, cost));
+        self.last_actions.change(container, service, out);
     }
 }
 
@@ -287,8 +287,8 @@ impl Policy for Holmes {
     type Reason = CpuReason;
 
     fn observe(&mut self, now: Nanos, seen: &MachineObservation, out: &mut CpuActions) {
-        let ObservationStart { for_ns, .. } = self.looks.begin(now, seen);
-        let turnover = self.crowd.note(seen);
+        let ObservationStart { for_ns, .. } = self.observation_state.begin(now, seen);
+        let turnover = self.assignment.note(seen);
         let services = self.hosts.note(now, seen, self.config.calm_ns);
         self.keep_reserved();
         self.note_turnover(turnover, services.came, services.ended);
@@ -303,8 +303,8 @@ impl Policy for Holmes {
         if usage == Usage::TooBusy {
             self.grow_reserved(now, &hosting);
         }
-        let ground = self.batch_cpus(&self.hosting());
-        self.settle(ground, turnover);
+        let batch_cpus = self.batch_cpus(&self.hosting());
+        self.settle(batch_cpus, turnover);
         // Batch gets a CPU that is given up at the next look, when the services have left it.
         if let Usage::Roomy(since) = usage {
             self.shrink_reserved(now, since);
@@ -315,11 +315,11 @@ impl Policy for Holmes {
     fn next_wakeup(&self) -> Option<Nanos> {
         let calm = self.clocks.until();
         let must_look = self.hosts.any() || self.settled.is_none();
-        let window = self.looks.after(self.config.window_ns).filter(|_| must_look);
+        let window = self.observation_state.after(self.config.window_ns).filter(|_| must_look);
         calm.into_iter().chain(window).min()
     }
 
     fn why(&self) -> CpuReason {
-        self.looks.why()
+        self.observation_state.why()
     }
 }

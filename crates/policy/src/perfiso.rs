@@ -40,25 +40,25 @@ impl Default for PerfIsoConfig {
 #[derive(Clone, Debug)]
 pub struct PerfIso {
     config: PerfIsoConfig,
-    looks: ObservationState,
+    observation_state: ObservationState,
     /// S of the paper: number of CPUs of batch; `None` before the first look.
     size: Option<usize>,
     idle: Average,
     /// Whether the present window was restarted once, because the CPUs changed.
     put_off: bool,
-    given: LastActions,
+    last_actions: LastActions,
 }
 
 impl PerfIso {
     /// Creates the policy in its state before the first look.
     pub fn new(config: PerfIsoConfig) -> Self {
-        let (looks, idle, given) = Default::default();
-        Self { config, looks, size: None, idle, put_off: false, given }
+        let (observation_state, idle, last_actions) = Default::default();
+        Self { config, observation_state, size: None, idle, put_off: false, last_actions }
     }
 
     /// Returns the CPUs that batch may use.
     pub fn batch(&self) -> CpuMask {
-        let online = self.looks.online();
+        let online = self.observation_state.online();
         let others = online.len().saturating_sub(self.size.unwrap_or_default());
         online.iter().skip(others).collect()
     }
@@ -73,13 +73,13 @@ impl PerfIso {
         };
         let size = self.within(size);
         if self.size.replace(size) != Some(size) {
-            self.looks.because(reason);
+            self.observation_state.because(reason);
         }
     }
 
     /// Returns the number of CPUs `size`, raised to the floor and limited to the online CPUs.
     fn within(&self, size: usize) -> usize {
-        size.max(self.config.floor).min(self.looks.online().len())
+        size.max(self.config.floor).min(self.observation_state.online().len())
     }
 
     /// Sets S at the first look, and limits it to the CPUs that are online now. A window restarts when the CPUs change,
@@ -88,19 +88,19 @@ impl PerfIso {
         if other_cpus && self.size.is_some() && !core::mem::replace(&mut self.put_off, true) {
             self.idle = Average::default();
         }
-        let at_first = self.looks.online().len().saturating_sub(self.config.buffer);
+        let at_first = self.observation_state.online().len().saturating_sub(self.config.buffer);
         self.size = Some(self.within(self.size.unwrap_or(at_first)));
     }
 
     fn note_containers(&mut self, seen: &MachineObservation) {
-        let pairs = || self.given.containers.iter().zip(&seen.containers);
+        let pairs = || self.last_actions.containers.iter().zip(&seen.containers);
         let came = pairs().any(|(before, now)| before.is_none() && now.is_some());
         let ended = pairs().any(|(before, now)| before.is_some() && now.is_none());
         if came {
-            self.looks.because(CpuReason::Launched);
+            self.observation_state.because(CpuReason::Launched);
         }
         if ended {
-            self.looks.because(CpuReason::Exited);
+            self.observation_state.because(CpuReason::Exited);
         }
     }
 }
@@ -111,27 +111,27 @@ impl Policy for PerfIso {
     type Reason = CpuReason;
 
     fn observe(&mut self, now: Nanos, seen: &MachineObservation, out: &mut CpuActions) {
-        let ObservationStart { for_ns, other_cpus } = self.looks.begin(now, seen);
+        let ObservationStart { for_ns, other_cpus } = self.observation_state.begin(now, seen);
         self.note_cpus(other_cpus);
         self.note_containers(seen);
-        let idle = self.looks.online().iter().map(|cpu| 1.0 - seen.cpus[cpu].busy).sum();
+        let idle = self.observation_state.online().iter().map(|cpu| 1.0 - seen.cpus[cpu].busy).sum();
         if let Some(idle) = self.idle.add(idle, for_ns, self.config.window_ns) {
             self.put_off = false;
             // The number is rounded to the nearest integer: a service's own timers do not cost batch a CPU.
             self.adjust((idle + 0.5) as usize);
         }
-        let (batch, online) = (self.batch(), self.looks.online());
+        let (batch, online) = (self.batch(), self.observation_state.online());
         // Batch has the highest CPUs, and so has a container that cannot be paused.
         let own =
             |container: &ContainerObservation| or_refuge(container.allowed.and(&batch), container, &online, |_| ());
-        self.given.change(|place| seen.containers[place].as_ref().map(own), |_| None, out);
+        self.last_actions.change(|place| seen.containers[place].as_ref().map(own), |_| None, out);
     }
 
     fn next_wakeup(&self) -> Option<Nanos> {
-        self.looks.after(self.config.window_ns)
+        self.observation_state.after(self.config.window_ns)
     }
 
     fn why(&self) -> CpuReason {
-        self.looks.why()
+        self.observation_state.why()
     }
 }

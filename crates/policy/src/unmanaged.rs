@@ -15,8 +15,8 @@ use crate::{Nanos, Policy};
 /// Unmanaged policy for the batch of one machine.
 #[derive(Clone, Debug, Default)]
 pub struct Unmanaged {
-    looks: ObservationState,
-    given: LastActions,
+    observation_state: ObservationState,
+    last_actions: LastActions,
 }
 
 impl Policy for Unmanaged {
@@ -25,16 +25,16 @@ impl Policy for Unmanaged {
     type Reason = CpuReason;
 
     fn observe(&mut self, now: Nanos, seen: &MachineObservation, out: &mut CpuActions) {
-        self.looks.begin(now, seen);
+        self.observation_state.begin(now, seen);
         let online = seen.online();
-        let told: [bool; MAX_CONTAINERS] = core::array::from_fn(|place| self.given.containers[place].is_some());
+        let told: [bool; MAX_CONTAINERS] = core::array::from_fn(|place| self.last_actions.containers[place].is_some());
         let cpus = |place: usize, container: &ContainerObservation| -> Option<CpuMask> {
             let is_left_alone = container.as_found && !told[place];
             (!is_left_alone).then(|| container.allowed.and(&online))
         };
-        self.given.change(|place| cpus(place, seen.containers[place].as_ref()?), |_| None, out);
+        self.last_actions.change(|place| cpus(place, seen.containers[place].as_ref()?), |_| None, out);
         if out.iter().next().is_some() {
-            self.looks.because(CpuReason::Launched);
+            self.observation_state.because(CpuReason::Launched);
         }
     }
 
@@ -43,6 +43,6 @@ impl Policy for Unmanaged {
     }
 
     fn why(&self) -> CpuReason {
-        self.looks.why()
+        self.observation_state.why()
     }
 }

@@ -38,7 +38,7 @@ pub struct Threads {
     found: BTreeMap<Thread, RecordedThread>,
     cpusets: Cpusets,
     newcomers: Newcomers,
-    ticket: ChangeId,
+    change_id: ChangeId,
     /// CPUs to which the threads are confined; `None` if they are not.
     confined_to: Option<CpuSet>,
     changes: Changes,
@@ -48,7 +48,7 @@ pub struct Threads {
 struct RecordedThread {
     affinity: Affinity,
     /// Ticket of the undo of the thread's change, or of the entry that the thread is known.
-    ticket: ChangeId,
+    change_id: ChangeId,
     /// CPUs that the thread was given last.
     given: Option<CpuSet>,
     /// Whether the thread is changed, or is about to be.
@@ -96,7 +96,7 @@ impl Threads {
         // newcomer.
         let newcomers = Newcomers { groups, families, confined, alone: false, together, affinity, class: None };
         let cpusets = Cpusets::find();
-        let ticket = guardian.add([Undo::Newcomers(newcomers.clone())])?[0];
+        let change_id = guardian.add([Undo::Newcomers(newcomers.clone())])?[0];
         let mut found = BTreeMap::new();
         let note = |thread: &Thread| {
             let affinity = Affinity::of(thread, &cpusets).ok_or(io::ErrorKind::NotFound)?;
@@ -104,17 +104,18 @@ impl Threads {
             Ok(())
         };
         change_all(|| whose.threads(), note).context("cannot read the CPUs of the threads")?;
-        let mut threads = Self { found: BTreeMap::new(), cpusets, newcomers, ticket, changes, confined_to: None };
+        let mut threads = Self { found: BTreeMap::new(), cpusets, newcomers, change_id, changes, confined_to: None };
         threads.newcomers.affinity = Affinity::union(found.values());
         threads.add(found, changes, guardian)?;
         Ok(threads)
     }
 
     fn add(&mut self, found: BTreeMap<Thread, Affinity>, changes: Changes, guardian: &mut Guardian) -> Result<()> {
-        let tickets = guardian.add(found.iter().map(|(thread, affinity)| changes.undo(*thread, affinity)))?;
-        let noted = found.into_iter().zip(tickets);
-        let noted = noted
-            .map(|((thread, affinity), ticket)| (thread, RecordedThread { affinity, ticket, given: None, changes }));
+        let change_ids = guardian.add(found.iter().map(|(thread, affinity)| changes.undo(*thread, affinity)))?;
+        let noted = found.into_iter().zip(change_ids);
+        let noted = noted.map(|((thread, affinity), change_id)| {
+            (thread, RecordedThread { affinity, change_id, given: None, changes })
+        });
         self.found.extend(noted);
         Ok(())
     }
@@ -125,7 +126,7 @@ impl Threads {
             Some(group) => self.newcomers.groups = vec![group.clone()],
             None => self.newcomers.families = whose.pids.iter().filter_map(|pid| Thread::of(*pid)).collect(),
         }
-        guardian.replace(self.ticket, Undo::Newcomers(self.newcomers.clone())).context(
+        guardian.replace(self.change_id, Undo::Newcomers(self.newcomers.clone())).context(
             "cannot register an undo with \
                                                                                         the guardian",
         )
@@ -164,7 +165,7 @@ impl Threads {
         let noted = self.found.get_mut(thread).ok_or(io::ErrorKind::NotFound)?;
         match std::mem::replace(&mut noted.changes, Changes::All) {
             Changes::All => Ok(()),
-            Changes::Some => guardian.replace(noted.ticket, Changes::All.undo(*thread, &noted.affinity)),
+            Changes::Some => guardian.replace(noted.change_id, Changes::All.undo(*thread, &noted.affinity)),
         }
     }
 
@@ -192,7 +193,7 @@ impl Threads {
         match self.found.get_mut(&thread) {
             Some(noted) if noted.affinity != now && noted.given.as_ref().is_some_and(|given| *given != now.cpus) => {
                 noted.affinity = now.clone();
-                let told = guardian.replace(noted.ticket, Undo::Affinity { thread, affinity: now });
+                let told = guardian.replace(noted.change_id, Undo::Affinity { thread, affinity: now });
                 told.context("cannot register an undo with the guardian")
             }
             Some(_) => Ok(()),
@@ -212,15 +213,15 @@ impl Threads {
 
     /// Removes a thread that has ended: nothing of it is left to undo.
     pub fn forget(&mut self, thread: &Thread, guardian: &mut Guardian) -> io::Result<()> {
-        let tickets = self.found.remove(thread).map(|noted| noted.ticket);
-        guardian.withdraw(tickets)
+        let change_ids = self.found.remove(thread).map(|noted| noted.change_id);
+        guardian.withdraw(change_ids)
     }
 
     /// Takes over the threads of `others`. They keep the CPUs that they had at first, and stay where they are.
     pub fn merge(&mut self, others: &mut Self, guardian: &mut Guardian) -> Result<()> {
         let mut known_twice = Vec::new();
         for (thread, noted) in std::mem::take(&mut others.found) {
-            known_twice.extend(self.found.insert(thread, noted).map(|twice| twice.ticket));
+            known_twice.extend(self.found.insert(thread, noted).map(|twice| twice.change_id));
         }
         let (mine, theirs) = (&mut self.newcomers, &others.newcomers);
         let found = self.found.values().map(|noted| &noted.affinity);
@@ -230,11 +231,13 @@ impl Threads {
             (Some(mine), Some(theirs)) => Some(mine.union(&theirs)),
             (mine, theirs) => mine.or(theirs),
         };
-        guardian.replace(self.ticket, Undo::Newcomers(self.newcomers.clone())).context(
+        guardian
+            .replace(self.change_id, Undo::Newcomers(self.newcomers.clone()))
+            .context(
             "cannot register an undo with \
                                                                                         the guardian",
         )?;
-        guardian.withdraw(known_twice.into_iter().chain([others.ticket])).context(
+        guardian.withdraw(known_twice.into_iter().chain([others.change_id])).context(
             "cannot register an undo with the \
                                                                                    guardian",
         )
@@ -246,8 +249,8 @@ impl Threads {
     }
 
     /// Returns the tickets of all undos that the guardian has.
-    pub fn tickets(&self) -> Vec<ChangeId> {
-        [self.ticket].into_iter().chain(self.found.values().map(|noted| noted.ticket)).collect()
+    pub fn change_ids(&self) -> Vec<ChangeId> {
+        [self.change_id].into_iter().chain(self.found.values().map(|noted| noted.change_id)).collect()
     }
 
     /// Confines the threads, and threads that they have created since the last call, to `cpus`. A thread with a
@@ -355,7 +358,7 @@ mod tests {
         let mut threads = Threads::note(&whose(&[&child]), &mut guardian).unwrap();
         pin_thread(child.id(), &one.iter().collect::<Vec<_>>()).unwrap();
         threads.confine(|| whose(&[&child]), &one, &mut guardian).unwrap();
-        guardian.undo_these(&threads.tickets()).unwrap();
+        guardian.undo_these(&threads.change_ids()).unwrap();
         group.set_cpus(&all).unwrap();
         assert_eq!(cpus_of(&child), all);
         end(vec![child]);
@@ -374,7 +377,7 @@ mod tests {
         let mut threads = Threads::note(&whose(&[&child]), &mut guardian).unwrap();
         threads.confine(|| whose(&[&child]), &one, &mut guardian).unwrap();
         group.set_cpus(&one).unwrap();
-        guardian.undo_these(&threads.tickets()).unwrap();
+        guardian.undo_these(&threads.change_ids()).unwrap();
         group.set_cpus(&all).unwrap();
         assert_eq!(cpus_of(&child), all, "it is bound to no CPU by Sidelane");
         end(vec![child]);
@@ -399,7 +402,7 @@ mod tests {
         assert_eq!([cpus_of(&first), cpus_of(&second)], [one.clone(), one]);
         first.kill().unwrap();
         first.wait().unwrap();
-        guardian.undo_these(&threads.tickets()).unwrap();
+        guardian.undo_these(&threads.change_ids()).unwrap();
         assert_eq!(cpus_of(&second), all);
         end(vec![second]);
     }
@@ -417,7 +420,7 @@ mod tests {
         pin_thread(child.id(), &other.iter().collect::<Vec<_>>()).unwrap();
         assert_eq!(threads.keep(|| whose(&[&child]), &mut guardian).unwrap(), 1);
         assert_eq!(cpus_of(&child), one);
-        guardian.undo_these(&threads.tickets()).unwrap();
+        guardian.undo_these(&threads.change_ids()).unwrap();
         assert_eq!(cpus_of(&child), other);
         end(vec![child]);
     }
@@ -432,7 +435,7 @@ mod tests {
         let mut threads = Threads::note(&whose(&[&first]), &mut guardian).unwrap();
         threads.confine(|| whose(&[&first, &second]), &one, &mut guardian).unwrap();
         assert_eq!(cpus_of(&second), one);
-        guardian.undo_these(&threads.tickets()).unwrap();
+        guardian.undo_these(&threads.change_ids()).unwrap();
         assert_eq!(cpus_of(&second), other);
         end(vec![first, second]);
     }

@@ -14,7 +14,7 @@ use common::{
     Finished, Footprint, Run, SPIN, Service, lab, lanes_to_ourselves, process, requests_can_be_seen, wait_until,
 };
 use sidelane_host::procfs::state;
-use sidelane_lab::bench::subject::RealServer;
+use sidelane_lab::bench::workload::RealServer;
 use sidelane_lab::programs::Lab;
 use sidelane_report::{ResultFile, Verdict};
 

@@ -85,10 +85,10 @@ fn batch_that_leaves_its_group_is_returned_and_ended() {
     let script = format!("(setsid sh -c '{SPIN}' &) & {} echo $$; {SPIN}", groups.enter());
     let mut run = Run::beside(service.target()).start_script(&script);
     let batch = run.batch_pid();
-    let cage = format!("sidelane-{}", run.pid());
-    let cages = Hierarchy::all().into_iter().filter_map(|found| Some(found.own_dir()?.join(&cage)));
-    let cages: Vec<PathBuf> = cages.filter(|dir| dir.exists()).collect();
-    let is_home = || cages.iter().all(|dir| processes(dir).contains(&batch));
+    let batch_group = format!("sidelane-{}", run.pid());
+    let batch_groups = Hierarchy::all().into_iter().filter_map(|found| Some(found.own_dir()?.join(&batch_group)));
+    let batch_groups: Vec<PathBuf> = batch_groups.filter(|dir| dir.exists()).collect();
+    let is_home = || batch_groups.iter().all(|dir| processes(dir).contains(&batch));
     run.wait_until("batch was back in its group", |_| is_home());
     run.signal(libc::SIGTERM);
     run.wait_for_end().must_exit(128 + libc::SIGTERM).must_say(&["batch left the group"]);

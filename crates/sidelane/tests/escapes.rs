@@ -242,14 +242,16 @@ fn a_thread_that_left_its_group_alone_is_put_back() {
     run.wait_until("batch told its threads", |run| run.output().lines().count() == 2);
     let output = run.output();
     let [pid, tid] = [0, 1].map(|line| output.lines().nth(line).unwrap().parse::<u32>().unwrap());
-    let cage = format!("sidelane-{}", run.pid());
-    let cages =
-        v1.iter().filter_map(|found| Some((found, found.own_dir()?.join(&cage)))).filter(|(_, dir)| dir.exists());
-    let cages: Vec<(&Hierarchy, PathBuf)> = cages.collect();
-    if cages.is_empty() {
+    let batch_group = format!("sidelane-{}", run.pid());
+    let batch_groups = v1
+        .iter()
+        .filter_map(|found| Some((found, found.own_dir()?.join(&batch_group))))
+        .filter(|(_, dir)| dir.exists());
+    let batch_groups: Vec<(&Hierarchy, PathBuf)> = batch_groups.collect();
+    if batch_groups.is_empty() {
         return sidelane_testing::skip("needs a freezer or a cpuset of cgroup v1: in v2 a group holds whole processes");
     }
-    for (hierarchy, dir) in cages {
+    for (hierarchy, dir) in batch_groups {
         let is_home =
             || fs::read_to_string(dir.join("tasks")).unwrap_or_default().lines().any(|line| line == tid.to_string());
         fs::write(hierarchy.own_dir().unwrap().join("tasks"), tid.to_string()).unwrap();
@@ -266,9 +268,9 @@ fn a_cpuset_that_batch_has_widened_is_narrowed_again() {
     let service = Service::idle();
     let mut run = Run::beside(service.target()).start_script(&format!("echo $$; {SPIN}"));
     let batch = run.batch_pid();
-    let cage = format!("sidelane-{}", run.pid());
-    let cages = Hierarchy::all().into_iter().filter_map(|found| Some(found.own_dir()?.join(&cage)));
-    let Some(dir) = cages.into_iter().find(has_cpuset) else { return sidelane_testing::skip("needs a cpuset") };
+    let batch_group = format!("sidelane-{}", run.pid());
+    let batch_groups = Hierarchy::all().into_iter().filter_map(|found| Some(found.own_dir()?.join(&batch_group)));
+    let Some(dir) = batch_groups.into_iter().find(has_cpuset) else { return sidelane_testing::skip("needs a cpuset") };
     fs::write(dir.join("cpuset.cpus"), "0-1").unwrap();
     let cpus = || fs::read_to_string(dir.join("cpuset.cpus")).unwrap_or_default();
     run.wait_until("the group was narrow again", |_| cpus().trim() == BATCH_LANE);
@@ -315,11 +317,11 @@ fn a_child_that_is_born_into_another_group_is_fetched() {
     let mut run = Run::beside(service.target()).start(&[program.to_str().unwrap(), above.to_str().unwrap()]);
     let line = run.first_line();
     let Some(child) = line.parse::<u32>().ok() else { return sidelane_testing::skip("needs CLONE_INTO_CGROUP") };
-    let cage = above.join(format!("sidelane-{}", run.pid()));
-    if !cage.exists() {
+    let batch_group = above.join(format!("sidelane-{}", run.pid()));
+    if !batch_group.exists() {
         return sidelane_testing::skip("needs a group of cgroup v2 that can be made");
     }
-    run.wait_until("the child was in batch's group", |_| processes(&cage).contains(&child));
+    run.wait_until("the child was in batch's group", |_| processes(&batch_group).contains(&child));
     assert_eq!(allowed_cpus(child).as_deref(), Some(BATCH_LANE));
     end(run).must_say(&["batch left the group"]);
 }

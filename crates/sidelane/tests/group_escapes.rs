@@ -69,7 +69,7 @@ fn unified() -> Option<Hierarchy> {
 }
 
 /// Returns the cgroup of the run's batch in this hierarchy, if it has one.
-fn cage_in(hierarchy: &Hierarchy, run: &Running) -> Option<Leaf> {
+fn batch_group_in(hierarchy: &Hierarchy, run: &Running) -> Option<Leaf> {
     let dir = hierarchy.own_dir()?.join(format!("sidelane-{}", run.pid()));
     dir.exists().then_some(Leaf { dir })
 }
@@ -120,8 +120,10 @@ fn thread_in_a_threaded_subgroup_is_held_and_evicted() {
     let before = Footprint::now();
     let mut service = Service::on_command();
     let (mut run, lane, [pid, tid]) = start(&program, &service);
-    let Some(cage) = cage_in(&v2, &run) else { return sidelane_testing::skip("needs a group of cgroup v2") };
-    let below = Leaf { dir: cage.dir.join("below") };
+    let Some(batch_group) = batch_group_in(&v2, &run) else {
+        return sidelane_testing::skip("needs a group of cgroup v2");
+    };
+    let below = Leaf { dir: batch_group.dir.join("below") };
     fs::create_dir(&below.dir).unwrap();
     if !make_threaded(&below) {
         return;
@@ -145,13 +147,15 @@ fn a_thread_that_leaves_a_threaded_group_of_batch_is_put_back() {
     let before = Footprint::now();
     let mut service = Service::on_command();
     let (mut run, lane, [pid, tid]) = start(&program, &service);
-    let Some(cage) = cage_in(&v2, &run) else { return sidelane_testing::skip("needs a group of cgroup v2") };
-    let above = Leaf { dir: cage.dir.parent().unwrap().to_owned() };
+    let Some(batch_group) = batch_group_in(&v2, &run) else {
+        return sidelane_testing::skip("needs a group of cgroup v2");
+    };
+    let above = Leaf { dir: batch_group.dir.parent().unwrap().to_owned() };
     above.admit(pid).unwrap();
-    if !make_threaded(&cage) {
+    if !make_threaded(&batch_group) {
         return;
     }
-    let are_home = || [pid, tid].iter().all(|tid| threads_in(&cage.dir).contains(tid));
+    let are_home = || [pid, tid].iter().all(|tid| threads_in(&batch_group.dir).contains(tid));
     run.wait_until("batch was back in its group", |_| are_home());
     above.write("cgroup.threads", &tid.to_string()).unwrap();
     run.wait_until("the thread was back in its group", |_| are_home());
@@ -186,8 +190,8 @@ fn thread_outside_its_groups_is_evicted_too() {
     let lane = Words::of(&mut run);
     let (pid, tid) = told(&mut run);
     run.wait_until("batch had the lane", |_| lane.is_batchs(LaneState::Released));
-    let cage = format!("sidelane-{}", run.pid());
-    let is_home = |line: &str| line.contains("freezer") && line.ends_with(&cage);
+    let batch_group = format!("sidelane-{}", run.pid());
+    let is_home = |line: &str| line.contains("freezer") && line.ends_with(&batch_group);
     let groups = || fs::read_to_string(format!("/proc/{tid}/cgroup")).unwrap();
     run.wait_until("the thread had left", |_| !groups().lines().any(is_home));
     evict(&mut run, &mut service, &lane, &[pid, tid]);
@@ -206,21 +210,21 @@ fn a_wider_cpuset_below_that_of_batch_is_narrowed_with_it() {
     let service = Service::idle();
     let mut run = Run::beside(service.target()).start_script(&format!("echo $$; {SPIN}"));
     let batch = run.batch_pid();
-    let cages = Hierarchy::all().into_iter().filter_map(|found| cage_in(&found, &run));
-    let Some(cage) = cages.into_iter().find(|cage| cage.has("cpuset.cpus")) else {
+    let batch_groups = Hierarchy::all().into_iter().filter_map(|found| batch_group_in(&found, &run));
+    let Some(batch_group) = batch_groups.into_iter().find(|batch_group| batch_group.has("cpuset.cpus")) else {
         return sidelane_testing::skip("needs a cpuset");
     };
-    let below = Leaf { dir: cage.dir.join("below") };
+    let below = Leaf { dir: batch_group.dir.join("below") };
     fs::create_dir(&below.dir).unwrap();
-    cage.write("cpuset.cpus", "0-1").unwrap();
+    batch_group.write("cpuset.cpus", "0-1").unwrap();
     if below.has("cpuset.cpus") {
-        let nodes = cage.read("cpuset.mems").unwrap();
+        let nodes = batch_group.read("cpuset.mems").unwrap();
         below.write("cpuset.mems", &nodes).unwrap();
         below.write("cpuset.cpus", "0-1").unwrap();
     }
     below.admit(batch).unwrap();
     run.wait_until("batch was narrow again", |_| allowed_cpus(batch).as_deref() == Some(BATCH_LANE));
-    run.wait_until("its group was", |_| cage.read("cpuset.cpus").is_ok_and(|cpus| cpus == BATCH_LANE));
+    run.wait_until("its group was", |_| batch_group.read("cpuset.cpus").is_ok_and(|cpus| cpus == BATCH_LANE));
     end(run).must_say(&["the control group of batch", "other CPUs than the batch lanes"]);
 }
 

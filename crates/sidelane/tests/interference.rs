@@ -23,7 +23,7 @@ const FAULTS: &str = "page-faults / task-clock";
 /// at most two.
 const THRESHOLD: f64 = 1e-4;
 /// Longest wait for the kernel program to ring, far longer than it takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn cpus() -> CpuSet {
     [CPU].into_iter().collect()
@@ -63,7 +63,7 @@ fn wait_for_crossing(interference: &mut Interference, above: bool) -> Crossing {
     let mut found = None;
     while found.is_none() {
         let told = |crossing: Crossing| found = Some(crossing).filter(|crossing| crossing.above == above);
-        assert!(interference.wait(PATIENCE, told).unwrap(), "waited in vain for the bell");
+        assert!(interference.wait(TIMEOUT, told).unwrap(), "waited in vain for the wakeup");
     }
     found.unwrap()
 }
@@ -191,7 +191,7 @@ fn clear_value_is_reported_before_its_window_ends() {
     let tracker = tracker();
     // The window is longer than any wait of the test.
     let window = Duration::from_secs(4);
-    let windows = Windows { window, window_max: 1000 * PATIENCE, ..Windows::default() };
+    let windows = Windows { window, window_max: 1000 * TIMEOUT, ..Windows::default() };
     let formula = Formula::parse(FAULTS).unwrap();
     let mut interference = Interference::open_with(&formula, windows, &cpus(), &tracker).unwrap();
     let lanes = Lanes::only_watched(cpus());
@@ -243,7 +243,7 @@ fn unanswered_crossings_ring_once_and_are_counted() {
             wait_until("it rests", || interference.read(CPU).is_some_and(|value| value < THRESHOLD));
         }
         let mut told = Vec::new();
-        assert!(interference.wait(PATIENCE, |crossing| told.push(crossing)).unwrap());
+        assert!(interference.wait(TIMEOUT, |crossing| told.push(crossing)).unwrap());
         assert!(told.len() == 1 && told[0].times >= 6 && !told[0].above, "{told:?}");
         assert!(!interference.wait(Duration::ZERO, |_| ()).unwrap(), "it rings once");
     });

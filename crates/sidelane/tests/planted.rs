@@ -23,7 +23,7 @@ fn ready() -> Option<(Turn, Lab)> {
 /// Returns options in which files for reads from a disk lie in the build's directory, which is on a disk.
 fn options() -> TailOptions {
     let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    TailOptions { patience: RoundOptions { quick: true, rounds: None }, lanes: None, parts: None, cache }
+    TailOptions { round_options: RoundOptions { quick: true, rounds: None }, lanes: None, parts: None, cache }
 }
 
 /// Plants causes, and checks that the trace names each for most of its requests.
@@ -39,7 +39,7 @@ fn are_named(planted: &[&str]) {
 
 #[test]
 fn interference_on_the_cpu_is_named() {
-    are_named(&["sibling", "hog", "thief", "throttle"]);
+    are_named(&["sibling", "hog", "real-time", "throttle"]);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use common::{Footprint, Watching, lab, lanes_to_ourselves, requests_can_be_seen}
 use serde_json::Value;
 use sidelane_host::service::{Service, Target};
 use sidelane_host::topology::Lanes;
-use sidelane_lab::bench::subject::{DESIGNS, Real, RealServer, ServiceCpus, echo, seen_during};
+use sidelane_lab::bench::workload::{DESIGNS, Real, RealServer, ServiceCpus, echo, seen_during};
 use sidelane_lab::programs::Lab;
 use sidelane_requests::{Request, Requests, Window};
 use sidelane_tracker::tracker::Purpose;
@@ -247,7 +247,7 @@ fn window_of(scripts: &[fn(TcpStream, TcpStream)]) -> Option<Window> {
 }
 
 /// Time in which a client that closes directly after its message has done so.
-const PATIENCE: Duration = Duration::from_millis(5);
+const LINGER: Duration = Duration::from_millis(5);
 
 fn ask(client: &mut TcpStream, server: &mut TcpStream) {
     send(client, b"ask");
@@ -264,14 +264,14 @@ fn a_client_that_closes_has_abandoned_its_request() {
     let window = window_of(&[
         |mut client, mut server| {
             ask(&mut client, &mut server);
-            thread::sleep(PATIENCE);
+            thread::sleep(LINGER);
             drop(client);
             reaches_its_end(&mut server);
         },
         // The client closes by a reset.
         |mut client, mut server| {
             ask(&mut client, &mut server);
-            thread::sleep(PATIENCE);
+            thread::sleep(LINGER);
             rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
             drop(client);
             reaches_its_end(&mut server);
@@ -279,7 +279,7 @@ fn a_client_that_closes_has_abandoned_its_request() {
         // The service answers after the client has closed.
         |mut client, mut server| {
             ask(&mut client, &mut server);
-            thread::sleep(PATIENCE);
+            thread::sleep(LINGER);
             drop(client);
             reaches_its_end(&mut server);
             send(&mut server, b"answer");
@@ -289,14 +289,14 @@ fn a_client_that_closes_has_abandoned_its_request() {
         // No thread reads the request.
         |mut client, server| {
             send(&mut client, b"ask");
-            thread::sleep(PATIENCE);
+            thread::sleep(LINGER);
             drop(client);
             server.peek(&mut [0]).unwrap();
         },
     ]);
     let Some(window) = window else { return };
     assert_eq!(window.abandoned.histogram.count(), 4, "{window:?}");
-    assert!(window.abandoned.percentile_ns(1.0) >= Some(PATIENCE.as_nanos() as u64), "{window:?}");
+    assert!(window.abandoned.percentile_ns(1.0) >= Some(LINGER.as_nanos() as u64), "{window:?}");
     assert_eq!((window.count(), window.closed_by_service, window.one_way, window.unanswered()), (0, 0, 0, 0));
 }
 
@@ -306,7 +306,7 @@ fn a_client_that_stops_sending_gets_its_response() {
         ask(&mut client, &mut server);
         client.shutdown(Shutdown::Write).unwrap();
         reaches_its_end(&mut server);
-        thread::sleep(PATIENCE);
+        thread::sleep(LINGER);
         send(&mut server, b"answer");
         receive(&mut client, 6);
     }]);

@@ -10,7 +10,7 @@ use common::lanes::{BATCH_LANE, REQUEST_LANE};
 use common::redis::traceable_redis;
 use common::{Finished, Footprint, Run, Running, Service, UNTIL_END_OF_INPUT, lanes_to_ourselves};
 use serde_json::Value;
-use sidelane_lab::bench::subject::RealServer;
+use sidelane_lab::bench::workload::RealServer;
 
 const EXIT_OBJECTIVE_MISSED: i32 = 99;
 const EXIT_OWN_FAILURE: i32 = 125;

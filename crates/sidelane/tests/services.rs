@@ -16,7 +16,7 @@ use sidelane_host::cgroup::{Group, Hierarchy};
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::service::{Service, Target};
 use sidelane_host::topology::{Lanes, Topology};
-use sidelane_lab::bench::subject::{Real, RealServer, ServiceCpus};
+use sidelane_lab::bench::workload::{Real, RealServer, ServiceCpus};
 use sidelane_lab::programs::Lab;
 use sidelane_lanes::holder::{Evictor, Holder};
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
@@ -145,12 +145,12 @@ fn take_a_turn(lab: &Lab, tracker: &Rc<Tracker>, lanes: &str) {
     let is_enough = || spent().reaction_off().count() >= HOLDS && spent().lane(lane.cpu).batch_ns > 0;
     wait_until("the lane was held often, and batch ran there", is_enough);
     drop(holder);
-    let books = spent();
-    let (beside, lent) = (books.lane(request), books.lane(lane.cpu));
-    assert!(beside.lc_ns > 0 && lent.batch_ns > 0 && lent.batch_ns <= books.at_ns, "{beside:?} {lent:?}");
+    let accounting = spent();
+    let (beside, lent) = (accounting.lane(request), accounting.lane(lane.cpu));
+    assert!(beside.lc_ns > 0 && lent.batch_ns > 0 && lent.batch_ns <= accounting.at_ns, "{beside:?} {lent:?}");
     assert_eq!(beside.batch_ns, 0, "of batch, nothing ran on the request lane");
-    assert_eq!(books.lane(lane.cpu).lc_ns, 0, "of the service, nothing ran on the batch lane");
-    assert_eq!(books.sum(|lane| lane.lc_strays), 0);
+    assert_eq!(accounting.lane(lane.cpu).lc_ns, 0, "of the service, nothing ran on the batch lane");
+    assert_eq!(accounting.sum(|lane| lane.lc_strays), 0);
     assert!(lent.summons > 0, "{lent:?}");
     assert!(service.processes().contains(&pulse.pid()) && job.processes().contains(&batch.0.id()));
 }

@@ -44,7 +44,7 @@ impl Scene {
 
     #[track_caller]
     fn must_ring(&mut self) {
-        wait_until("the bell rang", || self.has_rung());
+        wait_until("the wakeup came", || self.has_rung());
         self.requests.fetch_answered(|_| ()).unwrap();
     }
 

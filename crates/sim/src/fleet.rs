@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use hdrhistogram::Histogram;
 
 use crate::engine::Engine;
-use crate::engine::books::{Accounting, latencies};
+use crate::engine::accounting::{Accounting, latencies};
 use crate::engine::watch::{Fate, Watch};
 use crate::model::{Model, RunEnd};
 use crate::parallel;
@@ -96,31 +96,31 @@ struct Group {
     answers: Histogram<u64>,
     answers_ns: u128,
     failed: u64,
-    books: Accounting,
+    accounting: Accounting,
     elapsed_ns: Nanos,
 }
 
 impl Group {
     fn new() -> Self {
-        Self { answers: latencies(), answers_ns: 0, failed: 0, books: Accounting::new(0), elapsed_ns: 0 }
+        Self { answers: latencies(), answers_ns: 0, failed: 0, accounting: Accounting::new(0), elapsed_ns: 0 }
     }
 
     fn add(&mut self, other: &Self) {
         self.answers.add(&other.answers).expect("all are of one size");
         self.answers_ns += other.answers_ns;
         self.failed += other.failed;
-        self.books.add(&other.books);
+        self.accounting.add(&other.accounting);
         self.elapsed_ns = other.elapsed_ns;
     }
 
     /// Adds the latency of a leaf's answer, if it counts.
     fn leaf(&mut self, counts: bool, latency_ns: Nanos) {
-        let latency = self.books.latency.iter_mut().filter(|_| counts);
+        let latency = self.accounting.latency.iter_mut().filter(|_| counts);
         latency.for_each(|latency| latency.saturating_record(latency_ns));
     }
 
     fn figures(&self, fleet: Fleet, model: &Model, machines: usize) -> (Figures, FleetFigures) {
-        let leaves = Figures::of_books(&self.books, model, self.elapsed_ns, machines);
+        let leaves = Figures::of_accounting(&self.accounting, model, self.elapsed_ns, machines);
         let at = |percentile: f64| self.answers.value_at_percentile(percentile);
         let objective_ns = model.objective.map(|objective| at(objective.percentile));
         let limit = model.objective.map(|objective| objective.limit_ns);
@@ -172,7 +172,7 @@ fn run_group(fleet: Fleet, model: &Model, group: usize) -> Group {
         }
         joined.hand_over(&mut sum);
     }
-    nodes.iter().for_each(|engine| sum.books.add(engine.accounting()));
+    nodes.iter().for_each(|engine| sum.accounting.add(engine.accounting()));
     sum
 }
 

@@ -1,7 +1,7 @@
 //! Results of a run, in numbers.
 
 use crate::engine::Engine;
-use crate::engine::books::Accounting;
+use crate::engine::accounting::Accounting;
 use crate::engine::watch::Watch;
 use crate::model::{Machine, Model};
 use crate::time::{Nanos, work_ns};
@@ -79,52 +79,53 @@ impl Figures {
     /// Returns the results of an engine that has reached its end.
     pub fn of<W: Watch>(engine: &Engine<W>) -> Self {
         let limits = engine.limits();
-        let figures = Self::of_books(engine.accounting(), engine.model(), engine.now() - engine.accounting().since, 1);
+        let figures =
+            Self::of_accounting(engine.accounting(), engine.model(), engine.now() - engine.accounting().since, 1);
         Self { budget_ns: limits.budget_ns, contention_cost_ppm: limits.contention_cost.ppm(), ..figures }
     }
 
     /// Returns the results of `machines` machines like `model`, each of which ran for `elapsed_ns`.
-    pub fn of_books(books: &Accounting, model: &Model, elapsed_ns: Nanos, machines: usize) -> Self {
-        let requests = books.finished.max(1) as f64;
+    pub fn of_accounting(accounting: &Accounting, model: &Model, elapsed_ns: Nanos, machines: usize) -> Self {
+        let requests = accounting.finished.max(1) as f64;
         let all_ns = elapsed_ns.max(1) as f64 * machines as f64;
         let core_ns = all_ns * model.service.workers as f64;
-        let latency = books.latency.as_ref();
+        let latency = accounting.latency.as_ref();
         let at = |percentile: f64| latency.map_or(0, |latency| latency.value_at_percentile(percentile));
-        let of_service = |ns: u128| 100.0 * ns as f64 / books.lc_busy_ns.max(1) as f64;
+        let of_service = |ns: u128| 100.0 * ns as f64 / accounting.lc_busy_ns.max(1) as f64;
         let batch_alone_ns = batch_alone(model) * all_ns;
         let one_worker = model.service.workers == 1 && model.batch_lanes() > 0;
         Self {
             elapsed_ns,
-            requests: books.finished,
-            refused: books.refused,
-            waited: books.waited,
-            mean_ns: books.latency_ns as f64 / requests,
+            requests: accounting.finished,
+            refused: accounting.refused,
+            waited: accounting.waited,
+            mean_ns: accounting.latency_ns as f64 / requests,
             p50_ns: at(50.0),
             p95_ns: at(95.0),
             p99_ns: at(99.0),
             p999_ns: at(99.9),
             max_ns: latency.map_or(0, |latency| latency.max()),
             objective_ns: model.objective.map(|objective| at(objective.percentile)),
-            queue_mean_ns: books.queued_ns as f64 / requests,
-            server_mean_ns: (books.latency_ns - books.queued_ns) as f64 / requests,
-            delay_bound_mean_ns: one_worker.then_some(books.delay_bound_ns as f64 / requests),
-            delay_bound_max_ns: one_worker.then_some(books.delay_bound_ns_max),
-            lc_utilisation: books.lc_busy_ns as f64 / core_ns,
-            batch_utilisation: books.batch_busy_ns as f64 / core_ns,
-            batch_work_ratio: (batch_alone_ns > 0.0).then(|| work_ns(books.batch_work) / batch_alone_ns),
-            batch_work_ns: work_ns(books.batch_work),
-            overlap_percent: of_service(books.overlap_ns),
-            lent_overlap_percent: of_service(books.lent_ns),
-            energy_j: energy_j(&model.machine, &books.active_ns, elapsed_ns * machines as Nanos),
-            vpi: vpi(books, model),
+            queue_mean_ns: accounting.queued_ns as f64 / requests,
+            server_mean_ns: (accounting.latency_ns - accounting.queued_ns) as f64 / requests,
+            delay_bound_mean_ns: one_worker.then_some(accounting.delay_bound_ns as f64 / requests),
+            delay_bound_max_ns: one_worker.then_some(accounting.delay_bound_ns_max),
+            lc_utilisation: accounting.lc_busy_ns as f64 / core_ns,
+            batch_utilisation: accounting.batch_busy_ns as f64 / core_ns,
+            batch_work_ratio: (batch_alone_ns > 0.0).then(|| work_ns(accounting.batch_work) / batch_alone_ns),
+            batch_work_ns: work_ns(accounting.batch_work),
+            overlap_percent: of_service(accounting.overlap_ns),
+            lent_overlap_percent: of_service(accounting.lent_ns),
+            energy_j: energy_j(&model.machine, &accounting.active_ns, elapsed_ns * machines as Nanos),
+            vpi: vpi(accounting, model),
             budget_ns: 0,
             contention_cost_ppm: 0,
-            summons: books.summons,
-            decisions: books.looks,
-            actions: books.actions,
-            holds: books.holds,
-            evictions: books.evictions,
-            events: books.events,
+            summons: accounting.summons,
+            decisions: accounting.looks,
+            actions: accounting.actions,
+            holds: accounting.holds,
+            evictions: accounting.evictions,
+            events: accounting.events,
         }
     }
 
@@ -162,10 +163,10 @@ pub fn energy_j(machine: &Machine, active_ns: &[u128], elapsed_ns: Nanos) -> f64
 }
 
 /// Returns the memory stalls for each load and store (Holmes' VPI), from the class's stalls alone and its loss.
-fn vpi(books: &Accounting, model: &Model) -> Option<f64> {
+fn vpi(accounting: &Accounting, model: &Model) -> Option<f64> {
     let memory = model.smt.memory(model.service.class);
-    let work_us = work_ns(books.lc_work) / 1e3;
+    let work_us = work_ns(accounting.lc_work) / 1e3;
     let accesses = memory.accesses_per_us * work_us;
-    let stalls_us = memory.stall_share * work_us + books.lost_to_memory_ns / 1e3;
+    let stalls_us = memory.stall_share * work_us + accounting.lost_to_memory_ns / 1e3;
     (accesses > 0.0).then(|| stalls_us * 1e3 * model.machine.clock_ghz / accesses)
 }

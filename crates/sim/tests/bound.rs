@@ -84,8 +84,8 @@ fn nothing_is_lost_or_made_up_under_any_mapping_and_load() {
             let Scenario::Machine(experiment) = parsed(&text).expect("it is right") else { panic!("a whole machine") };
             let mut engine = sidelane_sim::machine::MachineEngine::new(experiment.points[0].runs[0].clone());
             engine.run();
-            let books = &engine.accounting().services[0];
-            assert_eq!(books.arrived, books.whole.all.len() + engine.under_way() as u64, "{mapping} {queue}");
+            let accounting = &engine.accounting().services[0];
+            assert_eq!(accounting.arrived, accounting.whole.all.len() + engine.under_way() as u64, "{mapping} {queue}");
             assert!(engine.under_way() < 50, "{mapping} {queue}: {}", engine.under_way());
         }
     }

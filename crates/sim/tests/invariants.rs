@@ -235,17 +235,17 @@ fn requests_are_conserved(engine: &mut Engine<Log>) -> Verdict {
 /// Checks that the work of requests equals the work of lanes, and that every nanosecond of every core is counted
 /// once.
 fn work_is_conserved(engine: &mut Engine<Log>) -> Verdict {
-    let (books, now) = (engine.accounting().clone(), engine.now());
+    let (accounting, now) = (engine.accounting().clone(), engine.now());
     let cores = engine.model().service.workers as u128;
     let (under_way, log) = (engine.work_under_way(), engine.watch());
     let finished: u128 = log.fates.iter().map(|fate| u128::from(fate.work)).sum();
-    prop_assert_eq!(books.lc_work, finished + under_way);
-    prop_assert_eq!(books.active_ns.iter().sum::<u128>(), u128::from(now) * cores);
-    let busy: u128 = books.active_ns.iter().enumerate().map(|(lanes, ns)| lanes as u128 * ns).sum();
-    prop_assert_eq!(busy, books.lc_busy_ns + books.batch_busy_ns);
-    prop_assert!(books.batch_work <= books.batch_busy_ns * u128::from(Work::of_ns(1).units()));
+    prop_assert_eq!(accounting.lc_work, finished + under_way);
+    prop_assert_eq!(accounting.active_ns.iter().sum::<u128>(), u128::from(now) * cores);
+    let busy: u128 = accounting.active_ns.iter().enumerate().map(|(lanes, ns)| lanes as u128 * ns).sum();
+    prop_assert_eq!(busy, accounting.lc_busy_ns + accounting.batch_busy_ns);
+    prop_assert!(accounting.batch_work <= accounting.batch_busy_ns * u128::from(Work::of_ns(1).units()));
     let co_ran: u128 = log.fates.iter().map(|fate| u128::from(fate.co_run_ns)).sum();
-    prop_assert!(co_ran <= books.overlap_ns + books.lent_ns);
+    prop_assert!(co_ran <= accounting.overlap_ns + accounting.lent_ns);
     Ok(())
 }
 

@@ -200,11 +200,12 @@ fn check_places(engine: &MachineEngine) -> Result<(), TestCaseError> {
 
 /// Checks that every request that came to a service was answered, has failed or is under way.
 fn check_requests(engine: &MachineEngine) -> Result<(), TestCaseError> {
-    let books = &engine.accounting().services;
-    let sum = |of: fn(&sidelane_sim::machine::books::ServiceAccounting) -> u64| books.iter().map(of).sum::<u64>();
+    let accounting = &engine.accounting().services;
+    let sum =
+        |of: fn(&sidelane_sim::machine::accounting::ServiceAccounting) -> u64| accounting.iter().map(of).sum::<u64>();
     let ended = sum(|service| service.whole.all.len()) + sum(|service| service.failed);
     prop_assert_eq!(sum(|service| service.arrived), ended + engine.under_way() as u64);
-    for service in books {
+    for service in accounting {
         prop_assert!(service.refused <= service.failed && service.beside_batch_ns <= service.busy_ns);
     }
     Ok(())

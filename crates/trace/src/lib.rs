@@ -45,5 +45,5 @@ pub mod sample;
 pub mod slow_threshold;
 pub mod source;
 pub mod terminal;
+pub mod text;
 mod timeline_view;
-pub mod words;

@@ -15,7 +15,7 @@ use super::slow_threshold::SlowThreshold;
 use super::source::Source;
 use sidelane_diagnostics::log_note::LogNote;
 use sidelane_diagnostics::note::Note;
-use sidelane_host::until::Shutdown;
+use sidelane_host::shutdown::Shutdown;
 use sidelane_report::terminal::eprint_fitted;
 use sidelane_rollback::own_threads;
 use sidelane_rollback::own_threads::in_bulk;

@@ -13,8 +13,8 @@ use super::excerpt::Excerpt;
 use super::exemplars::Exemplars;
 use super::report::{Counts, Cut, TraceReport};
 use super::slow_threshold::SlowThreshold;
+use super::text::Names;
 use super::timeline_view::timeline_view;
-use super::words::Names;
 use sidelane_requests::Times;
 
 pub const SERVER: Task = Task { tid: 100, pid: 100 };

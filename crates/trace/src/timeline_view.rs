@@ -8,7 +8,7 @@ use sidelane_timeline::record::{Kind, Record, Task};
 use sidelane_tracker::requests::own_number;
 
 use super::excerpt::{Excerpt, RequestPath};
-use super::words::{Names, of_span};
+use super::text::{Names, of_span};
 
 /// Returns the picture of a request; its arrival counts from `begin_ns`, the begin of the trace.
 pub fn timeline_view(excerpt: &Excerpt, names: &Names, begin_ns: u64) -> TimelineView {

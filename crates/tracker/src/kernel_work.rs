@@ -125,14 +125,14 @@ mod tests {
 
     #[test]
     fn other_programs_are_no_work_of_the_kernel() {
-        let books = KernelWorkTimes {
+        let accounting = KernelWorkTimes {
             workers_ns: 1,
             interrupt_threads_ns: 10,
             kernel_threads_ns: 100,
             programs_ns: 1_000,
             interrupts_ns: 10_000,
         };
-        assert_eq!((books.kernel_ns(), books.plus(&books).kernel_ns()), (10_111, 20_222));
-        assert_eq!(books.plus(&books).since(&books), books);
+        assert_eq!((accounting.kernel_ns(), accounting.plus(&accounting).kernel_ns()), (10_111, 20_222));
+        assert_eq!(accounting.plus(&accounting).since(&accounting), accounting);
     }
 }

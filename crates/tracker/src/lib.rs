@@ -49,9 +49,9 @@
 //! - Interference: unless `Purpose::Share` asks for it, its code is dead: *not guarded*.
 //! - Batch's scheduler gives a lane to batch only as the hold word says (`tests/smt/sched_ext.sh`).
 
-pub mod books;
+pub mod accounting;
 pub mod counters;
-pub mod gate_books;
+pub mod gate_accounting;
 pub mod histogram;
 pub mod history;
 pub mod identities;

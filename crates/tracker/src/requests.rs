@@ -82,7 +82,7 @@ impl Counts {
 /// The sockets of one service, which are watched as long as this lives.
 pub struct WatchedSockets {
     number: Number,
-    books: SharedMapping<RequestAccount>,
+    accounting: SharedMapping<RequestAccount>,
     ports: SharedMapping<AtomicU64>,
     listeners: MapHandle,
     listens: Mutex<Listens>,
@@ -100,7 +100,7 @@ impl WatchedSockets {
         let (tracker, number) = (service.tracker(), service.number());
         let new = Self {
             number,
-            books: array(tracker.maps(), "request_account", NUMBERS)?,
+            accounting: array(tracker.maps(), "request_account", NUMBERS)?,
             ports: array(tracker.maps(), "service_ports", PORT_WORDS)?,
             listeners: handle(service, "listeners")?,
             listens: Mutex::default(),
@@ -113,21 +113,21 @@ impl WatchedSockets {
     }
 
     fn own(&self) -> &RequestAccount {
-        &self.books[self.number.get() as usize]
+        &self.accounting[self.number.get() as usize]
     }
 
     /// Returns the counts since the program was loaded.
     pub fn counts(&self) -> Counts {
-        let books = self.own();
+        let accounting = self.own();
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Counts {
-            finished: get(&books.finished),
-            dropped: get(&books.dropped),
-            unasked: get(&books.unasked),
-            unanswered: get(&books.unanswered),
-            joined: get(&books.joined),
-            parked: get(&books.parked),
-            began: get(&books.began),
+            finished: get(&accounting.finished),
+            dropped: get(&accounting.dropped),
+            unasked: get(&accounting.unasked),
+            unanswered: get(&accounting.unanswered),
+            joined: get(&accounting.joined),
+            parked: get(&accounting.parked),
+            began: get(&accounting.began),
         }
     }
 

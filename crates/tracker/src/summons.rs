@@ -1,4 +1,4 @@
-//! The bell of a holder: a BPF ring buffer that wakes the thread that polls it.
+//! The wakeups of a holder: a BPF ring buffer that wakes the thread that polls it.
 //!
 //! A summons has no contents, since the holder looks at the lane words anyway. So this side only sleeps on the ring,
 //! and takes what has been written without reading it.

@@ -1,7 +1,7 @@
 //! The request of each thread of a service at this moment, for a program that moves threads.
 //!
 //! The kernel program writes a word at each begin and end of a request. Reading all words is reading a few pages of
-//! memory. It wakes only a reader that has armed the bell of a service ([`ThreadWords::arm`]), and once.
+//! memory. It wakes only a reader that has armed the wakeup of a service ([`ThreadWords::arm`]), and once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -40,7 +40,7 @@ const WAKEUP_WORDS: usize = 8;
 pub struct ThreadWords {
     number: Number,
     words: SharedMapping<ThreadWord>,
-    bells: SharedMapping<RequestWakeup>,
+    wakeups: SharedMapping<RequestWakeup>,
 }
 
 impl ThreadWords {
@@ -50,18 +50,18 @@ impl ThreadWords {
     /// When the memory cannot be mapped.
     pub fn map(service: &ServiceTracking) -> Result<Self, TrackerError> {
         let words = array(service.tracker().maps(), WORDS, THREAD_WORDS)?;
-        let bells = array(service.tracker().maps(), WAKEUPS, NUMBERS)?;
-        Ok(Self { number: service.number(), words, bells })
+        let wakeups = array(service.tracker().maps(), WAKEUPS, NUMBERS)?;
+        Ok(Self { number: service.number(), words, wakeups })
     }
 
-    /// Arms the bell: the next request that is taken up on a CPU of `begins`, or answered on a CPU of `ends`, wakes the
+    /// Arms the wakeup: the next request that is taken up on a CPU of `begins`, or answered on a CPU of `ends`, wakes the
     /// reader of the service's records.
     pub fn arm(&self, begins: impl IntoIterator<Item = usize>, ends: impl IntoIterator<Item = usize>) {
-        let bell = &self.bells[self.number.get() as usize];
-        set_cpus(&bell.begins, begins);
-        set_cpus(&bell.ends, ends);
+        let wakeup = &self.wakeups[self.number.get() as usize];
+        set_cpus(&wakeup.begins, begins);
+        set_cpus(&wakeup.ends, ends);
         // An event after this either is read by the caller, or rings.
-        bell.armed.swap(1, Ordering::SeqCst);
+        wakeup.armed.swap(1, Ordering::SeqCst);
     }
 
     /// Returns the threads that have worked on a request, and their present requests.

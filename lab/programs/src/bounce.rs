@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::clock::now_ns;
-use crate::place;
+use crate::scheduling;
 
 /// Options of `sidelane-lab bounce`.
 #[derive(Debug, clap::Args)]
@@ -32,14 +32,14 @@ pub struct BounceArgs {
 /// Prints `ready pid=N partner=N`. Each line `BOUNCES` on standard input is then answered with the nanoseconds that
 /// this number of bounces took.
 pub fn run(args: &BounceArgs) -> Result<()> {
-    place::pin_to(args.cpu)?;
+    scheduling::pin_to(args.cpu)?;
     if args.partner {
         return be_partner(args.work);
     }
     let mut partner = Partner::start(args)?;
     // Uses SCHED_BATCH, since the partner could otherwise be preempted between its write and its sleep, and stay
     // runnable all the time.
-    place::preempt_nobody()?;
+    scheduling::preempt_nobody()?;
     println!("ready pid={} partner={}", std::process::id(), partner.child.id());
     for line in stdin().lock().lines() {
         let bounces: u64 = line?.trim().parse().context("expected a number of bounces on standard input")?;

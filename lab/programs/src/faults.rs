@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::param::page_size;
 
 use crate::clock::{Nanos, now_ns, sleep_until};
-use crate::place;
+use crate::scheduling;
 
 /// Options of `sidelane-lab faults`.
 #[derive(Debug, clap::Args)]
@@ -38,8 +38,8 @@ pub struct FaultsArgs {
 /// Prints `ready pid=N port=N` and works until its input ends. The port only names the service for other tools; it
 /// answers no request.
 pub fn run(args: &FaultsArgs) -> Result<()> {
-    place::pin_to(args.cpu)?;
-    place::wake_on_time()?;
+    scheduling::pin_to(args.cpu)?;
+    scheduling::wake_on_time()?;
     rustix::io::ioctl_fionbio(stdin(), true).context("the input cannot be read without waiting")?;
     let mut service = Service::new()?;
     let door = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on 127.0.0.1")?;

@@ -4,8 +4,8 @@
 use anyhow::Result;
 
 use crate::clock::{Nanos, now_ns, sleep_until};
-use crate::place;
 use crate::rng::Rng;
+use crate::scheduling;
 use crate::sibling::{Pace, PaceArgs};
 
 /// Options of `sidelane-lab pulse`.
@@ -36,8 +36,8 @@ pub struct PulseArgs {
 
 /// Prints `ready pid=N` and runs the pulses.
 pub fn run(args: &PulseArgs) -> Result<()> {
-    place::pin_to(args.cpu)?;
-    place::wake_on_time()?;
+    scheduling::pin_to(args.cpu)?;
+    scheduling::wake_on_time()?;
     let sibling = args.pace.find()?;
     let mut pace = sibling.as_ref().map(|sibling| sibling.join()).transpose()?;
     println!("ready pid={}", std::process::id());

@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::clock::now_ns;
-use crate::place;
+use crate::scheduling;
 use crate::search::{Index, SearchEngine, read_queries};
 use crate::summary::{Durations, write_json};
 
@@ -40,7 +40,7 @@ struct ServiceTimes {
 /// Runs every query once and prints the distribution of its service times.
 pub fn run(args: &ServiceTimesArgs) -> Result<()> {
     if let Some(cpu) = args.cpu {
-        place::pin_to(cpu)?;
+        scheduling::pin_to(cpu)?;
     }
     let engine = SearchEngine::open(Index::load(&args.index)?)?;
     let queries = read_queries(&args.queries)?;

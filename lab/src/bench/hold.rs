@@ -31,7 +31,7 @@ use sidelane_rollback::own_threads::keep_off_cpus;
 use sidelane_stats::interval::{of_all, of_median};
 use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::{Limit, RoundOptions, Turn, numbers_until_decided, until_decided};
-use sidelane_tracker::books::{Accounting, reaction_figures};
+use sidelane_tracker::accounting::{Accounting, reaction_figures};
 use sidelane_tracker::histogram::Histogram;
 use sidelane_tracker::tracker::{LaneLending, Purpose};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
@@ -69,10 +69,10 @@ const HOLD_PARTS: u32 = 10;
 const PULSES_PARTS: u32 = 10;
 
 /// Measures the costs of tracking and holds, the leak of a long hold and the reactions.
-pub fn run(lanes: &str, patience: RoundOptions) -> Result<ResultFile> {
+pub fn run(lanes: &str, round_options: RoundOptions) -> Result<ResultFile> {
     let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
     let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
-    let limit = patience.limit(PAIRS_QUICK, PAIRS);
+    let limit = round_options.limit(PAIRS_QUICK, PAIRS);
     let bench = Bench { pair, lab: Lab::find()?, lanes, limit, scratch };
     let mut settings = Map::new();
     settings.insert("lanes".into(), json!(lanes));
@@ -100,7 +100,7 @@ pub fn run(lanes: &str, patience: RoundOptions) -> Result<ResultFile> {
         ),
         Check::interval_at_least("idle time between them", share_percent, PULSES_SHARE_LIMIT_PERCENT, Unit::Percent),
     ];
-    finish(&mut result, patience, limit.rounds);
+    finish(&mut result, round_options, limit.rounds);
     Ok(result)
 }
 

@@ -1,5 +1,6 @@
 //! Benchmarks: Sidelane's own cost and the remaining overlap, as ratios and differences of interleaved runs.
 
+pub mod c_build;
 pub mod estimate;
 pub mod gate;
 pub mod guard;
@@ -13,6 +14,5 @@ pub mod parity;
 mod request_cost;
 pub mod requests;
 pub mod sibling;
-pub mod subject;
 pub mod tail;
-pub mod workshop;
+pub mod workload;

@@ -10,7 +10,7 @@ use std::net::TcpStream;
 
 use anyhow::{Context, Result, ensure};
 
-use super::subject::{RealServer, ServiceCpus, tracking};
+use super::workload::{RealServer, ServiceCpus, tracking};
 use sidelane_host::clock::thread_cpu_ns;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::service::Target;

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 
 use super::request_cost;
-use super::subject::{DESIGNS, Real, RealServer, ServiceCpus, echo, seen_during};
+use super::workload::{DESIGNS, Real, RealServer, ServiceCpus, echo, seen_during};
 use crate::experiment::comparison::finish;
 use crate::note::LabNote;
 use crate::programs::Lab;
@@ -46,11 +46,11 @@ struct Bench {
 }
 
 /// Measures the observation of echo servers, Redis and memcached, and its cost.
-pub fn run(lanes: &str, patience: RoundOptions) -> Result<ResultFile> {
+pub fn run(lanes: &str, round_options: RoundOptions) -> Result<ResultFile> {
     can_track()?;
     let place = place(lanes)?;
-    let seconds = if patience.quick { 0.3 } else { 1.0 };
-    let (loads, pairs) = (patience.limit(LOADS_QUICK, LOADS), patience.limit(PAIRS_QUICK, PAIRS));
+    let seconds = if round_options.quick { 0.3 } else { 1.0 };
+    let (loads, pairs) = (round_options.limit(LOADS_QUICK, LOADS), round_options.limit(PAIRS_QUICK, PAIRS));
     let bench = Bench { lab: Lab::find()?, place, seconds, loads, pairs };
     let mut settings = Map::new();
     settings.insert("server_cpu".into(), json!(place.server_cpu));
@@ -64,7 +64,7 @@ pub fn run(lanes: &str, patience: RoundOptions) -> Result<ResultFile> {
     for real in [Real::Redis, Real::Memcached] {
         bench.real(real, &mut result).with_context(|| real.program().to_owned())?;
     }
-    finish(&mut result, patience, pairs.rounds);
+    finish(&mut result, round_options, pairs.rounds);
     Ok(result)
 }
 

@@ -33,7 +33,7 @@ use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
 #[derive(Clone, Debug)]
 pub struct DemoOptions {
     /// Limit of rounds, and whether rounds are fewer and shorter.
-    pub patience: RoundOptions,
+    pub round_options: RoundOptions,
     /// Lane pair from `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
     /// Share of the request lane that the load keeps busy.
@@ -72,11 +72,11 @@ struct Pace {
 }
 
 impl Pace {
-    fn of(patience: RoundOptions) -> Self {
+    fn of(round_options: RoundOptions) -> Self {
         let limit = |first, rounds, time_s| Limit { first, rounds, time: Duration::from_secs(time_s) };
-        let (run_ms, batch_alone_ms) = if patience.quick { (1_500, 300) } else { (4_000, 500) };
+        let (run_ms, batch_alone_ms) = if round_options.quick { (1_500, 300) } else { (4_000, 500) };
         Self {
-            limit: patience.limit(limit(6, 9, 75), limit(10, 40, 600)),
+            limit: round_options.limit(limit(6, 9, 75), limit(10, 40, 600)),
             run: Duration::from_millis(run_ms),
             warm_up: Duration::from_millis(500),
             batch_alone: Duration::from_millis(batch_alone_ms),
@@ -93,7 +93,7 @@ struct Run {
 
 /// Runs the demo and writes `result.json` and `index.html`.
 pub fn run(options: &DemoOptions) -> Result<ResultFile> {
-    let pace = Pace::of(options.patience);
+    let pace = Pace::of(options.round_options);
     eprint_fitted("sidelane: building the search index, if it is not there yet");
     let fixture = search::fixture(ExperimentCpus::choose(options.lanes.as_deref())?, options.sibling, &options.cache)?;
     let lanes = fixture.beside()?.lanes;
@@ -101,7 +101,7 @@ pub fn run(options: &DemoOptions) -> Result<ResultFile> {
     let round = |runs: &mut Vec<Run>, turn: Turn<'_>| take_round(options, &fixture, pace, turn, runs);
     let rounds = until_decided("demo", pace.limit, &mut runs, round, |runs| verdict::checks(runs, &lanes))?;
     let mut result = verdict::judge(options, &fixture, pace, &runs, &lanes);
-    finish(&mut result, options.patience, rounds);
+    finish(&mut result, options.round_options, rounds);
     write(options, &result)?;
     Ok(result)
 }

@@ -18,7 +18,7 @@ use sidelane_requests::at_socket::SocketTimes;
 use sidelane_requests::can_track;
 use sidelane_stats::interval::{of_all, of_median};
 use sidelane_stats::ranks::median;
-use sidelane_tracker::books::reaction_figures;
+use sidelane_tracker::accounting::reaction_figures;
 use sidelane_tracker::histogram::Histogram;
 
 const SERVICE: &str = "search";
@@ -63,7 +63,7 @@ fn describe(
         "rounds_count": of(runs, Setting::ALONE).count(),
         "rounds_limit_count": pace.limit.rounds,
         "run_s": pace.run.as_secs_f64(),
-        "quick": options.patience.quick,
+        "quick": options.round_options.quick,
     });
     settings.as_object().cloned().unwrap_or_default()
 }
@@ -152,13 +152,14 @@ fn row(setting: Setting, runs: &[Run], lanes: &Lanes) -> Row {
     }
     let figures = beside(runs, setting);
     row.put("batch_work_ratio", median(figures.clone().map(|figures| figures.batch_work_ratio)));
-    let share = |figures: &BesideFigures| figures.books.batch_share_of_idle_percent(lanes);
+    let share = |figures: &BesideFigures| figures.accounting.batch_share_of_idle_percent(lanes);
     row.put("batch_share_of_idle_percent", median(figures.clone().filter_map(share)));
-    row.put("overlap_percent", median(figures.clone().filter_map(|figures| figures.books.overlap_percent(lanes))));
-    let busy = |figures: &BesideFigures| figures.books.lc_ns(lanes) as f64 * 100.0 / figures.books.at_ns as f64;
+    row.put("overlap_percent", median(figures.clone().filter_map(|figures| figures.accounting.overlap_percent(lanes))));
+    let busy =
+        |figures: &BesideFigures| figures.accounting.lc_ns(lanes) as f64 * 100.0 / figures.accounting.at_ns as f64;
     row.put("service_busy_percent", median(figures.clone().map(busy)));
-    row.put("stolen_percent", median(figures.clone().filter_map(|figures| figures.books.stolen_percent(lanes))));
-    let gaps = figures.clone().filter_map(|figures| figures.books.stolen_gap_max_us(lanes));
+    row.put("stolen_percent", median(figures.clone().filter_map(|figures| figures.accounting.stolen_percent(lanes))));
+    let gaps = figures.clone().filter_map(|figures| figures.accounting.stolen_gap_max_us(lanes));
     row.put("stolen_gap_max_us", gaps.reduce(f64::max));
     if setting == Setting::borrow_idle() {
         put_reactions(&mut row, figures);
@@ -169,18 +170,22 @@ fn row(setting: Setting, runs: &[Run], lanes: &Lanes) -> Row {
 fn put_reactions<'a>(row: &mut Row, figures: impl Iterator<Item = &'a BesideFigures> + Clone) {
     let (mut off, mut on) = (Histogram::default(), Histogram::default());
     for figures in figures.clone() {
-        off.add(figures.books.reaction_off());
-        on.add(figures.books.reaction_on());
+        off.add(figures.accounting.reaction_off());
+        on.add(figures.accounting.reaction_on());
     }
     for (key, value) in reaction_figures(&off, &on) {
         row.put(key, value);
     }
-    let per_s = |summons: fn(&sidelane_tracker::books::LaneAccounting) -> u64| {
-        median(figures.clone().map(|figures| figures.books.sum(summons) as f64 * 1e9 / figures.books.at_ns as f64))
+    let per_s = |summons: fn(&sidelane_tracker::accounting::LaneAccounting) -> u64| {
+        median(
+            figures
+                .clone()
+                .map(|figures| figures.accounting.sum(summons) as f64 * 1e9 / figures.accounting.at_ns as f64),
+        )
     };
     row.put("holds_per_s", per_s(|lane| lane.summons));
     row.put("service_summons_per_s", per_s(|lane| lane.lc_summons));
-    row.put("cost_per_switch_ns", median(figures.filter_map(|figures| figures.books.cost_per_switch_ns())));
+    row.put("cost_per_switch_ns", median(figures.filter_map(|figures| figures.accounting.cost_per_switch_ns())));
 }
 
 /// Returns p99 over the p99 alone for each round in which the setting took part.
@@ -196,8 +201,8 @@ pub(super) fn checks(runs: &[Run], lanes: &Lanes) -> Vec<Check> {
     let figures: Vec<&BesideFigures> = beside(runs, Setting::borrow_idle()).collect();
     let each = |figure: &dyn Fn(&BesideFigures) -> Option<f64>| of_median(figures.iter().filter_map(|run| figure(run)));
     let off = |percentile| of_all(&figures, |drawn| off_ns(drawn, percentile));
-    let overlap = each(&|run| run.books.overlap_percent(lanes));
-    let share = each(&|run| run.books.batch_share_of_idle_percent(lanes));
+    let overlap = each(&|run| run.accounting.overlap_percent(lanes));
+    let share = each(&|run| run.accounting.batch_share_of_idle_percent(lanes));
     let p99 = of_median(p99_over_alone(Setting::borrow_idle(), runs));
     let most = Check::interval_at_most;
     vec![
@@ -212,7 +217,7 @@ pub(super) fn checks(runs: &[Run], lanes: &Lanes) -> Vec<Check> {
 /// Returns a percentile of the reactions of these runs, in nanoseconds.
 fn off_ns(runs: &[&&BesideFigures], percentile: f64) -> Option<f64> {
     let mut all = Histogram::default();
-    runs.iter().for_each(|run| all.add(run.books.reaction_off()));
+    runs.iter().for_each(|run| all.add(run.accounting.reaction_off()));
     all.percentile_ns(percentile).map(|ns| ns as f64)
 }
 

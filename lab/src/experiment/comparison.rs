@@ -134,19 +134,19 @@ pub struct Report {
 
 impl Report {
     /// Returns the result file for lanes of this kind. `rounds` is the largest number of rounds that ran.
-    pub fn result(self, kind: PairKind, patience: RoundOptions, rounds: u64) -> ResultFile {
+    pub fn result(self, kind: PairKind, round_options: RoundOptions, rounds: u64) -> ResultFile {
         let mut result = ResultFile::new(machine::describe(kind), self.settings);
         (result.rows, result.checks, result.multiples, result.notes) =
             (self.rows, self.checks, self.multiples, self.notes);
-        finish(&mut result, patience, rounds);
+        finish(&mut result, round_options, rounds);
         result
     }
 }
 
 /// Adds facts known only at the end: the time stolen by the host, and what would decide an undecided check.
-pub fn finish(result: &mut ResultFile, patience: RoundOptions, rounds: u64) {
+pub fn finish(result: &mut ResultFile, round_options: RoundOptions, rounds: u64) {
     machine::note_stolen(&mut result.machine);
-    patience.advise(result, rounds);
+    round_options.advise(result, rounds);
 }
 
 #[cfg(test)]

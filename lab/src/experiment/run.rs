@@ -18,7 +18,7 @@ use sidelane_lanes::lending_limits::LearnedLimits;
 use sidelane_lanes::session::{Session, SessionOptions};
 use sidelane_report::{Percentile, Timeline};
 use sidelane_requests::at_socket::SocketTimes;
-use sidelane_tracker::books::Accounting;
+use sidelane_tracker::accounting::Accounting;
 
 /// Length of the part of a run that the timeline shows.
 const TIMELINE: Duration = Duration::from_millis(60);
@@ -81,7 +81,7 @@ impl Figures {
 #[derive(Clone, Debug)]
 pub struct BesideFigures {
     /// Time accounts of the lanes for the time in which the load ran.
-    pub books: Accounting,
+    pub accounting: Accounting,
     /// Batch's speed beside the service, divided by its speed alone on the lane.
     pub batch_work_ratio: f64,
     /// Timeline of the threads on the lanes; `None` if it was not requested.
@@ -148,12 +148,12 @@ fn measure(task: Task<'_>, setting: &Setting, session: &mut Session, counter: &P
         session.supervise()?;
         task.fixture.drain_sockets()?;
     }
-    let books = session.memory().accounting().since(&before);
+    let accounting = session.memory().accounting().since(&before);
     let lc_utilisation = watch.utilisation()?;
     let work_per_s = (work_done(counter) - done) as f64 / watch.began.elapsed().as_secs_f64();
     let batch_work_ratio = work_per_s / task.batch_alone_per_s;
     let (learned, notes) = (session.learned(), unlearned.into_iter().map(Note::from).collect());
-    let beside = BesideFigures { books, batch_work_ratio, timeline, learned, notes };
+    let beside = BesideFigures { accounting, batch_work_ratio, timeline, learned, notes };
     let at_socket = task.fixture.at_socket(task.rhythm)?;
     Ok(Figures { latencies: load.finish()?, at_socket, lc_utilisation, beside: Some(beside) })
 }

@@ -21,10 +21,10 @@ const SLOWDOWN: Slowdown = Slowdown { service: 1.67, batch: 1.4, nap: 1.0 };
 pub enum Carrier {
     /// None: the lanes are as the machine has them
     None,
-    /// The lab's programs themselves, and a thief for others
+    /// The lab's programs themselves, and a steal emulator for others
     BuiltIn,
-    /// A thief, for all programs
-    Thief,
+    /// A steal emulator, for all programs
+    Steal,
 }
 
 /// Factors by which the time of a program grows beside the other lane.
@@ -97,10 +97,10 @@ impl Sibling {
         let mut words = ["sibling", "--lanes", &place.lanes(), "--stand-in"].map(OsString::from).to_vec();
         let preload = (carrier == Carrier::BuiltIn).then(library).transpose()?;
         if let Some(file) = &preload {
-            // Leaves only batch to the thief, since services emulate their loss themselves. A thief on their lane would
+            // Leaves only batch to the thief, since services emulate their loss themselves. A steal emulator on their lane would
             // also take the losses of other threads that ran there briefly. That is 0.5 ms and more at a time, while
             // services wait.
-            words.extend(["--preload".into(), file.into(), "--thief".into(), "batch".into()]);
+            words.extend(["--preload".into(), file.into(), "--steal".into(), "batch".into()]);
         }
         let service = lab.start(words).context("cannot start the emulated sibling")?;
         let mut sibling = Self { preload, at: place_of(&service)?, service, carrier, slowdown: SLOWDOWN };
@@ -152,7 +152,7 @@ impl Sibling {
     pub(super) fn options(&self) -> Vec<String> {
         match self.carrier {
             Carrier::BuiltIn => vec!["--sibling".to_owned(), self.at.clone()],
-            Carrier::None | Carrier::Thief => Vec::new(),
+            Carrier::None | Carrier::Steal => Vec::new(),
         }
     }
 
@@ -171,7 +171,7 @@ impl Sibling {
         let service_loss = self.slowdown.service_loss_percent().round() as u64;
         let batch_loss = self.slowdown.batch_loss_percent().round() as u64;
         match self.carrier {
-            Carrier::Thief => LabNote::EmulatedSiblingByThief { service_loss, batch_loss },
+            Carrier::Steal => LabNote::EmulatedSiblingBySteal { service_loss, batch_loss },
             _ if self.preload.is_some() => LabNote::EmulatedSiblingInside { service_loss, batch_loss },
             Carrier::None | Carrier::BuiltIn => LabNote::EmulatedSibling { service_loss, batch_loss },
         }
@@ -229,7 +229,7 @@ pub struct LaneReport {
     pub slowdown: Option<f64>,
     /// Time that programs spun to emulate their loss.
     pub spun_ns: u64,
-    /// Time that the thief took from the lane.
+    /// Time that the steal emulator took from the lane.
     pub taken_ns: u64,
     /// Number of wakeups of the thief.
     pub wake_ups: u64,
@@ -257,7 +257,7 @@ mod tests {
         let place = ExperimentCpus { request: 0, batch: 1, client: 1, kind: PairKind::Smt };
         assert!(Sibling::choose(None, place, &lab).unwrap().is_none());
         assert!(Sibling::choose(Some(Carrier::None), place, &lab).unwrap().is_none());
-        let refused = Sibling::choose(Some(Carrier::Thief), place, &lab).err().unwrap().to_string();
+        let refused = Sibling::choose(Some(Carrier::Steal), place, &lab).err().unwrap().to_string();
         assert!(refused.contains("real lanes"), "{refused}");
     }
 }

@@ -26,8 +26,8 @@ impl SlowCpu {
             Carrier::None => return Ok(None),
             // Needs no thief: the measured programs emulate their loss themselves, and the speed of other programs is
             // not measured.
-            Carrier::BuiltIn => words.push("--no-thief"),
-            Carrier::Thief => {}
+            Carrier::BuiltIn => words.push("--no-steal"),
+            Carrier::Steal => {}
         }
         let service = lab.start(words).context("cannot make a CPU slow")?;
         let at = format!("{}:{}", service.ready("pid")?, service.ready("fd")?);
@@ -38,7 +38,7 @@ impl SlowCpu {
     pub(super) fn options(&self) -> Vec<String> {
         match self.carrier {
             Carrier::BuiltIn => vec!["--sibling".to_owned(), self.at.clone()],
-            Carrier::None | Carrier::Thief => Vec::new(),
+            Carrier::None | Carrier::Steal => Vec::new(),
         }
     }
 
@@ -62,7 +62,7 @@ impl SlowCpu {
     pub fn note(&self) -> LabNote {
         let (cpu, loss) = (self.cpu, (100.0 * (1.0 - self.speed)).round() as u64);
         match self.carrier {
-            Carrier::Thief => LabNote::EmulatedLittleCoreByThief { cpu, loss },
+            Carrier::Steal => LabNote::EmulatedLittleCoreBySteal { cpu, loss },
             Carrier::None | Carrier::BuiltIn => LabNote::EmulatedLittleCore { cpu, loss },
         }
     }

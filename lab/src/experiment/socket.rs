@@ -97,8 +97,8 @@ impl SocketView {
     }
 
     fn look_at_host(&mut self) {
-        let books = self.tracking.tracker().memory().accounting();
-        self.host.look(now_ns(), books.lane(self.request_lane).stolen_ns);
+        let accounting = self.tracking.tracker().memory().accounting();
+        self.host.look(now_ns(), accounting.lane(self.request_lane).stolen_ns);
     }
 
     /// Ends a run as [`SocketView::end`] does, without requests that waited for the host. Also returns the share of the

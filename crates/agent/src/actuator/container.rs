@@ -225,7 +225,7 @@ impl ContainerHandle {
 
     /// Notes that the guardian has frozen it, if these are its changes. The agent has to thaw it then.
     pub(super) fn note_frozen(&mut self, by: &BTreeSet<ChangeId>, guardian: &mut Guardian) -> Result<()> {
-        let is_it = self.may_freeze.into_iter().chain(self.frozen).any(|ticket| by.contains(&ticket));
+        let is_it = self.may_freeze.into_iter().chain(self.frozen).any(|change_id| by.contains(&change_id));
         match self.freezer.clone().filter(|_| is_it) {
             // A guardian that has ended thaws nothing any more.
             Some((dir, freezer)) => self.is_ours_to_thaw(&dir, guardian).or_else(|_| Ok(freezer.set(self.paused)?)),
@@ -244,9 +244,9 @@ impl ContainerHandle {
     }
 
     /// Returns the guardian's tickets of this container only.
-    pub(super) fn tickets(&self) -> Vec<ChangeId> {
+    pub(super) fn change_ids(&self) -> Vec<ChangeId> {
         let threads = match &self.means {
-            Means::Threads(threads) => threads.tickets(),
+            Means::Threads(threads) => threads.change_ids(),
             Means::Cpuset { .. } => Vec::new(),
         };
         self.may_freeze.into_iter().chain(self.frozen).chain(threads).chain(self.pinned.iter().copied()).collect()

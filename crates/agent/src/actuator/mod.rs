@@ -87,9 +87,9 @@ fn tree_at<'a>(
     guardian: &mut Guardian,
 ) -> Result<&'a mut HeldTree> {
     if let Some(other) = trees.get(root).filter(|tree| !tree.is_it(root)) {
-        let tickets = other.tickets();
+        let change_ids = other.change_ids();
         trees.remove(root);
-        guardian.withdraw(tickets)?;
+        guardian.withdraw(change_ids)?;
     }
     match trees.entry(root.to_owned()) {
         Entry::Occupied(entry) => Ok(entry.into_mut()),
@@ -225,7 +225,7 @@ impl Actuator {
                 (_, Means::Cpuset { root, dir }) => {
                     self.trees.get_mut(root).map_or(Ok(()), |tree| tree.let_go(dir, guardian))?;
                 }
-                (_, Means::Threads(threads)) => guardian.undo_these(&threads.tickets()).map_err(Error::from)?,
+                (_, Means::Threads(threads)) => guardian.undo_these(&threads.change_ids()).map_err(Error::from)?,
             }
             whole.pinned.append(&mut part.pinned);
             part.pause(false, guardian)?;
@@ -528,7 +528,7 @@ impl Actuator {
         if is_another {
             self.guardian.withdraw(handle.take_freezer())?;
         }
-        let tickets = handle.tickets();
+        let change_ids = handle.change_ids();
         // It goes on, whatever else fails.
         let goes_on = handle.pause(false, &mut self.guardian);
         if let Means::Cpuset { root, dir } = &handle.means {
@@ -539,7 +539,7 @@ impl Actuator {
             self.drop_tree(root)?;
             let_go?;
         }
-        goes_on.and(Ok(self.guardian.undo_these(&tickets)?))
+        goes_on.and(Ok(self.guardian.undo_these(&change_ids)?))
     }
 
     /// Restores a tree that has no containers any more.
@@ -552,9 +552,9 @@ impl Actuator {
         match self.trees.get(root) {
             // A tree that is not visible may be mounted again.
             Some(tree) if !is_used && root.exists() => {
-                let tickets = tree.tickets();
+                let change_ids = tree.change_ids();
                 self.trees.remove(root);
-                Ok(self.guardian.undo_these(&tickets)?)
+                Ok(self.guardian.undo_these(&change_ids)?)
             }
             _ => Ok(()),
         }
@@ -564,7 +564,7 @@ impl Actuator {
     pub fn let_service_go(&mut self, place: usize) -> Result<()> {
         self.awaited.remove(&place);
         let Some(placed) = self.services.remove(&place) else { return Ok(()) };
-        let undone = self.guardian.undo_these(&placed.threads.tickets());
+        let undone = self.guardian.undo_these(&placed.threads.change_ids());
         self.give_up_claims().and(Ok(undone?))
     }
 

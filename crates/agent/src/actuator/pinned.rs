@@ -74,10 +74,10 @@ mod tests {
         let noted = pinned(&whose);
         assert_eq!(noted.len(), 2, "{noted:?}");
         let mut guardian = one_that_listens();
-        let tickets = guardian.add(noted).unwrap();
+        let change_ids = guardian.add(noted).unwrap();
         pin_thread(forgot, &all).unwrap();
         pin_thread(chose_anew, &all[1..2]).unwrap();
-        guardian.undo_these(&tickets).unwrap();
+        guardian.undo_these(&change_ids).unwrap();
         let cpus = |pid| thread_cpus(pid, pid).unwrap().iter().collect::<Vec<u32>>();
         assert_eq!([cpus(forgot), cpus(chose_anew), cpus(free)], [&all[..1], &all[1..2], &all[..]]);
         for child in &mut children {

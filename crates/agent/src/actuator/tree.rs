@@ -29,7 +29,7 @@ pub struct HeldTree {
     inode: Option<u64>,
     found: Found,
     /// Ticket of the guardian's undo.
-    ticket: ChangeId,
+    change_id: ChangeId,
     /// Tickets for the affinity of threads, which the kernel forgets when the lists of their groups are written.
     pinned: Vec<ChangeId>,
     told: BTreeMap<PathBuf, CpuSet>,
@@ -80,10 +80,10 @@ impl HeldTree {
         let found = tree.found();
         // Undone after the lists, because a thread has no CPU that its group does not have.
         let pinned = guardian.add(chosen_in(root))?;
-        let ticket = guardian.add([Undo::Cpusets(found.clone())])?[0];
+        let change_id = guardian.add([Undo::Cpusets(found.clone())])?[0];
         let (told, got, spared, left_alone, groups) = Default::default();
         let (inode, born_on) = (inode(root), None);
-        let mut held = Self { tree, inode, found, ticket, pinned, told, got, spared, left_alone, born_on, groups };
+        let mut held = Self { tree, inode, found, change_id, pinned, told, got, spared, left_alone, born_on, groups };
         held.note_groups();
         Ok(held)
     }
@@ -180,8 +180,8 @@ impl HeldTree {
 
     /// Makes the guardian restore the lists before everything else that it knows by now.
     pub fn is_undone_first(&mut self, guardian: &mut Guardian) -> Result<()> {
-        let before = self.ticket;
-        self.ticket = guardian.add([Undo::Cpusets(self.found.clone())])?[0];
+        let before = self.change_id;
+        self.change_id = guardian.add([Undo::Cpusets(self.found.clone())])?[0];
         guardian.withdraw([before]).context("cannot register an undo with the guardian")
     }
 
@@ -300,7 +300,7 @@ impl HeldTree {
     }
 
     fn tell_guardian(&self, guardian: &mut Guardian) -> Result<()> {
-        let told = guardian.replace(self.ticket, Undo::Cpusets(self.found.clone()));
+        let told = guardian.replace(self.change_id, Undo::Cpusets(self.found.clone()));
         told.context("cannot register an undo with the guardian")
     }
 
@@ -310,8 +310,8 @@ impl HeldTree {
     }
 
     /// Returns the guardian's tickets for its undo.
-    pub fn tickets(&self) -> Vec<ChangeId> {
-        self.pinned.iter().copied().chain([self.ticket]).collect()
+    pub fn change_ids(&self) -> Vec<ChangeId> {
+        self.pinned.iter().copied().chain([self.change_id]).collect()
     }
 }
 
@@ -437,7 +437,7 @@ mod tests {
         let known = Undo::Claim { file: dir.path().join("nothing"), inode: None };
         let later = guardian.add([known]).unwrap();
         tree.is_undone_first(&mut guardian).unwrap();
-        let order: Vec<ChangeId> = guardian.list().iter().map(|(ticket, _)| ticket).collect();
-        assert_eq!(order, [later[0], tree.ticket], "the last is undone first");
+        let order: Vec<ChangeId> = guardian.list().iter().map(|(change_id, _)| change_id).collect();
+        assert_eq!(order, [later[0], tree.change_id], "the last is undone first");
     }
 }

@@ -146,7 +146,7 @@ impl Agent {
         if keepers.is_empty() {
             return Vec::new();
         }
-        let books = self.tracked.tracker().memory().accounting();
+        let accounting = self.tracked.tracker().memory().accounting();
         let each = |value: &dyn Fn(u32, &KeeperCounts) -> f64| {
             let values = keepers.iter().map(|(cpu, keeper)| (label("cpu", cpu), Some(value(*cpu, keeper))));
             values.collect::<Vec<_>>().into_iter()
@@ -164,7 +164,7 @@ impl Agent {
         let kernel =
             ("lane_beside", SECONDS, Kind::Counter, "Time on the batch lane beside a request, by kind of work");
         let works = keepers.iter().flat_map(|(cpu, _)| {
-            let work = books.lane(*cpu).work;
+            let work = accounting.lane(*cpu).work;
             let kinds = [
                 ("kworker", work.workers_ns),
                 ("interrupt_thread", work.interrupt_threads_ns),
@@ -178,9 +178,9 @@ impl Agent {
         let evictions = ("lane_evictions", None, Kind::Counter, "Holds that ended with batch moved away");
         vec![
             Family::of(held, each(&|_, keeper| seconds(keeper.napped_ns))),
-            Family::of(batch, each(&|cpu, _| seconds(books.lane(cpu).batch_ns))),
-            Family::of(lent, each(&|cpu, _| seconds(books.lane(cpu).lent_overlap_ns))),
-            Family::of(overlap, each(&|cpu, _| seconds(books.lane(cpu).overlap_ns))),
+            Family::of(batch, each(&|cpu, _| seconds(accounting.lane(cpu).batch_ns))),
+            Family::of(lent, each(&|cpu, _| seconds(accounting.lane(cpu).lent_overlap_ns))),
+            Family::of(overlap, each(&|cpu, _| seconds(accounting.lane(cpu).overlap_ns))),
             Family::of(kernel, works),
             Family::of(holds, each(&|_, keeper| keeper.holds as f64)),
             Family::of(evictions, each(&|_, keeper| keeper.evictions as f64)),

@@ -358,7 +358,7 @@ impl Agent {
         }
     }
 
-    /// Sets the CPUs with ticks and bells. A tick costs the service time, and a bell costs the agent time, so there are
+    /// Sets the CPUs with ticks and wakeups. A tick costs the service time, and a wakeup costs the agent time, so there are
     /// none on cores without batch.
     fn watch_beside_batch(&mut self) {
         let beside = Some(self.here.cores.whole(&self.tracked.batch_cpus()));
@@ -426,7 +426,7 @@ impl Agent {
         self.endpoints.close();
         let Some(actuator) = &mut self.actuator else { return Ok(()) };
         let endpoints = actuator.guardian().list().iter().filter(|(_, undo)| **undo == Endpoints::undo());
-        let endpoints: Vec<ChangeId> = endpoints.map(|(ticket, _)| ticket).collect();
+        let endpoints: Vec<ChangeId> = endpoints.map(|(change_id, _)| change_id).collect();
         Ok(actuator.guardian().withdraw(endpoints)?)
     }
 }

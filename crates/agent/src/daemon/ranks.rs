@@ -47,8 +47,8 @@ impl Demoted {
         for &Outranking { pid, tid, class } in outranking {
             let Some(thread) = Thread::of(tid) else { continue };
             if !self.threads.contains_key(&thread) {
-                let ticket = guardian.add([Undo::Class { thread, class }])?.pop();
-                self.threads.extend(ticket.map(|ticket| (thread, ticket)));
+                let change_id = guardian.add([Undo::Class { thread, class }])?.pop();
+                self.threads.extend(change_id.map(|change_id| (thread, change_id)));
             }
             match ThreadClass::ORDINARY.give(tid) {
                 Err(error) if thread.is_there() => {
@@ -70,8 +70,8 @@ impl Demoted {
     fn give_back(&mut self, batch: &BTreeSet<u32>, guardian: &mut Guardian) -> Result<()> {
         let batch: BTreeSet<u32> = batch.iter().flat_map(|pid| threads(*pid)).collect();
         let gone: Vec<Thread> = self.threads.keys().filter(|thread| !batch.contains(&thread.tid)).copied().collect();
-        let tickets: Vec<ChangeId> = gone.iter().filter_map(|thread| self.threads.remove(thread)).collect();
-        guardian.undo_these(&tickets).context("cannot restore the scheduling class of batch threads")
+        let change_ids: Vec<ChangeId> = gone.iter().filter_map(|thread| self.threads.remove(thread)).collect();
+        guardian.undo_these(&change_ids).context("cannot restore the scheduling class of batch threads")
     }
 }
 

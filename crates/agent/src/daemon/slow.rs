@@ -242,7 +242,8 @@ impl Agent {
     fn note_requests(&mut self, place: usize, name: &str) {
         let Some(served) = self.tracked.services.get(place) else { return };
         let why_not = served.without_figures().filter(|_| self.interference.needs_requests());
-        let unknown = why_not.map(|why| AgentNote::HarmUnknown { service: name.to_owned(), why: why.to_owned() });
+        let unknown =
+            why_not.map(|why| AgentNote::InterferenceUnknown { service: name.to_owned(), why: why.to_owned() });
         let elsewhere = served.tracked.requests.elsewhere.clone();
         unknown.into_iter().for_each(|note| self.note(note));
         elsewhere.into_iter().for_each(|note| self.note(note));

@@ -153,8 +153,8 @@ fn container_status(contained: &TrackedContainer) -> ContainerStatus {
         state: contained.given.text().to_owned(),
         cpus: set(&contained.cpus()).to_string(),
         allowed: contained.allowed.to_string(),
-        wanted: container.wanted.cpus,
-        wanted_from: container.wanted.from.to_string(),
+        wanted: container.cpu_demand.cpus,
+        wanted_from: container.cpu_demand.from.to_string(),
         priority: container.priority,
     }
 }

@@ -237,8 +237,8 @@ fn take_charge(
     let claims = owners.claim(online)?;
     let mut locks = owners.share().context("cannot pass the claims on to the guardian")?;
     locks.push(claim.share()?);
-    let bell = config.lanes.as_ref().map(|_| tracker.halt_events()).transpose()?;
-    let mut guardian = Guardian::start(&locks, bell).context("cannot start the guardian process")?;
+    let halt_events = config.lanes.as_ref().map(|_| tracker.halt_events()).transpose()?;
+    let mut guardian = Guardian::start(&locks, halt_events).context("cannot start the guardian process")?;
     guardian.add([claim.undo(), Endpoints::undo()].into_iter().chain(claims))?;
     claim.announce()?;
     owners.announce()?;

@@ -9,11 +9,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::Finder;
+use super::cpu_demand::cpu_demand;
 use super::found::{Birthplace, Changes, Container, ContainerId, CpuDemand, CpuDemandSource};
 use super::groups::Member;
 use super::pods::{Content, container_name, content};
 use super::roles::Role;
-use super::wanted::wanted;
 use crate::config::Fit;
 
 impl Finder {
@@ -166,7 +166,7 @@ impl Finder {
         };
         let said = rule.and_then(|rule| rule.cpus).map(|cpus| CpuDemand { cpus, from: CpuDemandSource::File });
         let priority = rule.map_or(0, |rule| rule.priority);
-        let wanted = said.unwrap_or_else(|| wanted(&self.hierarchies, &id.path));
+        let cpu_demand = said.unwrap_or_else(|| cpu_demand(&self.hierarchies, &id.path));
         let name = match member.role {
             Role::Pod(_) => format!("{}:{}", self.pods.shown(&member.top), container_name(Path::new(&id.path))),
             _ => id.path.clone(),
@@ -178,6 +178,6 @@ impl Finder {
             }
             _ => top.clone(),
         };
-        Container { id: id.clone(), top, tree, name, priority, wanted }
+        Container { id: id.clone(), top, tree, name, priority, cpu_demand }
     }
 }

@@ -76,7 +76,7 @@ pub struct Container {
     /// Priority: containers with a higher one are given CPUs first.
     pub priority: i32,
     /// Number of CPUs that it wants.
-    pub wanted: CpuDemand,
+    pub cpu_demand: CpuDemand,
 }
 
 impl Container {

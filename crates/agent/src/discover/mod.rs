@@ -5,16 +5,16 @@
 //! It is found as soon as it exists.
 
 mod containers;
+mod cpu_demand;
 mod found;
 mod groups;
-mod lack;
 mod pods;
+mod problem;
 mod processes;
 mod roles;
 mod services;
 #[cfg(test)]
 mod tests;
-mod wanted;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,8 +29,8 @@ pub use found::{
     Birthplace, Changes, Container, ContainerId, CpuDemand, CpuDemandSource, FoundService, GroupId, ServiceId,
 };
 use groups::Groups;
-pub use lack::DiscoveryProblem;
 use pods::Pods;
+pub use problem::DiscoveryProblem;
 use processes::{Listing, Search};
 use roles::{Role, Roles};
 

@@ -160,8 +160,8 @@ impl ContainerShown {
             name: container.name.clone(),
             group: container.id.path.clone(),
             priority: container.priority,
-            wants_cpus: container.wanted.cpus,
-            wants_by: container.wanted.from.to_string(),
+            wants_cpus: container.cpu_demand.cpus,
+            wants_by: container.cpu_demand.from.to_string(),
             cpus: allowed_cpus(&pids),
             processes: pids.len(),
         }

@@ -20,7 +20,7 @@ use super::{Audit, AuditLevel, Line, Lines};
 /// Interval of attempts to write after a failure.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 /// Time that the disk has at the end to take the remaining lines.
-const END_PATIENCE: Duration = Duration::from_secs(2);
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// State of an audit log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -120,8 +120,8 @@ impl AuditLog {
     pub fn end(&mut self) -> AuditState {
         self.shared.ends.store(true, Ordering::Release);
         self.drain();
-        if self.end.recv_timeout(END_PATIENCE) == Err(RecvTimeoutError::Timeout) {
-            self.shared.state().error = Some(format!("the file took no data for {END_PATIENCE:?}"));
+        if self.end.recv_timeout(END_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
+            self.shared.state().error = Some(format!("the file took no data for {END_TIMEOUT:?}"));
         }
         self.state()
     }

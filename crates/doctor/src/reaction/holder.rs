@@ -97,8 +97,8 @@ pub fn reactions(
     let _kept = LaneHolder::start(&gate, pair, tracker)?;
     let before = memory.accounting();
     run_bursts(&service, &batch, effort)?;
-    let books = memory.accounting().since(&before);
-    Ok((books.reaction_off().clone(), books.reaction_on().clone()))
+    let accounting = memory.accounting().since(&before);
+    Ok((accounting.reaction_off().clone(), accounting.reaction_on().clone()))
 }
 
 /// Thread or scheduler that keeps the lane as long as this value lives.

@@ -19,7 +19,7 @@ use sidelane_host::service::Target;
 use sidelane_lanes::gate::{Gate, GateChoice};
 use sidelane_lanes::placement::Placement;
 use sidelane_lanes::session::{Session, SessionOptions};
-use sidelane_tracker::books::Accounting;
+use sidelane_tracker::accounting::Accounting;
 use sidelane_tracker::histogram::Histogram;
 
 /// Verb by which this program starts itself as the batch program that checks.
@@ -43,8 +43,8 @@ pub fn reactions(pair: &TestPair, effort: &ReactionPlan) -> Result<(Histogram, H
     let command = [own.into_os_string(), VERB.into()];
     let gate = Gate::choose(GateChoice::Instrumented, &command)?;
     let lanes = format!("{}:{}", pair.request, pair.batch);
-    let books = beside_pulses(&lanes, pair.request, &command, gate, Duration::ZERO, effort.gate_time)?;
-    Ok((books.reaction_off().clone(), books.reaction_on().clone()))
+    let accounting = beside_pulses(&lanes, pair.request, &command, gate, Duration::ZERO, effort.gate_time)?;
+    Ok((accounting.reaction_off().clone(), accounting.reaction_on().clone()))
 }
 
 /// Runs `command` beside a service that pulses on `request`, and returns the counts of a time span of `length`, after

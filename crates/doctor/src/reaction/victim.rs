@@ -34,7 +34,7 @@ const SILENCE_NS: u64 = 300_000;
 /// Absence after which a victim counts as stopped.
 const ABSENCE_NS: u64 = SILENCE_NS / 2;
 /// Longest wait for a victim to be off, or back. Thawing takes 11 ms at times.
-const PATIENCE_NS: u64 = 100_000_000;
+const TIMEOUT_NS: u64 = 100_000_000;
 
 /// Mechanism that stops one process and resumes it.
 pub enum Switch {
@@ -151,7 +151,7 @@ fn spin_until<T>(since_ns: u64, mut done: impl FnMut(u64) -> Option<T>) -> Optio
     loop {
         let now_ns = now_ns();
         let answer = done(now_ns);
-        if answer.is_some() || now_ns - since_ns > PATIENCE_NS {
+        if answer.is_some() || now_ns - since_ns > TIMEOUT_NS {
             return answer;
         }
     }

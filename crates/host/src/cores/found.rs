@@ -1,6 +1,6 @@
 //! Division into big and little cores, from the speeds that the kernel reports.
 
-use super::told::{CpuSpeeds, Measure, Speeds};
+use super::speeds::{CpuSpeeds, Measure, Speeds};
 use super::{AllEqual, Cores, Source, step};
 use crate::cpulist::CpuSet;
 

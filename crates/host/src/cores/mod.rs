@@ -4,7 +4,7 @@
 //! places, and no machine has all of them. Equal cores differ a little, too: firmware ranks the better ones of a
 //! processor. A move between equal cores gains nothing.
 //!
-//! Approach. `told` reads once what the kernel reports. `found` tries the sources in turn, the most informative one
+//! Approach. `speeds` reads once what the kernel reports. `found` tries the sources in turn, the most informative one
 //! first. `step` divides CPUs at the widest step between their numbers, if it is wide enough. The first source that
 //! distinguishes cores is used, and named. If none does, all cores are equal, and the error lists the sources. A user
 //! can name the CPUs of both kinds instead.
@@ -16,12 +16,12 @@ use crate::cpulist::CpuSet;
 use crate::sysfs::{ReadError, Sysfs};
 
 mod found;
+mod speeds;
 mod step;
 #[cfg(test)]
 mod tests;
-mod told;
 
-pub use told::Measure;
+pub use speeds::Measure;
 
 /// Big and little cores of a machine, by their CPUs: both lanes of a core are in one list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl Cores {
 
     /// Finds the big and little cores among the CPUs `online`.
     pub(crate) fn among(sys: &Sysfs<'_>, online: &CpuSet) -> Result<Result<Self, AllEqual>, ReadError> {
-        Ok(found::found(&told::read(sys, online)?))
+        Ok(found::found(&speeds::read(sys, online)?))
     }
 
     /// Makes a division from the lists of CPUs that a user gives.

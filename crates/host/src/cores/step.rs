@@ -10,7 +10,7 @@
 //!   With 1024, 780 and 280 (prime, middle, little) the middle ones are big. Among equal steps, the lowest one
 //!   divides.
 
-use super::told::Speeds;
+use super::speeds::Speeds;
 use crate::cpulist::CpuSet;
 
 /// Highest speed of the slower CPU, in percent of the faster one, at which the step between them is wide. Big and

@@ -56,7 +56,7 @@ impl WorkSource {
         }
     }
 
-    /// Arms the wakeup: the next request that begins or ends on the given CPUs makes the bell readable.
+    /// Arms the wakeup: the next request that begins or ends on the given CPUs makes the eventfd readable.
     pub fn arm(&self, at: &WakeupCpus) {
         if let Self::Sockets(sockets) = self {
             sockets.arm(at);

@@ -70,7 +70,7 @@ impl Sockets {
         Ok(Self { words, requests, tracking, working, served, answered, wordless: 0 })
     }
 
-    /// Arms the wakeup: the next request that begins or ends on the given CPUs makes the bell readable.
+    /// Arms the wakeup: the next request that begins or ends on the given CPUs makes the eventfd readable.
     pub fn arm(&self, at: &WakeupCpus) {
         self.words.arm(at.begins.iter(), at.ends.iter());
     }

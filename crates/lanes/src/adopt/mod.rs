@@ -45,7 +45,7 @@ pub struct Adopted {
     cpuset: Option<Leaf>,
     /// Undo for processes that are created during the adoption.
     newcomers: Newcomers,
-    newcomers_ticket: ChangeId,
+    newcomers_change_id: ChangeId,
     /// Processes that have undos of their own, by process id.
     noted: BTreeMap<u32, (Thread, Vec<ChangeId>)>,
     counts: Counts,
@@ -97,16 +97,16 @@ impl Adopted {
         // This entry is undone last. Until each present process has an undo entry of its own, the list of newcomers is
         // empty: a process may have had the CPUs of the lanes before the adoption.
         let nobody = Newcomers { groups: vec![], families: vec![], ..newcomers.clone() };
-        let newcomers_ticket = guardian.add([Undo::Newcomers(nobody)])?[0];
+        let newcomers_change_id = guardian.add([Undo::Newcomers(nobody)])?[0];
         let (noted, counts) = (BTreeMap::new(), Counts::default());
-        let mut adopted = Self { adoptee, leaf, cpuset, newcomers, newcomers_ticket, noted, counts };
+        let mut adopted = Self { adoptee, leaf, cpuset, newcomers, newcomers_change_id, noted, counts };
         if let Some(dir) = &adopted.adoptee.freezable {
             guardian.add([Undo::Freezer { dir: dir.clone(), frozen: adopted.found_frozen() }])?;
         }
         for pid in adopted.adoptee.members.now() {
             adopted.note(pid, guardian)?;
         }
-        guardian.replace(newcomers_ticket, Undo::Newcomers(adopted.newcomers.clone()))?;
+        guardian.replace(newcomers_change_id, Undo::Newcomers(adopted.newcomers.clone()))?;
         // Added after the entry of its threads, and so undone before it: threads can get back only CPUs that their
         // group has.
         if let Some(leaf) = &adopted.cpuset {
@@ -191,11 +191,11 @@ impl Adopted {
             let affinity = Affinity::of(&thread, &cpusets).map(|affinity| Undo::Affinity { thread, affinity });
             changes.extend(class.into_iter().chain(affinity));
         }
-        let tickets = guardian.add(changes)?;
-        let before = self.noted.insert(pid, (process, tickets));
+        let change_ids = guardian.add(changes)?;
+        let before = self.noted.insert(pid, (process, change_ids));
         // The process that had this id before has ended.
         guardian
-            .withdraw(before.map(|(_, tickets)| tickets).unwrap_or_default())
+            .withdraw(before.map(|(_, change_ids)| change_ids).unwrap_or_default())
             .context("cannot register an undo with the guardian")
     }
 
@@ -261,7 +261,7 @@ impl Adopted {
         }
         self.newcomers.families = families;
         let undo = Undo::Newcomers(self.newcomers.clone());
-        guardian.replace(self.newcomers_ticket, undo).context("cannot register an undo with the guardian")
+        guardian.replace(self.newcomers_change_id, undo).context("cannot register an undo with the guardian")
     }
 
     /// Gives back a process that was batch's and is not any more. Returns whether it was.
@@ -275,17 +275,18 @@ impl Adopted {
         if !is_alive(pid) || self.adoptee.members.now().contains(&pid) {
             return Ok(false);
         }
-        let (_, tickets) = self.noted.remove(&pid).unzip();
+        let (_, change_ids) = self.noted.remove(&pid).unzip();
         let known = guardian.list().known();
         let given = confinement.undisturbed(|_| {
             job.release(pid);
             let born = Thread::all_of(pid).filter(|thread| !known.contains(thread));
             born.for_each(|thread| self.newcomers.give(&thread));
-            if let Some(above) = self.leaf.as_ref().filter(|_| tickets.is_none()).and_then(|own| own.leaf.dir.parent())
+            if let Some(above) =
+                self.leaf.as_ref().filter(|_| change_ids.is_none()).and_then(|own| own.leaf.dir.parent())
             {
                 Leaf { dir: above.to_owned() }.admit(pid)?;
             }
-            guardian.undo_these(&tickets.unwrap_or_default())
+            guardian.undo_these(&change_ids.unwrap_or_default())
         });
         self.counts.left += 1;
         given.with_context(|| format!("cannot give back process {pid}, which left the adopted group"))?;
@@ -295,8 +296,9 @@ impl Adopted {
     /// Withdraws the undo entries of processes that have ended.
     fn forget_ended(&mut self, guardian: &mut Guardian) -> Result<()> {
         let ended: Vec<u32> = self.noted.keys().copied().filter(|pid| !is_alive(*pid)).collect();
-        let tickets = ended.into_iter().filter_map(|pid| self.noted.remove(&pid)).flat_map(|(_, tickets)| tickets);
-        guardian.withdraw(tickets.collect::<Vec<_>>()).context("cannot register an undo with the guardian")
+        let change_ids =
+            ended.into_iter().filter_map(|pid| self.noted.remove(&pid)).flat_map(|(_, change_ids)| change_ids);
+        guardian.withdraw(change_ids.collect::<Vec<_>>()).context("cannot register an undo with the guardian")
     }
 
     /// Returns whether all of its processes have ended.

@@ -46,7 +46,7 @@ use sidelane_rollback::claim::{Claim, Claimant};
 use sidelane_rollback::guardian::Guardian;
 use sidelane_rollback::own_threads::keep_off_cpus;
 use sidelane_rollback::{ChangeId, Undo, own_threads};
-use sidelane_tracker::books::Accounting;
+use sidelane_tracker::accounting::Accounting;
 use sidelane_tracker::scheduler::Scheduler;
 use sidelane_tracker::tracker::{LaneMemory, Tracker};
 use sidelane_tracker::tracking::BatchTracking;
@@ -65,7 +65,7 @@ pub struct Outcome {
     /// How batch ended.
     pub ending: Ending,
     /// Counts of the kernel program, from start to end.
-    pub books: Accounting,
+    pub accounting: Accounting,
     /// Counts of the lanes' keepers.
     pub holders: KeeperCounts,
     /// Gate of batch.
@@ -350,11 +350,11 @@ impl Session {
             return Err(error).context("cannot undo all changes to the machine");
         }
         let holders = self.keepers().map(LaneKeeper::counts).fold(KeeperCounts::default(), |sum, one| sum + one);
-        let mut books = at_end.unwrap_or_else(|| self.tracker.memory().accounting()).since(&self.began);
-        self.keepers().for_each(|keeper| books.charge(keeper.cpu(), keeper.counts().late_ns));
+        let mut accounting = at_end.unwrap_or_else(|| self.tracker.memory().accounting()).since(&self.began);
+        self.keepers().for_each(|keeper| accounting.charge(keeper.cpu(), keeper.counts().late_ns));
         let of_service = |service| ServiceOutcome::of(service, self.slowdown.as_ref());
         let services = self.services.iter().enumerate().map(of_service).collect();
-        self.note_unused(&books);
+        self.note_unused(&accounting);
         let (ending, why) = self.work.finish()?;
         let of_ending = self.rank.of_ending(&ending);
         self.services.iter_mut().filter_map(|service| service.tracked.kept.as_mut()).for_each(KeptLanes::let_go);
@@ -369,8 +369,8 @@ impl Session {
         self.guardian.dismiss().context("cannot dismiss the guardian")?;
         let of_services = self.services.iter_mut().flat_map(SessionService::notes).collect::<BTreeSet<_>>();
         let notes = self.notes.into_iter().chain(of_ending.map(Note::from)).chain(of_services);
-        let notes = notes.chain(leak_notes(&books, holders).map(Note::from)).chain(own_threads::notes()).collect();
-        Ok(Outcome { ending, books, holders, gate: self.gate, services, was_stopped: self.was_stopped, notes })
+        let notes = notes.chain(leak_notes(&accounting, holders).map(Note::from)).chain(own_threads::notes()).collect();
+        Ok(Outcome { ending, accounting, holders, gate: self.gate, services, was_stopped: self.was_stopped, notes })
     }
 
     fn end_command(&mut self) -> Result<()> {
@@ -380,7 +380,7 @@ impl Session {
                 self.note(LaneNote::LeftoversEnded { processes: leftovers });
             }
             let families = self.guardian.list().iter().filter(|(_, undo)| matches!(undo, Undo::Family { .. }));
-            let families: Vec<ChangeId> = families.map(|(ticket, _)| ticket).collect();
+            let families: Vec<ChangeId> = families.map(|(change_id, _)| change_id).collect();
             self.guardian.withdraw(families)?;
         }
         // Without groups the guardian knows of the batch command alone, not of its descendants.
@@ -427,16 +427,16 @@ impl Session {
 /// A note says that the kernel hides switches if it hides one in this number.
 const UNTOLD_ONE_IN: u64 = 200;
 
-fn leak_notes(books: &Accounting, holders: KeeperCounts) -> impl Iterator<Item = LaneNote> {
-    let leaks = books.sum(|lane| lane.leaks);
-    let strays = books.sum(|lane| lane.batch_strays);
-    let lc_strays = books.sum(|lane| lane.lc_strays);
-    let (untold, switches) = (books.sum(|lane| lane.untold), books.sum(|lane| lane.switches));
+fn leak_notes(accounting: &Accounting, holders: KeeperCounts) -> impl Iterator<Item = LaneNote> {
+    let leaks = accounting.sum(|lane| lane.leaks);
+    let strays = accounting.sum(|lane| lane.batch_strays);
+    let lc_strays = accounting.sum(|lane| lane.lc_strays);
+    let (untold, switches) = (accounting.sum(|lane| lane.untold), accounting.sum(|lane| lane.switches));
     // Fewer hidden switches change no figure that is shown.
     let untold_share = untold * UNTOLD_ONE_IN / switches.max(1);
     let errors = holders.evictor_errors;
     let broken = holders.promises_broken;
-    let unbelieved_ms = books.sum(|lane| lane.unbelieved_ns).div_ceil(1_000_000);
+    let unbelieved_ms = accounting.sum(|lane| lane.unbelieved_ns).div_ceil(1_000_000);
     let notes = [
         (leaks, LaneNote::Leaks { times: leaks }),
         (strays, LaneNote::BatchStrays { times: strays }),

@@ -11,7 +11,7 @@ use crate::note::LaneNote;
 use crate::watchdog::LaneWatch;
 use sidelane_host::rights;
 use sidelane_host::topology::Lanes;
-use sidelane_tracker::books::Accounting;
+use sidelane_tracker::accounting::Accounting;
 
 /// Bound of the notes with a thread's name, because batch chooses these names.
 const NAMES_MAX: usize = 8;
@@ -73,9 +73,9 @@ impl Rank {
 }
 
 /// Returns the CPU time of a command that left idle lanes unused, in milliseconds; `None` if it used them.
-fn unused(books: &Accounting, lanes: &Lanes) -> Option<u64> {
-    let (batch_ns, busy_ns) = (books.batch_ns(lanes), books.lc_ns(lanes));
-    left_unused(batch_ns, (books.at_ns * lanes.request_lanes.len() as u64).saturating_sub(busy_ns))
+fn unused(accounting: &Accounting, lanes: &Lanes) -> Option<u64> {
+    let (batch_ns, busy_ns) = (accounting.batch_ns(lanes), accounting.lc_ns(lanes));
+    left_unused(batch_ns, (accounting.at_ns * lanes.request_lanes.len() as u64).saturating_sub(busy_ns))
 }
 
 fn left_unused(batch_ns: u64, idle_ns: u64) -> Option<u64> {
@@ -112,13 +112,13 @@ impl Session {
         }
         if !self.rank.use_seen && self.rank.began.elapsed() >= UNUSED_LOOK_AFTER {
             self.rank.use_seen = true;
-            let books = self.accounting();
-            self.note_unused(&books);
+            let accounting = self.accounting();
+            self.note_unused(&accounting);
         }
     }
 
     /// Notes a command that waits while a daemon may work for it, unless it was kept off its lanes.
-    pub(super) fn note_unused(&mut self, books: &Accounting) {
+    pub(super) fn note_unused(&mut self, accounting: &Accounting) {
         let is_kept_off_or_told = |note: &LaneNote| {
             use LaneNote::{Blocked, CommandUsedNoCpu, KeptOff, SlowsDown};
             matches!(note, Blocked { .. } | KeptOff { .. } | SlowsDown { .. } | CommandUsedNoCpu { .. })
@@ -126,7 +126,7 @@ impl Session {
         if !matches!(self.work, Work::Command(_)) || self.notes.iter().any(|note| note.is(is_kept_off_or_told)) {
             return;
         }
-        if let Some(cpu_ms) = unused(books, &self.lanes) {
+        if let Some(cpu_ms) = unused(accounting, &self.lanes) {
             let seconds = self.rank.began.elapsed().as_secs();
             self.note(LaneNote::CommandUsedNoCpu { seconds, cpu_ms });
         }

@@ -150,8 +150,8 @@ impl SessionParts<'_> {
 
 /// Starts a guardian that holds these claims too, and is told by the tracker when this process stops.
 pub(super) fn start_guardian(claims: &[Claim], tracker: &Tracker) -> Result<Guardian> {
-    let bell = tracker.halt_events()?;
-    Guardian::start(&locks(claims)?, Some(bell)).context("cannot start the guardian process")
+    let halt_events = tracker.halt_events()?;
+    Guardian::start(&locks(claims)?, Some(halt_events)).context("cannot start the guardian process")
 }
 
 /// Returns second handles on the locks of these claims.

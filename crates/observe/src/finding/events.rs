@@ -1,6 +1,6 @@
 //! What happens seldom: counters that change in few samples, as events.
 
-use super::seen::{Evidence, percent};
+use super::evidence::{Evidence, percent};
 use crate::analysis::events::Events;
 use sidelane_report::Unit;
 

@@ -1,6 +1,6 @@
 //! Signals that did not change, in one sentence.
 
-use super::seen::Evidence;
+use super::evidence::Evidence;
 
 /// Counters that counted nothing, and tags with one value; `None` if all changed.
 pub(super) fn sentence(seen: &Evidence<'_>) -> Option<String> {

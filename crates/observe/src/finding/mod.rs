@@ -5,13 +5,13 @@
 
 mod cost;
 mod events;
+mod evidence;
 mod left_out;
 mod rates;
-mod seen;
 mod shares;
 
 use super::observed::Observed;
-use seen::Evidence;
+use evidence::Evidence;
 
 /// What stands out in an observation.
 #[derive(Clone, Debug, PartialEq, Eq)]

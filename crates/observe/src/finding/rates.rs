@@ -1,6 +1,6 @@
 //! Where things go faster: rates that differ between the values of a tag.
 
-use super::seen::{Evidence, percent};
+use super::evidence::{Evidence, percent};
 use crate::analysis::tags::{RateSum, ValueCounts as Value};
 use crate::analysis::{Operand, Rate};
 use crate::cost::EVENTS_MIN;

@@ -1,6 +1,6 @@
 //! Where the time goes: the values of each tag with the largest shares.
 
-use super::seen::{Evidence, percent};
+use super::evidence::{Evidence, percent};
 use crate::analysis::tags::{TagTable, ValueCounts as Value};
 
 /// The most values of a tag that are told.

@@ -20,7 +20,7 @@
 //! the load and the batch program.
 
 use crate::Nanos;
-use crate::borrow::seen::ContentionCost;
+use crate::borrow::observation::ContentionCost;
 
 /// Fewest samples of each kind for an estimate.
 const SAMPLES_MIN: f64 = 32.0;

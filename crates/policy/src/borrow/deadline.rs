@@ -26,7 +26,7 @@
 
 use crate::Nanos;
 use crate::borrow::lane::Rule;
-use crate::borrow::seen::{LaneObservation, Requests};
+use crate::borrow::observation::{LaneObservation, Requests};
 use crate::borrow::state::LaneReason;
 
 /// Mean server times for which each request behind the running one counts. In simulations

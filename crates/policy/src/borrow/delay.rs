@@ -8,7 +8,7 @@
 //! known for each request when it has finished, and is counted.
 
 use crate::Nanos;
-use crate::borrow::seen::ContentionCost;
+use crate::borrow::observation::ContentionCost;
 
 /// Sum of the time in which batch ran beside the requests of one lane's busy period, in the order in which they finish.
 #[derive(Clone, Copy, Debug, Default)]

@@ -19,8 +19,8 @@
 
 use crate::Nanos;
 use crate::borrow::lane::Rule;
+use crate::borrow::observation::{ContentionCost, LaneObservation};
 use crate::borrow::refresh::RefreshBudget;
-use crate::borrow::seen::{ContentionCost, LaneObservation};
 use crate::borrow::state::LaneReason;
 
 /// Interval of reference periods: one new period in this many runs without batch, which costs 3 % of the co-running.

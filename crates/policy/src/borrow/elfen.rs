@@ -16,7 +16,7 @@
 
 use crate::Nanos;
 use crate::borrow::lane::Rule;
-use crate::borrow::seen::{ContentionCost, LaneObservation, Requests};
+use crate::borrow::observation::{ContentionCost, LaneObservation, Requests};
 
 /// New periods without batch before the first with it: twice the number that [`super::contention_cost`] needs, and a
 /// few seconds of any service with enough requests.

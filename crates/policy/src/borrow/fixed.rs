@@ -21,7 +21,7 @@
 use crate::Nanos;
 use crate::borrow::elfen::ElfenFixed;
 use crate::borrow::lane::Rule;
-use crate::borrow::seen::LaneObservation;
+use crate::borrow::observation::LaneObservation;
 use crate::borrow::state::LaneReason;
 
 /// Elfen's fixed budget, for requests that did not wait.

@@ -8,7 +8,7 @@
 
 use crate::Nanos;
 use crate::borrow::lane::Rule;
-use crate::borrow::seen::LaneObservation;
+use crate::borrow::observation::LaneObservation;
 
 /// Borrowing rule that never lends beside a request.
 #[derive(Clone, Copy, Debug, Default)]

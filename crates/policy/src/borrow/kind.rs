@@ -11,8 +11,8 @@ use crate::borrow::fixed::FixedBudget;
 use crate::borrow::idle::Idle;
 use crate::borrow::lane::Rule;
 use crate::borrow::lane::{Borrow, BorrowConfig};
+use crate::borrow::observation::LaneObservation;
 use crate::borrow::refresh::RefreshBudget;
-use crate::borrow::seen::LaneObservation;
 use crate::borrow::state::LaneReason;
 
 /// Kind of borrowing policy. The numbers are `enum sidelane_policy` of `abi/gate.h`.

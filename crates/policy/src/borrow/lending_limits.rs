@@ -11,7 +11,7 @@ use crate::borrow::contention_cost::{
 use crate::borrow::deadline::QueuedCost;
 use crate::borrow::headroom::{Headroom, ObjectiveStatus};
 use crate::borrow::lending::{Budget, Objective};
-use crate::borrow::seen::{ContentionCost, LendingLimits};
+use crate::borrow::observation::{ContentionCost, LendingLimits};
 use crate::borrow::window::LatencyWindow;
 
 /// Interval at which lending limits are computed.

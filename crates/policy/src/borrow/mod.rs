@@ -28,11 +28,11 @@ mod lane;
 mod latencies;
 mod lending;
 pub mod lending_limits;
+mod observation;
 pub mod promise;
 #[cfg(test)]
 mod queue;
 mod refresh;
-mod seen;
 pub mod slowdown;
 mod state;
 #[cfg(test)]
@@ -51,7 +51,7 @@ pub use lane::{Borrow, BorrowConfig, Rule};
 pub use latencies::Latencies;
 pub use lending::{Budget, Lending, Objective, Unfit};
 pub use lending_limits::{LearnedCosts, LendingLimitsMeter};
+pub use observation::{ContentionCost, LaneObservation, LendingLimits, Requests, RunningRequest};
 pub use refresh::RefreshBudget;
-pub use seen::{ContentionCost, LaneObservation, LendingLimits, Requests, RunningRequest};
 pub use state::{Decision, LaneReason, LaneState, WakeState};
 pub use window::LatencyWindow;

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use crate::Nanos;
 use crate::borrow::kind::{AnyRule, PolicyKind};
 use crate::borrow::lane::{Borrow, BorrowConfig};
-use crate::borrow::seen::{ContentionCost, LaneObservation, LendingLimits, Requests, RunningRequest};
+use crate::borrow::observation::{ContentionCost, LaneObservation, LendingLimits, Requests, RunningRequest};
 use crate::borrow::state::LaneState;
 
 const PPM: u64 = 1_000_000;

@@ -14,7 +14,7 @@ use super::fixed::spares_waited;
 use crate::Nanos;
 use crate::borrow::elfen::ElfenRefresh;
 use crate::borrow::lane::Rule;
-use crate::borrow::seen::LaneObservation;
+use crate::borrow::observation::LaneObservation;
 use crate::borrow::state::LaneReason;
 
 /// Elfen's refresh budget, for requests that did not wait.

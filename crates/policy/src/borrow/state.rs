@@ -7,7 +7,7 @@
 
 use core::fmt;
 
-use crate::borrow::seen::Requests;
+use crate::borrow::observation::Requests;
 
 /// State in which a batch lane is kept. The numbers are those of `enum sidelane_hold` in `abi/lane.h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -187,7 +187,7 @@ impl WakeState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::borrow::seen::RunningRequest;
+    use crate::borrow::observation::RunningRequest;
 
     const ALL: [LaneState; 4] = [LaneState::Released, LaneState::Lent, LaneState::Held, LaneState::Evicted];
 

@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 use crate::Nanos;
 use crate::borrow::lane::Rule;
-use crate::borrow::seen::{ContentionCost, LaneObservation, LendingLimits, Requests, RunningRequest};
+use crate::borrow::observation::{ContentionCost, LaneObservation, LendingLimits, Requests, RunningRequest};
 
 /// State of the request lane at one look.
 #[derive(Clone, Copy, Debug)]

@@ -14,7 +14,7 @@
 use crate::Nanos;
 
 /// Time for which batch may stay before it is put back. The same time passes until it is stopped.
-pub const PATIENCE_NS: Nanos = 2_000_000;
+pub const STAY_MAX_NS: Nanos = 2_000_000;
 /// Number of demotions without a stop. Batch that promotes itself again after these does so intentionally.
 pub const DEMOTIONS_MAX: u32 = 3;
 /// Length of the first stop.
@@ -73,7 +73,7 @@ impl Watchdog {
     }
 
     fn next(&mut self, now: Nanos, seen: Situation) -> Step {
-        let stays = seen.stayed_ns.is_some_and(|stayed| stayed >= PATIENCE_NS);
+        let stays = seen.stayed_ns.is_some_and(|stayed| stayed >= STAY_MAX_NS);
         if let Some(until) = self.stopped_until {
             return match () {
                 // A stop may not have taken effect, or another program may have undone it.
@@ -113,8 +113,8 @@ impl Watchdog {
     /// Returns the time of the next look without an alarm; `None`: only after an alarm.
     pub fn next_look(&self, now: Nanos, seen: Situation) -> Option<Nanos> {
         match self.stopped_until {
-            Some(until) => Some((now + FIRST_STOP_NS / 4).min(until.max(now + PATIENCE_NS))),
-            None => (seen != Situation::default() || self.put_back).then(|| now + PATIENCE_NS),
+            Some(until) => Some((now + FIRST_STOP_NS / 4).min(until.max(now + STAY_MAX_NS))),
+            None => (seen != Situation::default() || self.put_back).then(|| now + STAY_MAX_NS),
         }
     }
 

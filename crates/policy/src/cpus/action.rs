@@ -3,7 +3,7 @@
 use core::fmt;
 
 use super::mask::CpuMask;
-use super::seen::{MAX_CONTAINERS, MAX_SERVICES};
+use super::observation::{MAX_CONTAINERS, MAX_SERVICES};
 
 /// Largest number of actions of one observation: one for each container and each service.
 pub const MAX_ACTIONS: usize = MAX_CONTAINERS + MAX_SERVICES;

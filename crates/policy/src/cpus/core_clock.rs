@@ -122,8 +122,8 @@ mod tests {
     /// Looks every 10 ns after one onset, with a working service, until batch is back. Returns the time it took.
     fn back_after(clocks: &mut CoreClocks, onset: Nanos) -> Nanos {
         clocks.onset(CORE, onset);
-        let mut looks = (1..).map(|look| onset + 10 * look);
-        looks.find(|now| clocks.calm(CORE, *now, 0.5, 10)).expect("it comes back") - onset
+        let mut observation_state = (1..).map(|look| onset + 10 * look);
+        observation_state.find(|now| clocks.calm(CORE, *now, 0.5, 10)).expect("it comes back") - onset
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::Nanos;
 
 use super::mask::{CpuMask, MAX_CPUS};
-use super::seen::{MAX_SERVICES, MachineObservation};
+use super::observation::{MAX_SERVICES, MachineObservation};
 
 /// CPUs of each service. A CPU still hosts a service for a while after the service last ran there, so that containers
 /// are not moved in each pause between two requests.

@@ -5,34 +5,34 @@
 //! whose owner allows it, may use from now on ([`CpuAction`]). How that is carried out is not known here.
 
 mod action;
+mod assignment;
 mod average;
+mod batch_cpus;
 mod core_clock;
 mod cores;
-mod crowd;
-mod given;
-mod ground;
 mod hosts;
 mod inflation;
-mod looks;
+mod last_actions;
 mod mask;
+mod observation;
+mod observation_state;
 mod refuge;
 mod reserve;
-mod seen;
 
 pub use action::{CpuAction, CpuActions, CpuReason, MAX_ACTIONS};
 pub use cores::CoreTopology;
 pub use inflation::{BatchShares, Inconclusive, Inflation, ServerTimes};
 pub use mask::{CpuMask, MAX_CPUS};
-pub use seen::{
+pub use observation::{
     ContainerObservation, CpuObservation, MAX_CONTAINERS, MAX_SERVICES, MachineObservation, ServiceObservation,
 };
 
+pub(crate) use assignment::{Assignment, Pass, Turnover};
 pub(crate) use average::Average;
+pub(crate) use batch_cpus::BatchCpus;
 pub(crate) use core_clock::CoreClocks;
-pub(crate) use crowd::{Assignment, Pass, Turnover};
-pub(crate) use given::LastActions;
-pub(crate) use ground::BatchCpus;
 pub(crate) use hosts::Hosts;
-pub(crate) use looks::{ObservationStart, ObservationState};
+pub(crate) use last_actions::LastActions;
+pub(crate) use observation_state::{ObservationStart, ObservationState};
 pub(crate) use refuge::or_refuge;
 pub(crate) use reserve::{Reserve, Usage};

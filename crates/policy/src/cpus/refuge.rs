@@ -3,7 +3,7 @@
 use core::cmp::Reverse;
 
 use super::mask::CpuMask;
-use super::seen::ContainerObservation;
+use super::observation::ContainerObservation;
 
 /// Returns the CPUs of a container that a policy gives `cpus`. A container without any is paused. If it cannot be
 /// paused, it gets one online CPU of those that it may use: the one that costs the services least, the highest of equal

@@ -4,7 +4,7 @@ use crate::Nanos;
 
 use super::average::Average;
 use super::mask::CpuMask;
-use super::seen::MachineObservation;
+use super::observation::MachineObservation;
 
 /// Part of the permitted load of the reserved CPUs. If they would stay below it with one CPU fewer, one CPU is given
 /// up. It is far enough below 1 that the CPU is not needed again at once.

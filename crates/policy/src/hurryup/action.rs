@@ -2,11 +2,11 @@
 
 use core::fmt;
 
-use super::seen::Thread;
+use super::event::Thread;
 
 /// Actions of one observation. A thread has three at most: when cores come or go, when it changes its core, and when it
 /// is sent ahead.
-pub type HurryActions = crate::ActionList<HurryAction, { 3 * super::seats::MAX_THREADS }>;
+pub type HurryActions = crate::ActionList<HurryAction, { 3 * super::thread_placement::MAX_THREADS }>;
 
 /// Action of the Hurry-up policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub enum HurryReason {
     /// Long requests have moved to big cores.
     Moved,
     /// No request is long, and the threads that take the next requests were sent to idle big cores.
-    Ahead,
+    Preplaced,
     /// Requests are long, and no big core is free for one of them. Each big core has a request that is as long, or that
     /// has just moved, or the thread may not run there.
     NoBigCore,
@@ -56,7 +56,7 @@ impl fmt::Display for HurryReason {
         f.write_str(match self {
             Self::NoneLong => "no request on a little core is longer than the threshold",
             Self::Moved => "long requests moved to big cores",
-            Self::Ahead => "the thread is next to take a request",
+            Self::Preplaced => "the thread is next to take a request",
             Self::NoBigCore => "no big core is free for a long request",
             Self::Spread => "threads are spread evenly over the cores",
             Self::Fixed => "threads stay where they were put",

@@ -43,9 +43,9 @@ pub struct Options {
     /// all the time gets slower on any core.
     pub rest_ns: Nanos,
     /// If requests move as they start, the thread that takes the next one waits on a big core.
-    pub ahead: bool,
+    pub preplace: bool,
     /// Threads are bound to cores only if there are not more threads than cores (`crowd.rs`).
-    pub float_crowds: bool,
+    pub float_oversubscribed: bool,
     /// One request moves in a round. Each move changes which cores are big, so the new sizes are needed before the next
     /// move.
     pub one_by_one: bool,
@@ -58,8 +58,8 @@ impl Options {
         empty_first: false,
         between_first: false,
         rest_ns: 0,
-        ahead: false,
-        float_crowds: false,
+        preplace: false,
+        float_oversubscribed: false,
         one_by_one: false,
     };
 }
@@ -73,8 +73,8 @@ impl Default for Options {
             empty_first: true,
             between_first: true,
             rest_ns: 1_000_000,
-            ahead: true,
-            float_crowds: true,
+            preplace: true,
+            float_oversubscribed: true,
             one_by_one: false,
         }
     }

@@ -1,7 +1,7 @@
 //! Core sizes on a machine whose cores are all alike, from SMT. A lane has its core for itself while the other lanes of
 //! the core are idle. Such a lane is big; a lane whose sibling works is little.
 
-use super::seen::BigLittleCores;
+use super::event::BigLittleCores;
 use crate::cpus::{self, CpuMask};
 
 /// Returns which of these lanes are big and which are little, while requests are under way on the lanes `working`.

@@ -11,7 +11,7 @@
 //! highest is taken. It moves the fewest requests, and uses big cores, which take more power, the least.
 
 use super::config::Learning;
-use super::rehearsal::{Layout, ThresholdReplay};
+use super::threshold_replay::{Layout, ThresholdReplay};
 use crate::Nanos;
 
 /// Number of requests in a set for learning.
@@ -39,7 +39,7 @@ pub(super) struct Learner {
     candidates: [Nanos; QUANTILES.len()],
     /// Percentiles of the candidates that were simulated on the present set; `rehearsed` is their number.
     percentiles_ns: [Nanos; QUANTILES.len()],
-    rehearsed: usize,
+    replayed: usize,
     /// Averages of the candidates' percentiles, in thousandths of the best one; 0 before the first set.
     scores_milli: [u64; QUANTILES.len()],
 }
@@ -53,7 +53,7 @@ impl Learner {
             len: 0,
             candidates: [0; QUANTILES.len()],
             percentiles_ns: [0; QUANTILES.len()],
-            rehearsed: 0,
+            replayed: 0,
             scores_milli: [0; QUANTILES.len()],
         }
     }
@@ -91,15 +91,15 @@ impl Learner {
             percent => little_ns(self.batch[SERVED_MAX * percent / 100]),
         });
         self.batch.sort_unstable_by_key(|served| served.since);
-        self.rehearsed = 0;
+        self.replayed = 0;
     }
 
     /// Simulates the next candidate. After the last one it sets the threshold, and begins a new set.
     fn rehearse(&mut self, layout: Layout) {
-        let rehearsal = ThresholdReplay::new(&self.batch, self.how, layout);
-        self.percentiles_ns[self.rehearsed] = rehearsal.percentile(self.candidates[self.rehearsed]);
-        self.rehearsed += 1;
-        if self.rehearsed == QUANTILES.len() {
+        let replay = ThresholdReplay::new(&self.batch, self.how, layout);
+        self.percentiles_ns[self.replayed] = replay.percentile(self.candidates[self.replayed]);
+        self.replayed += 1;
+        if self.replayed == QUANTILES.len() {
             self.conclude();
             self.len = 0;
         }
@@ -124,7 +124,7 @@ mod tests {
 
     fn taught(requests: impl Iterator<Item = (Nanos, Nanos)>, (big, little): (usize, usize)) -> Nanos {
         let how = Learning { first_ns: 7, percentile_e2: 9000, little_speed_milli: 250, move_ns: 1000 };
-        let (mut learner, layout) = (Learner::new(how), Layout { big, little, ahead: false });
+        let (mut learner, layout) = (Learner::new(how), Layout { big, little, preplace: false });
         requests.for_each(|(since, work_ns)| learner.served(ServedRequest { since, work_ns }, layout));
         learner.threshold_ns()
     }

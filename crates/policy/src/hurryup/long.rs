@@ -1,8 +1,8 @@
 //! Threads with long requests on little cores: lines 11 to 17 of Algorithm 1.
 
-use super::seats::{MAX_THREADS, ThreadPlacement};
-use super::seen::{BigLittleCores, Thread};
+use super::event::{BigLittleCores, Thread};
 use super::table::Table;
+use super::thread_placement::{MAX_THREADS, ThreadPlacement};
 use crate::Nanos;
 
 /// Thread whose request has been on a little core for longer than the threshold.
@@ -25,7 +25,7 @@ impl ThreadsOnLittle {
         now: Nanos,
         threshold_ns: Nanos,
         table: &Table,
-        seats: &ThreadPlacement,
+        placement: &ThreadPlacement,
         cores: &BigLittleCores,
     ) -> Self {
         // Line 11 of Algorithm 1.
@@ -33,7 +33,8 @@ impl ThreadsOnLittle {
         // Lines 12 to 14 of Algorithm 1.
         for entry in table.iter().filter(|entry| now.saturating_sub(entry.since) > threshold_ns) {
             // Lines 15 and 16 of Algorithm 1.
-            let little = seats.of(entry.thread).and_then(|seat| seat.cpu).filter(|cpu| cores.little.contains(*cpu));
+            let little =
+                placement.of(entry.thread).and_then(|placed| placed.cpu).filter(|cpu| cores.little.contains(*cpu));
             if let Some(little) = little {
                 found.list[found.len] = LongRequest { thread: entry.thread, since: entry.since, little };
                 found.len += 1;

@@ -1,16 +1,16 @@
 //! Hurry-up mapper: the loop of Algorithm 1.
 
 use super::action::{HurryActions, HurryReason};
-use super::ahead::{self, Turn, Turns};
 use super::config::{Config, Learning, Mapping, ScanTimes, Threshold};
-use super::crowd;
+use super::event::{BigLittleCores, HurryEvent, Request, Thread};
 use super::learning::{Learner, ServedRequest};
 use super::long::ThreadsOnLittle;
-use super::rehearsal::Layout;
-use super::seats::ThreadPlacement;
-use super::seen::{BigLittleCores, HurryEvent, Request, Thread};
+use super::oversubscription;
+use super::preplace::{self, Turn, Turns};
 use super::swap::{Outcome, Round};
 use super::table::{LostRequests, Table};
+use super::thread_placement::ThreadPlacement;
+use super::threshold_replay::Layout;
 use crate::cpus::CpuMask;
 use crate::{Nanos, Policy};
 
@@ -20,17 +20,17 @@ pub struct HurryUp {
     config: Config,
     cores: BigLittleCores,
     table: Table,
-    seats: ThreadPlacement,
+    placement: ThreadPlacement,
     learner: Learner,
     turns: Turns,
     /// Whether there are more threads than cores.
-    is_crowd: bool,
+    is_oversubscribed: bool,
     /// Start of the present sampling interval, `StartSamplingTime` of Algorithm 1; `None` before the first look.
     started: Option<Nanos>,
     wakeup: Option<Nanos>,
     why: HurryReason,
     moved: u64,
-    sent_ahead: u64,
+    preplaced: u64,
 }
 
 impl HurryUp {
@@ -44,15 +44,15 @@ impl HurryUp {
             config,
             cores: BigLittleCores::default(),
             table: Table::new(),
-            seats: ThreadPlacement::new(),
+            placement: ThreadPlacement::new(),
             learner: Learner::new(learning),
             turns: Turns::default(),
-            is_crowd: false,
+            is_oversubscribed: false,
             started: None,
             wakeup: None,
             why: HurryReason::default(),
             moved: 0,
-            sent_ahead: 0,
+            preplaced: 0,
         }
     }
 
@@ -63,20 +63,20 @@ impl HurryUp {
 
     /// Returns the core of a thread; `None` if it is not bound.
     pub fn core_of(&self, thread: Thread) -> Option<usize> {
-        self.seats.of(thread)?.cpu
+        self.placement.of(thread)?.cpu
     }
 
     /// Returns whether a thread may run on a CPU according to this policy.
     pub fn may_use(&self, thread: Thread, cpu: usize) -> bool {
-        self.seats.of(thread).is_none_or(|seat| match seat.cpu {
+        self.placement.of(thread).is_none_or(|placed| match placed.cpu {
             Some(core) => core == cpu,
-            None => !seat.on_big || self.cores.big.contains(cpu),
+            None => !placed.on_big || self.cores.big.contains(cpu),
         })
     }
 
     /// Returns whether there are more threads than cores. Then no thread is bound to a single core.
-    pub fn is_crowd(&self) -> bool {
-        self.is_crowd
+    pub fn is_oversubscribed(&self) -> bool {
+        self.is_oversubscribed
     }
 
     /// Returns the request that a thread works on, and its start.
@@ -97,12 +97,12 @@ impl HurryUp {
 
     /// Returns the number of threads that the policy moves: [`MAX_THREADS`](super::MAX_THREADS) at most.
     pub fn threads(&self) -> usize {
-        self.seats.len()
+        self.placement.len()
     }
 
     /// Returns whether the policy moves this thread.
     pub fn has(&self, thread: Thread) -> bool {
-        self.seats.of(thread).is_some()
+        self.placement.of(thread).is_some()
     }
 
     /// Returns the number of requests under way.
@@ -116,8 +116,8 @@ impl HurryUp {
     }
 
     /// Returns the number of times that a thread was sent to a big core before it took a request.
-    pub fn sent_ahead(&self) -> u64 {
-        self.sent_ahead
+    pub fn preplaced(&self) -> u64 {
+        self.preplaced
     }
 
     /// Returns the counts of requests that left the table without an end.
@@ -137,7 +137,7 @@ impl HurryUp {
             HurryEvent::Joined { thread, allowed } => self.joined(now, thread, allowed, out),
             HurryEvent::Left { thread } => {
                 self.table.forget(thread);
-                self.seats.leave(thread);
+                self.placement.leave(thread);
             }
             HurryEvent::Began { thread, request, since } => self.began(now, thread, request, since),
             HurryEvent::Ended { request } => self.ended(now, request),
@@ -149,7 +149,7 @@ impl HurryUp {
                 self.why = HurryReason::Spread;
                 self.settle(now);
                 self.look_at_crowd(now, out);
-                self.seats.reconsider(|action| out.push(action));
+                self.placement.reconsider(|action| out.push(action));
             }
             HurryEvent::Nothing => {}
         }
@@ -158,54 +158,54 @@ impl HurryUp {
     /// Adds a thread. Work of a former thread with this number is over; the new one may be at work already.
     fn joined(&mut self, now: Nanos, thread: Thread, allowed: CpuMask, out: &mut HurryActions) {
         self.why = HurryReason::Spread;
-        if self.seats.of(thread).is_some() {
+        if self.placement.of(thread).is_some() {
             self.table.forget(thread);
         }
-        out.extend(self.seats.join(thread, allowed));
-        if !self.is_crowd {
+        out.extend(self.placement.join(thread, allowed));
+        if !self.is_oversubscribed {
             self.look_at_crowd(now, out);
         }
     }
 
     /// Binds threads, or lets the kernel place them, if the number of threads has crossed the number of cores.
     fn look_at_crowd(&mut self, now: Nanos, out: &mut HurryActions) {
-        if self.is_crowd != self.has_more_threads_than_cores() {
+        if self.is_oversubscribed != self.has_more_threads_than_cores() {
             self.use_cores(now, self.cores, out);
         }
     }
 
     fn has_more_threads_than_cores(&self) -> bool {
-        let floats = self.config.options.float_crowds && self.config.mapping == Mapping::HurryUp;
+        let floats = self.config.options.float_oversubscribed && self.config.mapping == Mapping::HurryUp;
         let cores = self.cores.big.len() + self.cores.little.len();
-        floats && cores > 0 && self.seats.len() > cores
+        floats && cores > 0 && self.placement.len() > cores
     }
 
     fn refused(&mut self, thread: Thread, cpu: usize) {
-        let seat = self.seats.of_mut(thread);
-        let was_on_big = seat.is_some_and(|seat| core::mem::take(&mut seat.on_big));
-        self.moved -= u64::from(self.seats.refused(thread, cpu) || was_on_big);
+        let placed = self.placement.of_mut(thread);
+        let was_on_big = placed.is_some_and(|placed| core::mem::take(&mut placed.on_big));
+        self.moved -= u64::from(self.placement.refused(thread, cpu) || was_on_big);
     }
 
     fn use_cores(&mut self, now: Nanos, cores: BigLittleCores, out: &mut HurryActions) {
         self.settle(now);
         self.why = HurryReason::Spread;
         self.cores = cores;
-        self.is_crowd = self.has_more_threads_than_cores();
+        self.is_oversubscribed = self.has_more_threads_than_cores();
         let usable: CpuMask = match self.config.mapping {
-            _ if self.is_crowd => CpuMask::EMPTY,
+            _ if self.is_oversubscribed => CpuMask::EMPTY,
             Mapping::HurryUp | Mapping::Static => cores.big.or(&cores.little),
             Mapping::AllBig => cores.big,
             Mapping::AllLittle => cores.little,
             Mapping::Kernel => CpuMask::EMPTY,
         };
-        self.seats.use_only(usable, |action| out.push(action));
+        self.placement.use_only(usable, |action| out.push(action));
     }
 
     fn began(&mut self, now: Nanos, thread: Thread, request: Request, since: Nanos) {
-        self.turns.begins(thread, since.min(now), &self.seats);
+        self.turns.begins(thread, since.min(now), &self.placement);
         self.table.begin(now, thread, request, since);
-        if let Some(seat) = self.seats.of_mut(thread) {
-            (seat.moved, seat.idle_since) = (None, None);
+        if let Some(placed) = self.placement.of_mut(thread) {
+            (placed.moved, placed.idle_since) = (None, None);
         }
     }
 
@@ -214,48 +214,51 @@ impl HurryUp {
             self.settle(now);
         }
         let Some(entry) = self.table.end(request) else { return };
-        if let Some(seat) = self.seats.of_mut(entry.thread) {
-            seat.idle_since = Some(now);
+        if let Some(placed) = self.placement.of_mut(entry.thread) {
+            placed.idle_since = Some(now);
         }
         if self.learns() {
             let served = ServedRequest { since: entry.since, work_ns: entry.work_ns };
-            let ahead = self.config.options.ahead && self.turns.next().is_some();
-            self.learner.served(served, Layout { big: self.cores.big.len(), little: self.cores.little.len(), ahead });
+            let preplace = self.config.options.preplace && self.turns.next().is_some();
+            self.learner
+                .served(served, Layout { big: self.cores.big.len(), little: self.cores.little.len(), preplace });
         }
     }
 
     /// Returns the rule of turns, if threads are sent to big cores before they take requests.
-    fn turn_ahead(&self) -> Option<Turn> {
-        self.turns.next().filter(|_| self.config.options.ahead && !self.is_crowd && ahead::is_for(self.threshold_ns()))
+    fn next_turn(&self) -> Option<Turn> {
+        self.turns.next().filter(|_| {
+            self.config.options.preplace && !self.is_oversubscribed && preplace::is_for(self.threshold_ns())
+        })
     }
 
-    fn send_ahead(&mut self, out: &mut HurryActions) {
-        let Some(turn) = self.turn_ahead() else { return };
+    fn preplace_next(&mut self, out: &mut HurryActions) {
+        let Some(turn) = self.next_turn() else { return };
         let free = self.cores.big.without(&self.working());
-        let sent = turn.place(free, &mut self.seats, |action| out.push(action));
-        self.sent_ahead += sent;
+        let sent = turn.place(free, &mut self.placement, |action| out.push(action));
+        self.preplaced += sent;
         if sent > 0 && self.why == HurryReason::NoneLong {
-            self.why = HurryReason::Ahead;
+            self.why = HurryReason::Preplaced;
         }
     }
 
     /// Returns whether threads are sent to big cores before they take requests. The end of a request on a big core is
     /// then a reason to look.
-    pub fn sends_ahead(&self) -> bool {
-        self.turn_ahead().is_some()
+    pub fn preplaces(&self) -> bool {
+        self.next_turn().is_some()
     }
 
     /// Adds the work of all requests up to now, since one of them is about to change its core or to end.
     fn settle(&mut self, now: Nanos) {
         let (little, all) = (self.cores.little.len(), self.cores.big.len() + self.cores.little.len());
-        for seat in self.seats.iter() {
+        for placed in self.placement.iter() {
             // A thread that may run anywhere counts as on little cores for their share of the time.
-            let on_little_milli = match seat.cpu {
+            let on_little_milli = match placed.cpu {
                 Some(cpu) => 1000 * u64::from(self.cores.little.contains(cpu)),
-                None if seat.on_big || all == 0 => 0,
+                None if placed.on_big || all == 0 => 0,
                 None => 1000 * little as u64 / all as u64,
             };
-            if let Some(entry) = self.table.of(seat.thread) {
+            if let Some(entry) = self.table.of(placed.thread) {
                 entry.work_ns += self.learner.work_ns(now.saturating_sub(entry.settled), on_little_milli);
                 entry.settled = entry.settled.max(now);
             }
@@ -273,7 +276,8 @@ impl HurryUp {
 
     /// Runs lines 11 to 27 of Algorithm 1.
     fn round(&mut self, now: Nanos, out: &mut HurryActions) -> Outcome {
-        let outcome = if self.is_crowd { self.crowd_round(now, out) } else { self.exchange_round(now, out) };
+        let outcome =
+            if self.is_oversubscribed { self.oversubscribed_round(now, out) } else { self.exchange_round(now, out) };
         self.started = Some(now);
         self.moved += outcome.moved as u64;
         self.why = match outcome {
@@ -281,20 +285,20 @@ impl HurryUp {
             Outcome { moved: 1.., .. } => HurryReason::Moved,
             Outcome { .. } => HurryReason::NoneLong,
         };
-        self.send_ahead(out);
+        self.preplace_next(out);
         outcome
     }
 
     fn exchange_round(&mut self, now: Nanos, out: &mut HurryActions) -> Outcome {
-        let long = ThreadsOnLittle::find(now, self.threshold_ns(), &self.table, &self.seats, &self.cores);
+        let long = ThreadsOnLittle::find(now, self.threshold_ns(), &self.table, &self.placement, &self.cores);
         if long.iter().next().is_some() && self.learns() {
             self.settle(now);
         }
         let round = Round { now, table: &self.table, cores: &self.cores, options: self.config.options };
-        round.run(&long, &mut self.seats, |action| out.push(action))
+        round.run(&long, &mut self.placement, |action| out.push(action))
     }
 
-    fn crowd_round(&mut self, now: Nanos, out: &mut HurryActions) -> Outcome {
+    fn oversubscribed_round(&mut self, now: Nanos, out: &mut HurryActions) -> Outcome {
         if self.config.options.one_by_one {
             return Outcome::default();
         }
@@ -302,14 +306,16 @@ impl HurryUp {
             self.settle(now);
         }
         let threshold_ns = self.threshold_ns();
-        crowd::hurry(now, threshold_ns, &self.table, &mut self.seats, &self.cores, |action| out.push(action))
+        oversubscription::hurry(now, threshold_ns, &self.table, &mut self.placement, &self.cores, |action| {
+            out.push(action)
+        })
     }
 
     /// Returns the time at which the next request is due to move, after a look with this outcome.
     fn next_event(&self, now: Nanos, outcome: Outcome) -> Option<Nanos> {
-        let may_move = |thread: Thread| match self.seats.of(thread) {
-            Some(seat) if self.is_crowd => !seat.on_big && !self.config.options.one_by_one,
-            Some(seat) => seat.cpu.is_some_and(|cpu| self.cores.little.contains(cpu)),
+        let may_move = |thread: Thread| match self.placement.of(thread) {
+            Some(placed) if self.is_oversubscribed => !placed.on_big && !self.config.options.one_by_one,
+            Some(placed) => placed.cpu.is_some_and(|cpu| self.cores.little.contains(cpu)),
             None => false,
         };
         let entries = self.table.iter().filter(|entry| may_move(entry.thread));

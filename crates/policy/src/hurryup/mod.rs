@@ -17,30 +17,30 @@
 //! | 2, 3, 9, 10, 27 | the sampling loop | `mapper.rs` |
 //! | 11 to 17 | threads with long requests on little cores | `long.rs` |
 //! | 18 to 26 | each changes places with the thread on a big core | `swap.rs` |
-//! | 15, 22, 24 | the core of each thread | `seats.rs` |
+//! | 15, 22, 24 | the core of each thread | `thread_placement.rs` |
 //!
-//! Beyond the paper, `ahead.rs` has threads begin on big cores if requests would move there at once, and `crowd.rs`
+//! Beyond the paper, `preplace.rs` has threads begin on big cores if requests would move there at once, and `oversubscription.rs`
 //! binds no thread that shares its core with others. Cases that the paper leaves open, or to tuning, are in
 //! [`Options`], [`ScanTimes`] and [`Threshold`].
 
 mod action;
-mod ahead;
 mod config;
-mod crowd;
+mod event;
 mod lanes;
 mod learning;
 mod long;
 mod mapper;
-mod rehearsal;
-mod seats;
-mod seen;
+mod oversubscription;
+mod preplace;
 mod swap;
 mod table;
+mod thread_placement;
+mod threshold_replay;
 
 pub use action::{HurryAction, HurryActions, HurryReason};
 pub use config::{Config, Learning, Mapping, Options, ScanTimes, Threshold};
+pub use event::{BigLittleCores, HurryEvent, Request, Thread};
 pub use lanes::sizes_of_lanes;
 pub use mapper::HurryUp;
-pub use seats::MAX_THREADS;
-pub use seen::{BigLittleCores, HurryEvent, Request, Thread};
 pub use table::{LostRequests, MAX_REQUESTS};
+pub use thread_placement::MAX_THREADS;

@@ -7,7 +7,7 @@
 //! one, the end of that other one was missed. The table is also bounded: when it is full, the request that began first
 //! is dropped. Both are counted.
 
-use super::seen::{Request, Thread};
+use super::event::{Request, Thread};
 use crate::Nanos;
 
 /// Largest number of requests under way that are remembered.

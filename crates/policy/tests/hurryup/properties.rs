@@ -67,9 +67,9 @@ fn config() -> impl Strategy<Value = Config> {
             empty_first: options.1,
             between_first: options.2,
             rest_ns: options.3,
-            ahead: options.4,
+            preplace: options.4,
             // Crowds have tests of their own, below.
-            float_crowds: false,
+            float_oversubscribed: false,
             one_by_one: options.5,
         },
     })
@@ -336,8 +336,8 @@ proptest! {
                 has.insert(thread, cpus);
             }
             let online = cores.big.or(&cores.little).len();
-            prop_assert!(online == 0 || has.len() <= online || hurryup.is_crowd());
-            if hurryup.is_crowd() {
+            prop_assert!(online == 0 || has.len() <= online || hurryup.is_oversubscribed());
+            if hurryup.is_oversubscribed() {
                 let confined: Vec<_> = has.iter().filter(|(_, cpus)| **cpus != mask(63)).collect();
                 prop_assert!(confined.len() <= cores.big.len(), "{:?}", confined);
                 for (thread, cpus) in confined {

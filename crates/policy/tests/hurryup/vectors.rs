@@ -12,7 +12,7 @@ use crate::paper::{juno, map, noted, pool, tell};
 const MS: u64 = 1_000_000;
 
 fn by_events(rest_ms: u64) -> Config {
-    let options = Options { rest_ns: rest_ms * MS, float_crowds: false, ..Options::default() };
+    let options = Options { rest_ns: rest_ms * MS, float_oversubscribed: false, ..Options::default() };
     Config { scan_times: ScanTimes::Events, options, ..Config::PAPER }
 }
 
@@ -186,7 +186,7 @@ fn when_a_big_core_goes_offline_its_threads_get_another_core() {
 #[test]
 fn in_a_crowd_the_oldest_requests_run_on_big_cores_only() {
     let by_events = by_events(0);
-    let config = Config { options: Options { float_crowds: true, ..by_events.options }, ..by_events };
+    let config = Config { options: Options { float_oversubscribed: true, ..by_events.options }, ..by_events };
     let mut hurryup = threads(config, 6);
     let freed: Vec<HurryAction> = (0..7).map(|thread| HurryAction::Restore { thread }).collect();
     let told = tell(&mut hurryup, 1, joined(6));
@@ -211,9 +211,9 @@ fn in_a_crowd_the_oldest_requests_run_on_big_cores_only() {
     hurryup.book(72, &HurryEvent::Refused { thread: 5, cpu: 1 }, &mut HurryActions::default());
     assert_eq!((tell(&mut hurryup, 73, HurryEvent::Nothing), hurryup.moved()), (vec![], 2));
     tell(&mut hurryup, 80, HurryEvent::Left { thread: 0 });
-    assert!(hurryup.is_crowd(), "another thread may come");
+    assert!(hurryup.is_oversubscribed(), "another thread may come");
     tell(&mut hurryup, 81, HurryEvent::Reconsider);
-    assert!(!hurryup.is_crowd() && (1..7).all(|thread| hurryup.core_of(thread).is_some()));
+    assert!(!hurryup.is_oversubscribed() && (1..7).all(|thread| hurryup.core_of(thread).is_some()));
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn kernel_mapping_binds_no_thread() {
 #[test]
 fn more_threads_than_cores_are_a_crowd_if_crowds_may_float() {
     let six = juno();
-    for (is_crowd, float_crowds, mapping, cores, count) in [
+    for (is_oversubscribed, float_oversubscribed, mapping, cores, count) in [
         (true, true, Mapping::HurryUp, six, 7),
         (false, true, Mapping::HurryUp, six, 6),
         (false, false, Mapping::HurryUp, six, 7),
@@ -302,11 +302,15 @@ fn more_threads_than_cores_are_a_crowd_if_crowds_may_float() {
         (false, true, Mapping::HurryUp, BigLittleCores::default(), 7),
     ] {
         let by_events = by_events(0);
-        let options = Options { float_crowds, ..by_events.options };
+        let options = Options { float_oversubscribed, ..by_events.options };
         let mut hurryup = HurryUp::new(Config { mapping, options, ..by_events });
         tell(&mut hurryup, 0, HurryEvent::Cores(cores));
         (0..count).for_each(|thread| drop(tell(&mut hurryup, 0, joined(thread))));
-        assert_eq!(hurryup.is_crowd(), is_crowd, "{float_crowds} {mapping:?} {cores:?} {count}");
+        assert_eq!(
+            hurryup.is_oversubscribed(),
+            is_oversubscribed,
+            "{float_oversubscribed} {mapping:?} {cores:?} {count}"
+        );
     }
 }
 

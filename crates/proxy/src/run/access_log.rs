@@ -36,7 +36,7 @@ const LOSS_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Time without a lost line after which the loss counts as over.
 const CALM: Duration = Duration::from_secs(10);
 /// Maximum time to wait for the disk when the proxy ends.
-const END_PATIENCE: Duration = Duration::from_secs(2);
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 /// Permissions of the log file. It contains clients' addresses and targets, so only the operator's group may read it.
 const MODE: u32 = 0o640;
 
@@ -153,11 +153,11 @@ impl LogEnd {
     /// Waits until all lines are written after the sender is gone, or until the disk was too slow. Returns the number
     /// of lost lines.
     pub fn wait(self) -> u64 {
-        if self.end.recv_timeout(END_PATIENCE) == Err(RecvTimeoutError::Timeout) {
+        if self.end.recv_timeout(END_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
             let path = self.path.display();
             eprint_fitted(&format!(
                 "sidelane: access log {path}: its last lines are lost, because the file took no data for \
-                 {END_PATIENCE:?}"
+                 {END_TIMEOUT:?}"
             ));
         }
         self.shared.lost.load(Ordering::Acquire)

@@ -154,18 +154,18 @@ enum ClaimTarget {
 /// Subject of a claim, with the path of its file.
 #[derive(Clone, Debug)]
 struct Title {
-    subject: ClaimTarget,
+    target: ClaimTarget,
     path: PathBuf,
 }
 
 impl Title {
     fn lane(dir: &Path, cpu: u32) -> Self {
-        Self { subject: ClaimTarget::Lane(cpu), path: dir.join(format!("sidelane-lane-{cpu}.lock")) }
+        Self { target: ClaimTarget::Lane(cpu), path: dir.join(format!("sidelane-lane-{cpu}.lock")) }
     }
 
     fn requests(dir: &Path, cpu: u32) -> Self {
         let path = dir.join(format!("{}{}.lock", Self::requests_of_any(cpu), std::process::id()));
-        Self { subject: ClaimTarget::Requests(cpu), path }
+        Self { target: ClaimTarget::Requests(cpu), path }
     }
 
     /// Returns the prefix of the file names of all claims of a request lane.
@@ -174,17 +174,17 @@ impl Title {
     }
 
     fn agent(dir: &Path) -> Self {
-        Self { subject: ClaimTarget::Agent, path: dir.join("sidelane-agent.lock") }
+        Self { target: ClaimTarget::Agent, path: dir.join("sidelane-agent.lock") }
     }
 
     fn threads(dir: &Path, pid: u32) -> Self {
-        Self { subject: ClaimTarget::Threads(pid), path: dir.join(format!("sidelane-threads-{pid}.lock")) }
+        Self { target: ClaimTarget::Threads(pid), path: dir.join(format!("sidelane-threads-{pid}.lock")) }
     }
 
     /// Returns the error for a claim that another process has, from the text of its file.
     fn refused(&self, words: &str) -> ClaimError {
         let owner = owner_in(words);
-        match self.subject {
+        match self.target {
             ClaimTarget::Agent => ClaimError::TwoAgents { owner },
             ClaimTarget::Threads(pid) if words.ends_with(Claimant::AGENT) => ClaimError::Placed { pid, owner },
             ClaimTarget::Threads(pid) => ClaimError::Moved { pid, owner },
@@ -199,7 +199,7 @@ impl Title {
     /// Fails if another claim of the lane excludes this one.
     fn must_go_together(&self) -> Result<(), ClaimError> {
         let dir = self.path.parent().unwrap_or(Path::new(DIR));
-        match self.subject {
+        match self.target {
             ClaimTarget::Lane(cpu) => match owner_among(dir, &Self::requests_of_any(cpu)) {
                 Some(words) => Err(ClaimError::Serves { cpu, owner: owner_in(&words) }),
                 None => Ok(()),
@@ -213,7 +213,7 @@ impl Title {
     }
 
     fn failed(&self, source: io::Error) -> ClaimError {
-        let what = match self.subject {
+        let what = match self.target {
             ClaimTarget::Agent => "the machine for an agent".to_owned(),
             ClaimTarget::Threads(pid) => format!("the threads of process {pid}"),
             ClaimTarget::Lane(cpu) => format!("batch lane {cpu}"),
@@ -427,7 +427,7 @@ mod tests {
         of_eleven.announce().unwrap();
         assert!(matches!(claim(dir.path(), 1, Claimant::Run), Err(ClaimError::Serves { cpu: 1, .. })));
         assert!(matches!(claim(dir.path(), 1, Claimant::Agent), Err(ClaimError::Serves { cpu: 1, .. })));
-        let other = Title { subject: ClaimTarget::Requests(1), path: dir.path().join("sidelane-request-1-other.lock") };
+        let other = Title { target: ClaimTarget::Requests(1), path: dir.path().join("sidelane-request-1-other.lock") };
         Claim::prepare(other, Claimant::Run).and_then(|other| other.announce()).unwrap();
         drop(one);
         let lent = claim(dir.path(), 1, Claimant::Run).unwrap();

@@ -36,9 +36,10 @@ impl ThreadClaims {
         let claims: Vec<(u32, Claim)> = pids.iter().map(claim).collect::<Result<_, ClaimError>>()?;
         let locks = with_locks_of(Vec::new(), claims.iter().map(|(_, claim)| claim))?;
         let mut guardian = Guardian::start(&locks, None).context("cannot start the guardian process")?;
-        let tickets = guardian.add(claims.iter().map(|(_, claim)| claim.undo()))?;
+        let change_ids = guardian.add(claims.iter().map(|(_, claim)| claim.undo()))?;
         claims.iter().try_for_each(|(_, claim)| claim.announce())?;
-        let taken = claims.into_iter().zip(tickets).map(|((pid, claim), ticket)| (pid, (claim, ticket))).collect();
+        let taken =
+            claims.into_iter().zip(change_ids).map(|((pid, claim), change_id)| (pid, (claim, change_id))).collect();
         Ok((Self { taken, ..Self::none(Claimant::Run) }, guardian))
     }
 
@@ -51,12 +52,12 @@ impl ThreadClaims {
             Ok(claim) => claim,
             Err(error) => return Ok(Some(self.was_refused(pid, error))),
         };
-        let ticket = guardian.add([claim.undo()])?[0];
+        let change_id = guardian.add([claim.undo()])?[0];
         if let Err(error) = claim.announce() {
-            guardian.withdraw([ticket]).context("cannot register an undo with the guardian")?;
+            guardian.withdraw([change_id]).context("cannot register an undo with the guardian")?;
             return Ok(Some(self.was_refused(pid, error)));
         }
-        self.taken.insert(pid, (claim, ticket));
+        self.taken.insert(pid, (claim, change_id));
         self.refused.remove(&pid);
         self.are_new = true;
         Ok(None)
@@ -78,7 +79,7 @@ impl ThreadClaims {
         let all = std::mem::take(&mut self.taken).into_iter();
         let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) = all.partition(|(pid, _)| pids.contains(pid));
         self.taken = kept;
-        guardian.withdraw(gone.values().map(|(_, ticket)| *ticket)).context("cannot register an undo with the guardian")
+        guardian.withdraw(gone.values().map(|(_, change_id)| *change_id)).context("cannot register an undo with the guardian")
     }
 
     /// Returns the number of processes whose threads another Sidelane moves.

@@ -63,24 +63,24 @@ pub struct Guardian {
     /// Whether the guardian was halted, and was killed for that.
     was_halted: bool,
     /// Ring that is notified when a thread of this process halts.
-    bell: Option<OwnedFd>,
+    halt_events: Option<OwnedFd>,
 }
 
 impl Guardian {
-    /// Starts the guardian. It holds the open files (locks) in `keep` as long as it lives. `bell` is the tracker's
+    /// Starts the guardian. It holds the open files (locks) in `keep` as long as it lives. `halt_events` is the tracker's
     /// ring that reports halts of this process; without it the guardian checks for halts every 50 ms.
-    pub fn start(keep: &[OwnedFd], bell: Option<OwnedFd>) -> io::Result<Self> {
+    pub fn start(keep: &[OwnedFd], halt_events: Option<OwnedFd>) -> io::Result<Self> {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("sidelane-guardian").arg(VERB).arg(std::process::id().to_string());
-        Self::by(command, keep, bell)
+        Self::by(command, keep, halt_events)
     }
 
-    fn by(mut command: Command, keep: &[OwnedFd], bell: Option<OwnedFd>) -> io::Result<Self> {
+    fn by(mut command: Command, keep: &[OwnedFd], halt_events: Option<OwnedFd>) -> io::Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // A descriptor keeps its number in the child.
-        command.args(bell.iter().map(|bell| bell.as_raw_fd().to_string()));
+        command.args(halt_events.iter().map(|halt_events| halt_events.as_raw_fd().to_string()));
         let kept: Vec<OwnedFd> = keep.iter().map(|fd| fd.try_clone()).collect::<io::Result<_>>()?;
-        let bell_fd = bell.as_ref().map(AsRawFd::as_raw_fd);
+        let halt_fd = halt_events.as_ref().map(AsRawFd::as_raw_fd);
         // SAFETY: only async-signal-safe calls between fork and exec.
         unsafe {
             command.pre_exec(move || {
@@ -88,8 +88,8 @@ impl Guardian {
                     rustix::io::fcntl_setfd(fd.as_fd(), rustix::io::FdFlags::empty())?;
                 }
                 // The parent holds the ring's descriptor open until after the spawn.
-                if let Some(bell) = bell_fd.map(|fd| BorrowedFd::borrow_raw(fd)) {
-                    rustix::io::fcntl_setfd(bell, rustix::io::FdFlags::empty())?;
+                if let Some(halt_events) = halt_fd.map(|fd| BorrowedFd::borrow_raw(fd)) {
+                    rustix::io::fcntl_setfd(halt_events, rustix::io::FdFlags::empty())?;
                 }
                 rustix::process::setsid()?;
                 Ok(())
@@ -102,7 +102,7 @@ impl Guardian {
         fcntl_setfl(child.stdout.as_ref().expect("it has a pipe"), OFlags::NONBLOCK)?;
         let (list, unread, frozen) = Default::default();
         let watch = HaltWatch::new(child.id());
-        Ok(Self { child, list, unread, lines: 0, frozen, is_apart, watch, was_halted: false, bell })
+        Ok(Self { child, list, unread, lines: 0, frozen, is_apart, watch, was_halted: false, halt_events })
     }
 
     /// Whether the guardian outlives this process's group, if the whole group is ended at once.
@@ -144,29 +144,29 @@ impl Guardian {
     pub fn add(&mut self, changes: impl IntoIterator<Item = Undo>) -> Result<Vec<ChangeId>> {
         let added: Vec<(ChangeId, Undo)> =
             changes.into_iter().map(|undo| (self.list.add(undo.clone()), undo)).collect();
-        let tickets: Vec<ChangeId> = added.iter().map(|(ticket, _)| *ticket).collect();
-        let told = self.tell(added.into_iter().map(|(ticket, undo)| Message::Add(ticket, undo)));
-        let told = told.inspect_err(|_| tickets.iter().for_each(|ticket| self.list.withdraw(*ticket)));
+        let change_ids: Vec<ChangeId> = added.iter().map(|(change_id, _)| *change_id).collect();
+        let told = self.tell(added.into_iter().map(|(change_id, undo)| Message::Add(change_id, undo)));
+        let told = told.inspect_err(|_| change_ids.iter().for_each(|change_id| self.list.withdraw(*change_id)));
         told.context("cannot register an undo with the guardian")?;
-        Ok(tickets)
+        Ok(change_ids)
     }
 
     /// Replaces the undo of a change, which keeps its place in the order of changes.
-    pub fn replace(&mut self, ticket: ChangeId, undo: Undo) -> io::Result<()> {
-        self.list.insert(ticket, undo.clone());
-        unless_ended(self.tell([Message::Add(ticket, undo)]))
+    pub fn replace(&mut self, change_id: ChangeId, undo: Undo) -> io::Result<()> {
+        self.list.insert(change_id, undo.clone());
+        unless_ended(self.tell([Message::Add(change_id, undo)]))
     }
 
     /// Tells the guardian that changes were undone.
-    pub fn withdraw(&mut self, tickets: impl IntoIterator<Item = ChangeId>) -> io::Result<()> {
-        let tickets: Vec<ChangeId> = tickets.into_iter().collect();
-        tickets.iter().for_each(|ticket| self.list.withdraw(*ticket));
-        unless_gone(self.tell(tickets.into_iter().map(Message::Withdraw)))
+    pub fn withdraw(&mut self, change_ids: impl IntoIterator<Item = ChangeId>) -> io::Result<()> {
+        let change_ids: Vec<ChangeId> = change_ids.into_iter().collect();
+        change_ids.iter().for_each(|change_id| self.list.withdraw(*change_id));
+        unless_gone(self.tell(change_ids.into_iter().map(Message::Withdraw)))
     }
 
     /// Undoes these changes, last to first, and withdraws them.
     pub fn undo_these(&mut self, wanted: &[ChangeId]) -> io::Result<()> {
-        let (undone, outcome) = self.list.carry_out(|ticket, _| wanted.contains(&ticket));
+        let (undone, outcome) = self.list.carry_out(|change_id, _| wanted.contains(&change_id));
         self.withdraw(undone).and(outcome)
     }
 
@@ -177,7 +177,7 @@ impl Guardian {
 
     /// Sends the list of another guardian to this one.
     fn succeed(&mut self, list: &UndoList) -> io::Result<()> {
-        self.tell(list.iter().map(|(ticket, undo)| Message::Add(ticket, undo.clone())))?;
+        self.tell(list.iter().map(|(change_id, undo)| Message::Add(change_id, undo.clone())))?;
         self.list = list.clone();
         Ok(())
     }
@@ -196,19 +196,19 @@ impl Guardian {
 
     /// Starts another guardian, which holds `keep`, and transfers the whole list to it.
     pub fn restart(&mut self, keep: &[OwnedFd]) -> io::Result<()> {
-        let bell = self.bell.as_ref().map(OwnedFd::try_clone).transpose()?;
-        self.hand_over_to(Self::start(keep, bell)?)
+        let halt_events = self.halt_events.as_ref().map(OwnedFd::try_clone).transpose()?;
+        self.hand_over_to(Self::start(keep, halt_events)?)
     }
 
     /// Transfers the list to the guardian `new`, which has an empty one. The old guardian may have ended.
     fn hand_over_to(&mut self, mut new: Self) -> io::Result<()> {
         new.succeed(&self.list)?;
-        let tickets: Vec<ChangeId> = self.list.iter().map(|(ticket, _)| ticket).collect();
+        let change_ids: Vec<ChangeId> = self.list.iter().map(|(change_id, _)| change_id).collect();
         std::mem::swap(self, &mut new);
         let mut old = new;
         // A guardian that was killed receives nothing.
         if !old.was_halted {
-            let _ = old.withdraw(tickets);
+            let _ = old.withdraw(change_ids);
         }
         let _ = old.end();
         old.read_frozen();
@@ -430,9 +430,9 @@ mod tests {
         let file = dir.path().join("claim");
         std::fs::write(&file, "").unwrap();
         let mut guardian = one_that_has_ended();
-        let ticket = guardian.list.add(Undo::Claim { file: file.clone(), inode: None });
-        guardian.replace(ticket, Undo::Claim { file: file.clone(), inode: None }).unwrap();
-        guardian.undo_these(&[ticket]).unwrap();
+        let change_id = guardian.list.add(Undo::Claim { file: file.clone(), inode: None });
+        guardian.replace(change_id, Undo::Claim { file: file.clone(), inode: None }).unwrap();
+        guardian.undo_these(&[change_id]).unwrap();
         assert!(!file.exists() && guardian.list().iter().next().is_none());
         guardian.dismiss().unwrap();
     }

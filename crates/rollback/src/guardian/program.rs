@@ -17,8 +17,8 @@ use crate::list::{ChangeId, UndoList};
 
 /// Time between two checks whether the agent lives or is halted, when there is no halt bell.
 const LOOK_EVERY: Timespec = milliseconds(50);
-/// Time between two checks of the agent with a halt bell. A check finds only a halt whose ring was lost.
-const LOOK_EVERY_WITH_BELL: Timespec = milliseconds(500);
+/// Time between two checks of the agent with a halt events. A check finds only a halt whose event was lost.
+const LOOK_EVERY_WITH_EVENTS: Timespec = milliseconds(500);
 /// Time between two checks while the agent is halted: a thread on its way to a stop may have thawed a group.
 const LOOK_EVERY_HALTED: Timespec = milliseconds(10);
 /// Number of checks in a halt that give bound threads their CPUs back. The second one finds a thread that was bound
@@ -33,44 +33,46 @@ const fn milliseconds(count: i64) -> Timespec {
 }
 
 /// Runs the guardian: it keeps the list that it receives on standard input until that closes. Then it undoes what is
-/// on the list, also after malformed input. `bell_fd` is an inherited ring that reports halts of the agent.
-pub fn main(agent_pid: u32, bell_fd: Option<RawFd>) -> io::Result<()> {
+/// on the list, also after malformed input. `halt_fd` is an inherited ring that reports halts of the agent.
+pub fn main(agent_pid: u32, halt_fd: Option<RawFd>) -> io::Result<()> {
     let mut known = Known::default();
     // The guardian runs rarely and briefly, and batch that it has to freeze may compete with it. Without the
     // privilege it runs at ordinary priority.
     let _ = setpriority_process(None, NICE);
     // SAFETY: the agent left this descriptor open for this process, which uses it nowhere else. A descriptor that is
-    // no ring cannot be mapped; then the agent is checked without a bell.
-    let bell = bell_fd.and_then(|fd| SummonsRing::new(unsafe { OwnedFd::from_raw_fd(fd) }).ok());
-    let heard = known.listen(&mut Agent { watch: HaltWatch::new(agent_pid), bell });
+    // no ring cannot be mapped; then the agent is checked without halt events.
+    let halt_events = halt_fd.and_then(|fd| SummonsRing::new(unsafe { OwnedFd::from_raw_fd(fd) }).ok());
+    let heard = known.listen(&mut Agent { watch: HaltWatch::new(agent_pid), halt_events });
     known.undo_all().and(heard)
 }
 
 /// The agent, as the guardian observes it.
 struct Agent {
     watch: HaltWatch,
-    bell: Option<SummonsRing>,
+    halt_events: Option<SummonsRing>,
 }
 
 /// Events that ended a wait.
 struct Woken {
     by_input: bool,
-    by_bell: bool,
+    by_halt_event: bool,
 }
 
 impl Agent {
-    /// Waits for input, for the bell, or until the next check is due.
+    /// Waits for input, for a bell, or until a next check is due.
     fn wait(&self, timeout: Option<&Timespec>) -> io::Result<Woken> {
         let stdin = io::stdin();
-        let bell = self.bell.as_ref().map(|bell| PollFd::from_borrowed_fd(bell.fd(), PollFlags::IN));
-        let mut doors: Vec<PollFd<'_>> = [PollFd::new(&stdin, PollFlags::IN)].into_iter().chain(bell).collect();
-        match poll(&mut doors, timeout) {
+        let halt_events =
+            self.halt_events.as_ref().map(|halt_events| PollFd::from_borrowed_fd(halt_events.fd(), PollFlags::IN));
+        let mut poll_fds: Vec<PollFd<'_>> =
+            [PollFd::new(&stdin, PollFlags::IN)].into_iter().chain(halt_events).collect();
+        match poll(&mut poll_fds, timeout) {
             Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => return Ok(Woken { by_input: false, by_bell: false }),
+            Err(rustix::io::Errno::INTR) => return Ok(Woken { by_input: false, by_halt_event: false }),
             Err(error) => return Err(error.into()),
         }
-        let by_input = !doors[0].revents().is_empty();
-        Ok(Woken { by_input, by_bell: self.bell.as_ref().is_some_and(SummonsRing::take) })
+        let by_input = !poll_fds[0].revents().is_empty();
+        Ok(Woken { by_input, by_halt_event: self.halt_events.as_ref().is_some_and(SummonsRing::take) })
     }
 }
 
@@ -96,7 +98,7 @@ impl Known {
         loop {
             if !lines.buffer().contains(&b'\n') {
                 let woken = agent.wait(self.next_look(agent).as_ref())?;
-                if woken.by_bell || !woken.by_input {
+                if woken.by_halt_event || !woken.by_input {
                     self.look(&mut agent.watch);
                 }
                 if !woken.by_input {
@@ -118,14 +120,14 @@ impl Known {
         if self.looks_halted > 0 || agent.watch.is_in_doubt() {
             return Some(LOOK_EVERY_HALTED);
         }
-        let every = if agent.bell.is_some() { LOOK_EVERY_WITH_BELL } else { LOOK_EVERY };
+        let every = if agent.halt_events.is_some() { LOOK_EVERY_WITH_EVENTS } else { LOOK_EVERY };
         self.list.iter().any(acts).then_some(every)
     }
 
     fn receive(&mut self, line: &[u8]) -> io::Result<()> {
         match serde_json::from_slice(line)? {
-            Message::Add(ticket, undo) => self.list.insert(ticket, undo),
-            Message::Withdraw(ticket) => self.list.withdraw(ticket),
+            Message::Add(change_id, undo) => self.list.insert(change_id, undo),
+            Message::Withdraw(change_id) => self.list.withdraw(change_id),
             Message::Heard(up_to) => self.frozen.retain(|_, line| *line > up_to),
         }
         Ok(())
@@ -146,14 +148,14 @@ impl Known {
     /// Freezes every group of the list that can be frozen and is not. A thread of the agent may have thawed a group
     /// on its way to a stop, so this is done at each check.
     fn freeze_all(&mut self) {
-        let freezers = self.list.iter().filter_map(|(ticket, undo)| Some((ticket, undo.freezer()?)));
+        let freezers = self.list.iter().filter_map(|(change_id, undo)| Some((change_id, undo.freezer()?)));
         let running = freezers.filter(|(_, freezer)| freezer.is_frozen().is_ok_and(|frozen| !frozen));
-        for (ticket, freezer) in running.collect::<Vec<_>>() {
+        for (change_id, freezer) in running.collect::<Vec<_>>() {
             // The group is reported before, in case this process is killed in between. It is reported again after,
             // since the agent may have continued and thawed it before.
-            self.say(ticket);
+            self.say(change_id);
             if freezer.set(true).is_ok() {
-                self.say(ticket);
+                self.say(change_id);
                 self.frozen.insert(freezer.into_dir(), self.lines);
             }
         }
@@ -162,17 +164,19 @@ impl Known {
     /// Gives threads that the agent has bound to one CPU each their CPUs back, and threads that these created. All
     /// stays on the list: the agent binds them again when it continues.
     fn give_bound_back(&mut self) {
-        let Some(ticket) = self.list.iter().find(|(_, undo)| undo.binds()).map(|(ticket, _)| ticket) else { return };
-        self.say(ticket);
+        let Some(change_id) = self.list.iter().find(|(_, undo)| undo.binds()).map(|(change_id, _)| change_id) else {
+            return;
+        };
+        self.say(change_id);
         let gives = |_, undo: &Undo| matches!(undo, Undo::Affinity { .. } | Undo::Newcomers(_));
         // A thread that accepts no other CPUs has ended, or keeps the one that it has.
         let _ = self.list.carry_out(gives);
-        self.say(ticket);
+        self.say(change_id);
     }
 
-    fn say(&mut self, ticket: ChangeId) {
+    fn say(&mut self, change_id: ChangeId) {
         self.lines += 1;
-        let _ = rustix::io::write(io::stdout(), format!("{}\n", ticket.0).as_bytes());
+        let _ = rustix::io::write(io::stdout(), format!("{}\n", change_id.0).as_bytes());
     }
 
     /// Undoes all that is left on the list, and thaws groups that the guardian has frozen and the agent has not taken

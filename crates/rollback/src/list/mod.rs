@@ -16,44 +16,44 @@ pub struct ChangeId(pub(super) u64);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UndoList {
     entries: BTreeMap<ChangeId, Undo>,
-    tickets: u64,
+    change_ids: u64,
 }
 
 impl UndoList {
     /// Adds a change at the end of the list.
     pub fn add(&mut self, undo: Undo) -> ChangeId {
-        let ticket = ChangeId(self.tickets);
-        self.insert(ticket, undo);
-        ticket
+        let change_id = ChangeId(self.change_ids);
+        self.insert(change_id, undo);
+        change_id
     }
 
     /// Adds a change under the ticket that another list gave it, or replaces the change that has this ticket.
-    pub fn insert(&mut self, ticket: ChangeId, undo: Undo) {
-        self.entries.insert(ticket, undo);
-        self.tickets = self.tickets.max(ticket.0 + 1);
+    pub fn insert(&mut self, change_id: ChangeId, undo: Undo) {
+        self.entries.insert(change_id, undo);
+        self.change_ids = self.change_ids.max(change_id.0 + 1);
     }
 
     /// Removes a change from the list: it is undone, or nothing is left of it.
-    pub fn withdraw(&mut self, ticket: ChangeId) {
-        self.entries.remove(&ticket);
+    pub fn withdraw(&mut self, change_id: ChangeId) {
+        self.entries.remove(&change_id);
     }
 
     /// Returns the changes, first to last.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (ChangeId, &Undo)> {
-        self.entries.iter().map(|(ticket, undo)| (*ticket, undo))
+        self.entries.iter().map(|(change_id, undo)| (*change_id, undo))
     }
 
     /// Undoes all changes that `is_mine`, last to first, whatever fails. Returns the changes that were undone, and
     /// the first error. Processes that were started are ended before anything else: a group can be removed only when
     /// they are gone.
     pub fn carry_out(&self, is_mine: impl Fn(ChangeId, &Undo) -> bool) -> (Vec<ChangeId>, io::Result<()>) {
-        let mine = || self.iter().rev().filter(|(ticket, undo)| is_mine(*ticket, undo));
+        let mine = || self.iter().rev().filter(|(change_id, undo)| is_mine(*change_id, undo));
         mine().for_each(|(_, undo)| undo.end_processes());
         let known = self.known();
         let (mut undone, mut outcome) = (Vec::new(), Ok(()));
-        for (ticket, undo) in mine() {
+        for (change_id, undo) in mine() {
             match undo.carry_out(&known) {
-                Ok(()) => undone.push(ticket),
+                Ok(()) => undone.push(change_id),
                 Err(error) => outcome = outcome.and(Err(error)),
             }
         }

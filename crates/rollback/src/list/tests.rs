@@ -42,13 +42,13 @@ proptest! {
     fn undoing_all_leaves_what_the_first_change_that_is_left_found(withdrawn in prop::collection::vec(any::<bool>(), 1..20)) {
         let dir = group();
         let mut list = UndoList::default();
-        let tickets: Vec<ChangeId> = (0..withdrawn.len()).map(|before| list.add(said(dir.path(), before))).collect();
-        tickets.iter().zip(&withdrawn).filter(|(_, gone)| **gone).for_each(|(ticket, _)| list.withdraw(*ticket));
+        let change_ids: Vec<ChangeId> = (0..withdrawn.len()).map(|before| list.add(said(dir.path(), before))).collect();
+        change_ids.iter().zip(&withdrawn).filter(|(_, gone)| **gone).for_each(|(change_id, _)| list.withdraw(*change_id));
         let (undone, outcome) = list.carry_out(|_, _| true);
         outcome.unwrap();
         let first = withdrawn.iter().position(|gone| !gone);
         prop_assert_eq!(says(dir.path()), first.map_or(AT_FIRST.to_owned(), |first| first.to_string()));
-        let left: Vec<ChangeId> = list.iter().rev().map(|(ticket, _)| ticket).collect();
+        let left: Vec<ChangeId> = list.iter().rev().map(|(change_id, _)| change_id).collect();
         prop_assert_eq!(undone, left);
     }
 
@@ -58,13 +58,13 @@ proptest! {
         let (mut list, mut told) = (UndoList::default(), UndoList::default());
         for (number, gone) in withdrawn.into_iter().enumerate() {
             let undo = said(Path::new("/group"), number);
-            let ticket = list.add(undo.clone());
-            let line = serde_json::to_string(&(ticket, undo)).unwrap();
-            let (ticket, undo) = serde_json::from_str(&line).unwrap();
-            told.insert(ticket, undo);
+            let change_id = list.add(undo.clone());
+            let line = serde_json::to_string(&(change_id, undo)).unwrap();
+            let (change_id, undo) = serde_json::from_str(&line).unwrap();
+            told.insert(change_id, undo);
             if gone {
-                list.withdraw(ticket);
-                told.withdraw(ticket);
+                list.withdraw(change_id);
+                told.withdraw(change_id);
             }
         }
         prop_assert_eq!(list, told);

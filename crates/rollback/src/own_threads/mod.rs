@@ -11,8 +11,8 @@
 //! *Invariant:* no other part of the tool moves its own threads, except a fixed thread itself, and the agent's alarm
 //! thread, which moves the agent's off a lane for a moment (`tests/own_threads.rs`).
 
-mod cost;
 mod note;
+mod self_usage;
 mod state;
 
 use std::collections::BTreeSet;
@@ -114,9 +114,9 @@ pub fn has_child(pid: u32) {
 
 /// Does `work` while the user waits for its end. After `patience`, bulk work is done in the ordinary class, unless it
 /// is on a service's CPUs.
-pub fn waited_for<T>(patience: Duration, work: impl FnOnce() -> T) -> T {
+pub fn waited_for<T>(round_options: Duration, work: impl FnOnce() -> T) -> T {
     let wait_until = |at| state().iter_mut().for_each(|state| state.is_waited_for(at));
-    wait_until(Some(Instant::now() + patience));
+    wait_until(Some(Instant::now() + round_options));
     let done = work();
     wait_until(None);
     done

@@ -12,8 +12,8 @@ use sidelane_policy::cpus::CpuMask;
 use sidelane_policy::own_cpus;
 
 use super::Manner;
-use super::cost::SelfUsage;
 use super::note::OwnThreadsNote;
+use super::self_usage::SelfUsage;
 use crate::cpu_mask::{mask, set};
 
 /// Divisor of the time: a CPU on which services ran for less than a hundredth of it is none of theirs.

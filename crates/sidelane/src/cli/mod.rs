@@ -85,7 +85,7 @@ pub enum Internal {
         /// Process id of the Sidelane that it guards.
         agent_pid: u32,
         /// Descriptor of the ring that reports when that process is halted.
-        bell_fd: Option<i32>,
+        halt_fd: Option<i32>,
     },
     /// Run as batch that checks its lane, to measure the gate (not for users)
     #[command(name = sidelane_doctor::reaction::instrumented::VERB, hide = true)]

@@ -59,7 +59,7 @@ pub fn dispatch(verb: Verb) -> Result<u8> {
 /// Fails with the error of the step that failed.
 pub fn run_internal(internal: Internal) -> Result<u8> {
     match internal {
-        Internal::Guardian { agent_pid, bell_fd } => Ok(guardian::main(agent_pid, bell_fd).map(|()| 0)?),
+        Internal::Guardian { agent_pid, halt_fd } => Ok(guardian::main(agent_pid, halt_fd).map(|()| 0)?),
         Internal::Checks => instrumented::check_for_ever(),
         Internal::Batch { entrance_fd, class, without_rights, command } => {
             Ok(batch::main(entrance_fd, BatchClass::of_name(&class), without_rights, &command) as u8)

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 
 use super::show::{FirstError, check_outputs, style, write_and_open};
 use crate::cli::{Outputs, ReportArgs, TraceArgs};
-use sidelane_host::until::Shutdown;
+use sidelane_host::shutdown::Shutdown;
 use sidelane_report::terminal::{eprint_fitted, print, print_fitted};
 use sidelane_report::{Detail, check_writable, table};
 use sidelane_rollback::own_threads::in_bulk;

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sidelane_lab::bench::subject::RealServer;
+use sidelane_lab::bench::workload::RealServer;
 use sidelane_lab::programs::Lab;
 
 use crate::common::agent::SIDELANE;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::Uid;
 use rustix::thread::set_thread_res_uid;
 use sidelane_agent::status::SOCKET;
-use sidelane_lab::bench::subject::Real;
+use sidelane_lab::bench::workload::Real;
 
 use crate::common::c_program::compile;
 use crate::common::process::ends_with_the_test;

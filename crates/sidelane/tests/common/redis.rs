@@ -1,6 +1,6 @@
 //! Real Redis whose requests can be observed, under load from the lab.
 
-use sidelane_lab::bench::subject::{Real, RealServer, ServiceCpus};
+use sidelane_lab::bench::workload::{Real, RealServer, ServiceCpus};
 use sidelane_lab::programs::Lab;
 
 use super::client::Client;

@@ -11,7 +11,7 @@ use crate::smt::Interference;
 impl<W: Watch> Engine<W> {
     /// Books the work of `core` since the last call for it.
     pub(super) fn settle(&mut self, core: usize) {
-        let (core, books) = (&mut self.cores[core], &mut self.books);
+        let (core, accounting) = (&mut self.cores[core], &mut self.accounting);
         let passed_ns = self.now - core.since;
         if passed_ns == 0 {
             return;
@@ -21,26 +21,26 @@ impl<W: Watch> Engine<W> {
         for lane in self.lanes[core.lanes()].iter_mut().filter(|lane| lane.runs) {
             running += 1;
             on_budget &= lane.is_lent(waited);
-            books.batch_busy_ns += u128::from(passed_ns);
-            books.batch_work += lane.left.take(passed_ns, lane.speed);
+            accounting.batch_busy_ns += u128::from(passed_ns);
+            accounting.batch_work += lane.left.take(passed_ns, lane.speed);
         }
         let mut active = running;
         if let Some(request) = &mut core.request {
             active += 1;
-            books.lc_busy_ns += u128::from(passed_ns);
-            books.lc_work += request.left.take(passed_ns, core.request_speed);
+            accounting.lc_busy_ns += u128::from(passed_ns);
+            accounting.lc_work += request.left.take(passed_ns, core.request_speed);
             if running > 0 {
-                books.lost_to_memory_ns += passed_ns as f64 * core.memory_loss;
+                accounting.lost_to_memory_ns += passed_ns as f64 * core.memory_loss;
                 request.co_run_ns += passed_ns;
                 if on_budget {
-                    books.lent_ns += u128::from(passed_ns);
+                    accounting.lent_ns += u128::from(passed_ns);
                 } else {
-                    books.overlap_ns += u128::from(passed_ns);
+                    accounting.overlap_ns += u128::from(passed_ns);
                     request.leak_ns += passed_ns;
                 }
             }
         }
-        books.active_ns[active] += u128::from(passed_ns);
+        accounting.active_ns[active] += u128::from(passed_ns);
         if active > 0 {
             core.used = self.now;
         }

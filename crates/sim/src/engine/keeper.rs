@@ -87,7 +87,7 @@ impl<W: Watch> Engine<W> {
 
     /// Summons the keeper, as the kernel program does, unless a fault loses the summons.
     pub(super) fn summon(&mut self, lane: usize) {
-        self.books.summons += 1;
+        self.accounting.summons += 1;
         if !self.faults.summons_lost() {
             self.wake(lane, true);
         }
@@ -147,10 +147,10 @@ impl<W: Watch> Engine<W> {
         let before = std::mem::replace(&mut keeper.state, decision.state);
         keeper.watched = watched;
         let (evicted, changed) = (LaneState::Evicted, decision.state != before);
-        self.books.looks += 1;
-        self.books.actions += u64::from(changed);
-        self.books.holds += u64::from(decision.begins_hold(before));
-        self.books.evictions += u64::from(changed && decision.state == evicted);
+        self.accounting.looks += 1;
+        self.accounting.actions += u64::from(changed);
+        self.accounting.holds += u64::from(decision.begins_hold(before));
+        self.accounting.evictions += u64::from(changed && decision.state == evicted);
         changed && before == evicted
     }
 

@@ -7,8 +7,8 @@
 //!
 //! [`state`] holds the parts of a machine; `service.rs`, `batch.rs` and `keeper.rs` change them.
 
+pub mod accounting;
 mod batch;
-pub mod books;
 mod core;
 mod keeper;
 mod oracle;
@@ -26,7 +26,7 @@ use crate::rng::{Rng, Stream, seed_of};
 use crate::slots::Slots;
 use crate::time::{NEVER, Nanos};
 
-use books::Accounting;
+use accounting::Accounting;
 use state::core::{Queued, Request, ServiceCore};
 use state::faults::{Faults, Incident};
 use state::lane::BatchLane;
@@ -67,7 +67,7 @@ pub struct Engine<W> {
     gate_latency: Rng,
     faults: Faults,
     limits: LendingLimitsKeeper,
-    books: Accounting,
+    accounting: Accounting,
 }
 
 impl<W: Watch> Engine<W> {
@@ -91,7 +91,7 @@ impl<W: Watch> Engine<W> {
             gate_latency: Rng::new(own_seed, Stream::Gate),
             faults: Faults::new(&model.faults, Rng::new(own_seed, Stream::Faults)),
             limits: LendingLimitsKeeper::new(&model),
-            books: Accounting::new(0),
+            accounting: Accounting::new(0),
             model,
             watch,
         };
@@ -101,7 +101,7 @@ impl<W: Watch> Engine<W> {
 
     /// Removes the histogram of latencies, for a watch that keeps them.
     pub fn without_latencies(mut self) -> Self {
-        self.books.latency = None;
+        self.accounting.latency = None;
         self
     }
 
@@ -131,7 +131,7 @@ impl<W: Watch> Engine<W> {
         while !self.over
             && let Some(slot) = self.slots.next(&mut self.now, time)
         {
-            self.books.events += 1;
+            self.accounting.events += 1;
             self.fire(slot);
         }
         (0..self.cores.len()).for_each(|core| self.settle(core));
@@ -166,7 +166,7 @@ impl<W: Watch> Engine<W> {
             self.go_wrong();
         } else if slot == Once::WarmUp as usize {
             (0..self.cores.len()).for_each(|core| self.settle(core));
-            self.books.reopen(self.now);
+            self.accounting.reopen(self.now);
             self.slots.set(self.once(Once::WarmUp), NEVER);
         } else {
             self.over = true;
@@ -221,7 +221,7 @@ impl<W: Watch> Engine<W> {
 
     /// Returns the accounting of the run so far.
     pub fn accounting(&self) -> &Accounting {
-        &self.books
+        &self.accounting
     }
 
     /// The present lending limits.

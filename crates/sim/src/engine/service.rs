@@ -12,13 +12,13 @@ impl<W: Watch> Engine<W> {
         let gap_ns = self.client.gap_ns(&mut self.arrivals);
         self.slots.set(self.arrival_slot(), self.now + gap_ns);
         self.last_number += 1;
-        self.books.arrived += 1;
+        self.accounting.arrived += 1;
         let work_ns = self.model.service.demand.draw(&mut self.demand);
         let request = Queued { number: self.last_number, arrived: self.now, work_ns };
         match self.queues.worker(&mut self.dispatch) {
             (worker, true) => self.take_up(worker, request),
             (_, false) if self.queues.len >= self.model.service.queue_limit => {
-                self.books.refused += 1;
+                self.accounting.refused += 1;
                 self.watch.refused(request.number);
             }
             (worker, false) => {
@@ -85,11 +85,11 @@ impl<W: Watch> Engine<W> {
 
     fn book(&mut self, worker: usize, request: &Request) {
         let (latency_ns, queued_ns) = (self.now - request.arrived, request.started - request.arrived);
-        self.books.finished += 1;
-        self.books.waited += u64::from(request.waited);
-        self.books.latency.iter_mut().for_each(|latency| latency.saturating_record(latency_ns));
-        self.books.latency_ns += u128::from(latency_ns);
-        self.books.queued_ns += u128::from(queued_ns);
+        self.accounting.finished += 1;
+        self.accounting.waited += u64::from(request.waited);
+        self.accounting.latency.iter_mut().for_each(|latency| latency.saturating_record(latency_ns));
+        self.accounting.latency_ns += u128::from(latency_ns);
+        self.accounting.queued_ns += u128::from(queued_ns);
         self.book_delay(worker, request);
         let glitch = self.faults.counter_glitch();
         self.limits.finished(request, self.now, glitch);
@@ -103,7 +103,7 @@ impl<W: Watch> Engine<W> {
             co_run_ns: request.co_run_ns,
             leak_ns: request.leak_ns,
         });
-        if matches!(self.model.until, RunEnd::Requests(count) if self.books.finished >= count) {
+        if matches!(self.model.until, RunEnd::Requests(count) if self.accounting.finished >= count) {
             self.over = true;
         }
     }
@@ -113,7 +113,7 @@ impl<W: Watch> Engine<W> {
     fn book_delay(&mut self, worker: usize, request: &Request) {
         let contention_cost = self.limits.present().contention_cost;
         let bound_ns = self.cores[worker].delay.finished(request.waited, request.co_run_ns, contention_cost);
-        self.books.delay_bound_ns += u128::from(bound_ns);
-        self.books.delay_bound_ns_max = self.books.delay_bound_ns_max.max(bound_ns);
+        self.accounting.delay_bound_ns += u128::from(bound_ns);
+        self.accounting.delay_bound_ns_max = self.accounting.delay_bound_ns_max.max(bound_ns);
     }
 }

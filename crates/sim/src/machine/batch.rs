@@ -72,7 +72,7 @@ impl MachineEngine {
         self.set(Source::Container(place), NEVER);
         let Some(container) = self.places.leave(place) else { return };
         let kind = container.kind;
-        self.books.ended[kind] += 1;
+        self.accounting.ended[kind] += 1;
         let queue = &mut self.queues[kind];
         queue.running -= 1;
         match self.model.kinds[kind].coming {
@@ -136,7 +136,7 @@ impl MachineEngine {
         for (change, more) in [(before, false), (gives, true)] {
             let Some((place, speed)) = change else { continue };
             let Some(container) = &mut self.places.all[place] else { continue };
-            self.books.batch_work += container.settle(self.now);
+            self.accounting.batch_work += container.settle(self.now);
             container.speed = if more { container.speed.plus(speed) } else { container.speed.less(speed) };
             let due = self.now.saturating_add(container.left.time_at(container.speed));
             self.set(Source::Container(place), due);
@@ -145,7 +145,7 @@ impl MachineEngine {
 
     /// Charges a container for threads that moved to other CPUs and lost the contents of their caches.
     pub(super) fn pay_for_migrations(&mut self, place: usize, threads: u64) {
-        self.books.migrations += threads;
+        self.accounting.migrations += threads;
         self.charge(place, self.model.machine.migration_ns * threads);
     }
 
@@ -158,9 +158,9 @@ impl MachineEngine {
     fn charge(&mut self, place: usize, ns: Nanos) {
         let Some(container) = self.places.all[place].as_mut().filter(|_| ns > 0) else { return };
         let cost = Work::of_ns(ns);
-        self.books.batch_work += container.settle(self.now);
+        self.accounting.batch_work += container.settle(self.now);
         container.left = container.left.plus(cost);
-        self.books.lost_work += u128::from(cost.units());
+        self.accounting.lost_work += u128::from(cost.units());
         let due = self.now.saturating_add(container.left.time_at(container.speed));
         self.set(Source::Container(place), due);
     }

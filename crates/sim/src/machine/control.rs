@@ -29,13 +29,13 @@ impl MachineEngine {
         let Some(mut controller) = self.controller.take() else { return };
         self.see(&mut controller);
         controller.ask(self.now);
-        self.books.looks += 1;
-        self.books.rings += u64::from(controller.ring_at.take().is_some());
+        self.accounting.looks += 1;
+        self.accounting.rings += u64::from(controller.ring_at.take().is_some());
         self.controller = Some(controller);
     }
 
     fn carry_out(&mut self, action: CpuAction) {
-        self.books.actions += 1;
+        self.accounting.actions += 1;
         match action {
             CpuAction::Confine { container, cpus } => self.confine_by_policy(container, cpus),
             CpuAction::Pause { container } => self.confine_by_policy(container, CpuMask::EMPTY),

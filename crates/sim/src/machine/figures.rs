@@ -1,7 +1,7 @@
 //! Results of a run of a whole machine, in numbers.
 
 use super::MachineEngine;
-use super::books::Latencies;
+use super::accounting::Latencies;
 use crate::result::energy_j;
 use crate::time::{Nanos, work_ns};
 
@@ -102,29 +102,29 @@ impl MachineFigures {
     /// Returns the results of an engine that has reached its end. `limits_ns` has the longest time that whole
     /// requests of each service may take.
     pub fn of(engine: &MachineEngine, limits_ns: &[Option<Nanos>]) -> Self {
-        let (books, model) = (engine.accounting(), engine.model());
-        let elapsed_ns = engine.now() - books.since;
+        let (accounting, model) = (engine.accounting(), engine.model());
+        let elapsed_ns = engine.now() - accounting.since;
         let all_ns = elapsed_ns.max(1) as f64 * (model.machine.cores() * model.machine.lanes_per_core) as f64;
-        let serving_ns: u128 = books.services.iter().map(|service| service.busy_ns).sum();
-        let kinds = model.kinds.iter().zip(&books.ended);
+        let serving_ns: u128 = accounting.services.iter().map(|service| service.busy_ns).sum();
+        let kinds = model.kinds.iter().zip(&accounting.ended);
         Self {
             elapsed_ns,
             services: (0..model.services.len()).map(|at| ServiceFigures::of(engine, at, limits_ns)).collect(),
             kinds: kinds.map(|(kind, ended)| KindFigures { name: kind.name.clone(), finished: *ended }).collect(),
-            utilisation: (serving_ns + books.batch_busy_ns) as f64 / all_ns,
+            utilisation: (serving_ns + accounting.batch_busy_ns) as f64 / all_ns,
             service_utilisation: serving_ns as f64 / all_ns,
-            batch_work_ns: work_ns(books.batch_work.saturating_sub(books.lost_work)),
-            migrations: books.migrations,
-            onset: engine.threshold().map(|_| LatencyFigures::of(&books.onset)),
-            looks: books.looks,
-            rings: books.rings,
-            actions: books.actions,
-            summons: books.summons,
-            thread_moves: model.setting.mapping.map(|_| books.thread_moves),
+            batch_work_ns: work_ns(accounting.batch_work.saturating_sub(accounting.lost_work)),
+            migrations: accounting.migrations,
+            onset: engine.threshold().map(|_| LatencyFigures::of(&accounting.onset)),
+            looks: accounting.looks,
+            rings: accounting.rings,
+            actions: accounting.actions,
+            summons: accounting.summons,
+            thread_moves: model.setting.mapping.map(|_| accounting.thread_moves),
             threshold_ns: engine.move_threshold_ns(),
             on_big: model.setting.mapping.map(|_| on_big(engine)),
-            energy_j: energy_j(&model.machine, &books.active_ns, elapsed_ns) + more_j(engine),
-            events: books.events,
+            energy_j: energy_j(&model.machine, &accounting.active_ns, elapsed_ns) + more_j(engine),
+            events: accounting.events,
         }
     }
 
@@ -155,21 +155,21 @@ fn on_big(engine: &MachineEngine) -> f64 {
 
 impl ServiceFigures {
     fn of(engine: &MachineEngine, at: usize, limits_ns: &[Option<Nanos>]) -> Self {
-        let (books, service) = (&engine.accounting().services[at], &engine.model().services[at]);
+        let (accounting, service) = (&engine.accounting().services[at], &engine.model().services[at]);
         let limit_ns = limits_ns.get(at).copied().flatten();
         let elapsed_ns = (engine.now() - engine.accounting().since).max(1);
         Self {
             name: service.name.clone(),
             has_clients: service.arrivals.is_some(),
-            refused: books.refused,
-            failed: books.failed,
-            own: LatencyFigures::of(&books.own),
-            whole: LatencyFigures::of(&books.whole),
+            refused: accounting.refused,
+            failed: accounting.failed,
+            own: LatencyFigures::of(&accounting.own),
+            whole: LatencyFigures::of(&accounting.whole),
             limit_ns,
-            violations: limit_ns.map(|limit_ns| above(&books.whole, limit_ns)),
-            busy_cpus: books.busy_ns as f64 / elapsed_ns as f64,
-            beside_batch: books.beside_batch_ns as f64 / books.busy_ns.max(1) as f64,
-            vpi: books.counted.vpi(engine.model().machine.clock_ghz),
+            violations: limit_ns.map(|limit_ns| above(&accounting.whole, limit_ns)),
+            busy_cpus: accounting.busy_ns as f64 / elapsed_ns as f64,
+            beside_batch: accounting.beside_batch_ns as f64 / accounting.busy_ns.max(1) as f64,
+            vpi: accounting.counted.vpi(engine.model().machine.clock_ghz),
         }
     }
 }

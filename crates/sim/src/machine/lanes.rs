@@ -75,7 +75,7 @@ impl MachineEngine {
     }
 
     fn summon(&mut self, lane: usize) {
-        self.books.summons += 1;
+        self.accounting.summons += 1;
         self.wake_keeper(lane);
     }
 

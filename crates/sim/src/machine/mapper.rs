@@ -14,38 +14,38 @@ use crate::time::{Nanos, Work};
 impl MachineEngine {
     /// Returns the time on a little core after which a request counts as long; `None` if long requests do not move.
     pub fn move_threshold_ns(&self) -> Option<Nanos> {
-        self.bound.as_ref()?.threshold_ns()
+        self.thread_binder.as_ref()?.threshold_ns()
     }
 
     /// Binds each thread to its first core.
     pub(super) fn bind_all(&mut self) {
-        if let Some(bound) = &mut self.bound {
-            bound.look(self.now);
+        if let Some(thread_binder) = &mut self.thread_binder {
+            thread_binder.look(self.now);
         }
     }
 
     /// Tells Hurry-up that a thread takes a request.
     pub(super) fn tell_begin(&mut self, thread: Thread) {
-        if let Some(bound) = &mut self.bound {
-            bound.begin(thread, self.now);
+        if let Some(thread_binder) = &mut self.thread_binder {
+            thread_binder.begin(thread, self.now);
             self.set(Source::Mapper, self.now);
         }
     }
 
     /// Tells Hurry-up that a thread has done the work of its request.
     pub(super) fn tell_end(&mut self, thread: Thread) {
-        if let Some(bound) = &mut self.bound {
-            bound.tell(HurryEvent::Ended { request: thread.visit as Request });
+        if let Some(thread_binder) = &mut self.thread_binder {
+            thread_binder.tell(HurryEvent::Ended { request: thread.visit as Request });
             self.set(Source::Mapper, self.now);
         }
     }
 
     /// Passes events and time to Hurry-up, and moves threads where it sends them.
     pub(super) fn mapper_due(&mut self) {
-        let Some(bound) = &mut self.bound else { return };
-        let moved = bound.look(self.now);
-        let next = when(bound.next_look());
-        self.books.thread_moves += moved as u64;
+        let Some(thread_binder) = &mut self.thread_binder else { return };
+        let moved = thread_binder.look(self.now);
+        let next = when(thread_binder.next_look());
+        self.accounting.thread_moves += moved as u64;
         if moved > 0 {
             self.leave_wrong_cores();
             self.house_all();

@@ -27,8 +27,8 @@
 //! *The controller* observes at regular times, and when the kernel program rings (`ring.rs`). Each of its actions
 //! takes effect after a time of its own (`control.rs`).
 
+pub mod accounting;
 mod batch;
-pub mod books;
 pub mod chip;
 mod control;
 mod decider;
@@ -56,17 +56,17 @@ use crate::rng::{Rng, Stream};
 use crate::slots::Slots;
 use crate::time::{NEVER, Nanos};
 
-use books::MachineAccounting;
+use accounting::MachineAccounting;
 use layout::Layout;
 use model::MachineModel;
 use setting::ContainerMode;
 use sources::{Source, Sources, when};
-use state::bound::ThreadBinder;
 use state::container::{ContainerArrivals, ContainerSlots};
 use state::control::Controller;
 pub use state::control::CpuPolicy;
 use state::cpu::{Core, Cpu, Thread};
 use state::serving::Serving;
+use state::thread_binder::ThreadBinder;
 use state::visits::Visits;
 
 /// A running simulation of a whole machine.
@@ -87,10 +87,10 @@ pub struct MachineEngine {
     queues: Vec<ContainerArrivals>,
     controller: Option<Controller>,
     /// Hurry-up with the threads that it binds to cores; `None` if threads are not bound.
-    bound: Option<Box<ThreadBinder>>,
+    thread_binder: Option<Box<ThreadBinder>>,
     /// Random numbers for the latencies of lane gates.
     gate_latency: Rng,
-    books: MachineAccounting,
+    accounting: MachineAccounting,
 }
 
 impl MachineEngine {
@@ -134,9 +134,9 @@ impl MachineEngine {
                 .map(|(number, kind)| ContainerArrivals::new(kind, model.seed, number))
                 .collect(),
             controller: Controller::new(&model, policy),
-            bound: ThreadBinder::new(&model),
+            thread_binder: ThreadBinder::new(&model),
             gate_latency: Rng::new(model.seed, Stream::Gate),
-            books: MachineAccounting::new(model.services.len(), model.kinds.len(), layout.cores()),
+            accounting: MachineAccounting::new(model.services.len(), model.kinds.len(), layout.cores()),
             model,
         };
         engine.begin();
@@ -167,7 +167,7 @@ impl MachineEngine {
         while !self.over
             && let Some(slot) = self.slots.next(&mut self.now, time)
         {
-            self.books.events += 1;
+            self.accounting.events += 1;
             self.fire(self.sources.of(slot));
         }
         self.settle_all();
@@ -188,7 +188,7 @@ impl MachineEngine {
             Source::Mapper => self.mapper_due(),
             Source::WarmUp => {
                 self.settle_all();
-                self.books.reopen(self.now);
+                self.accounting.reopen(self.now);
                 self.set(Source::WarmUp, NEVER);
             }
             Source::End => self.over = true,
@@ -211,7 +211,7 @@ impl MachineEngine {
 
     /// Returns the accounting of the run so far.
     pub fn accounting(&self) -> &MachineAccounting {
-        &self.books
+        &self.accounting
     }
 
     /// Returns the interference at which a service counts as disturbed; `None` if the policy has no such threshold.

@@ -28,7 +28,7 @@ impl MachineEngine {
     pub(super) fn settle_all(&mut self) {
         (0..self.layout.cores()).for_each(|core| self.settle_core(core));
         let places = self.places.all.iter_mut().flatten();
-        self.books.batch_work += places.map(|container| container.settle(self.now)).sum::<u128>();
+        self.accounting.batch_work += places.map(|container| container.settle(self.now)).sum::<u128>();
     }
 
     fn cores_around(&self, cpu: usize) -> std::ops::Range<usize> {
@@ -56,9 +56,9 @@ impl MachineEngine {
         for cpu in self.layout.cpus_of(core) {
             active += usize::from(self.settle(cpu, passed_ns));
         }
-        self.books.active_ns[active] += u128::from(passed_ns);
+        self.accounting.active_ns[active] += u128::from(passed_ns);
         if active > 0 {
-            self.books.core_busy_ns[core] += u128::from(passed_ns);
+            self.accounting.core_busy_ns[core] += u128::from(passed_ns);
             self.cores[core].used = self.now;
         }
     }
@@ -71,15 +71,15 @@ impl MachineEngine {
         }
         cpu.window.add(passed_ns, &cpu.pace, cpu.thread.is_some());
         let Some(thread) = cpu.thread else {
-            self.books.batch_busy_ns += u128::from(passed_ns);
+            self.accounting.batch_busy_ns += u128::from(passed_ns);
             return true;
         };
         cpu.guard.add(passed_ns, &cpu.pace);
         self.visits.of(thread.visit).left.take(passed_ns, cpu.pace.speed);
-        let books = &mut self.books.services[thread.service];
-        books.busy_ns += u128::from(passed_ns);
-        books.beside_batch_ns += if cpu.pace.beside_batch { u128::from(passed_ns) } else { 0 };
-        books.counted.add(passed_ns, &cpu.pace);
+        let accounting = &mut self.accounting.services[thread.service];
+        accounting.busy_ns += u128::from(passed_ns);
+        accounting.beside_batch_ns += if cpu.pace.beside_batch { u128::from(passed_ns) } else { 0 };
+        accounting.counted.add(passed_ns, &cpu.pace);
         true
     }
 

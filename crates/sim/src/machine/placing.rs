@@ -47,7 +47,7 @@ impl MachineEngine {
 
     /// Whether a thread may run on a CPU: its service may, and the thread is not bound to another CPU.
     pub(super) fn may_run(&self, thread: &Thread, cpu: usize) -> bool {
-        let may_use = self.bound.as_ref().is_none_or(|bound| bound.may_use(thread, cpu));
+        let may_use = self.thread_binder.as_ref().is_none_or(|thread_binder| thread_binder.may_use(thread, cpu));
         self.services[thread.service].allowed.contains(cpu) && may_use
     }
 

@@ -72,7 +72,7 @@ impl MachineEngine {
         for sibling in self.layout.siblings(left) {
             let onset = self.cpus[sibling].onset.filter(|_| self.without_batch_beside(sibling));
             if let Some(since) = onset {
-                self.books.onset.record(self.now - since);
+                self.accounting.onset.record(self.now - since);
                 self.cpus[sibling].onset = None;
             }
         }

@@ -23,12 +23,12 @@ impl MachineEngine {
 
     /// Sends a request to a service, from a client or from another request.
     fn call(&mut self, service: usize, caller: Option<usize>) {
-        self.books.services[service].arrived += 1;
+        self.accounting.services[service].arrived += 1;
         let (described, serving) = (&self.model.services[service], &mut self.services[service]);
         let left = Work::of_ns(described.demand.draw(&mut serving.demand));
         let (worker, idle) = serving.queues.worker(&mut serving.dispatch);
         if !idle && serving.queues.len >= described.queue_limit {
-            self.books.services[service].refused += 1;
+            self.accounting.services[service].refused += 1;
             return self.end(service, caller, true);
         }
         let visit = self.visits.add(Visit { service, caller, pending: 0, arrived: self.now, left, failed: false });
@@ -79,7 +79,7 @@ impl MachineEngine {
 
     fn own_work_done(&mut self, thread: Thread) {
         let arrived = self.visits.of(thread.visit).arrived;
-        self.books.services[thread.service].own.record(self.now - arrived);
+        self.accounting.services[thread.service].own.record(self.now - arrived);
         let calls = self.model.services[thread.service].calls.len();
         let pending = self.model.services[thread.service].calls.iter().map(|call| call.fan_out).sum();
         self.visits.of(thread.visit).pending = pending;
@@ -96,17 +96,17 @@ impl MachineEngine {
     fn done(&mut self, visit: usize) {
         let visit = self.visits.remove(visit);
         if !visit.failed {
-            self.books.services[visit.service].whole.record(self.now - visit.arrived);
+            self.accounting.services[visit.service].whole.record(self.now - visit.arrived);
         }
         self.end(visit.service, visit.caller, visit.failed);
     }
 
     /// Tells the caller of a request that the request has ended.
     fn end(&mut self, service: usize, caller: Option<usize>, failed: bool) {
-        self.books.services[service].failed += u64::from(failed);
+        self.accounting.services[service].failed += u64::from(failed);
         let Some(caller) = caller else {
-            self.books.answered += u64::from(!failed);
-            self.over |= matches!(self.model.until, RunEnd::Requests(count) if self.books.answered >= count);
+            self.accounting.answered += u64::from(!failed);
+            self.over |= matches!(self.model.until, RunEnd::Requests(count) if self.accounting.answered >= count);
             return;
         };
         let waiting = self.visits.of(caller);

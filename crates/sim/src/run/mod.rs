@@ -2,8 +2,8 @@
 
 pub mod pictures;
 pub mod rows;
+mod text;
 pub mod whole;
-mod words;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use sidelane_report::ResultFile;
 use sidelane_report::progress_lines::ProgressLines;
 
-pub use words::SIMULATED;
+pub use text::SIMULATED;
 
 /// Options of `sidelane sim`.
 #[derive(Clone, Debug)]
@@ -91,13 +91,13 @@ fn with_bar<T>(machines: usize, run: impl FnOnce(sweep::Tell) -> T) -> T {
 
 /// Builds the results file of a simulation.
 pub fn to_result(experiment: &Experiment, outcomes: &[Outcome], scenario: &Path, choices: Choices) -> ResultFile {
-    let settings = words::settings(experiment, scenario, choices);
-    let mut result = ResultFile::new(words::machine(experiment), settings);
+    let settings = text::settings(experiment, scenario, choices);
+    let mut result = ResultFile::new(text::machine(experiment), settings);
     let objective = experiment.first().and_then(|model| model.objective);
     result.settings.insert("slo_us".to_owned(), objective.map(|slo| slo.limit_ns as f64 / 1e3).into());
     result.rows = rows::of(experiment, outcomes);
     result.multiples = pictures::of(experiment, outcomes).into_iter().collect();
-    result.notes = words::notes(experiment, outcomes);
+    result.notes = text::notes(experiment, outcomes);
     result
 }
 

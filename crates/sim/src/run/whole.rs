@@ -10,7 +10,7 @@ use crate::{Choices, Experiment, Outcome, parallel};
 use sidelane_report::{ResultFile, Row};
 
 use super::rows::{key_of, text};
-use super::{with_bar, words};
+use super::{text, with_bar};
 
 type MachineOutcome = Outcome<MachineFigures>;
 
@@ -43,11 +43,11 @@ pub(super) fn to_result(
     scenario: &Path,
     choices: Choices,
 ) -> ResultFile {
-    let settings = words::settings(experiment, scenario, choices);
-    let mut result = ResultFile::new(words::machine(experiment), settings);
+    let settings = text::settings(experiment, scenario, choices);
+    let mut result = ResultFile::new(text::machine(experiment), settings);
     result.rows = rows(experiment, outcomes);
     let refused = outcomes.iter().flat_map(|outcome| &outcome.figures.services).map(|service| service.refused).sum();
-    result.notes = [words::SIMULATED.to_owned()].into_iter().chain(words::overload(refused)).collect();
+    result.notes = [text::SIMULATED.to_owned()].into_iter().chain(text::overload(refused)).collect();
     result
 }
 

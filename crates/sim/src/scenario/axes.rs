@@ -2,7 +2,7 @@
 
 use sidelane_toml::{Document, Value, shown};
 
-use super::given::Result;
+use super::inputs::Result;
 
 /// Most points of a sweep.
 const POINTS_MAX: usize = 100_000;

@@ -10,7 +10,7 @@
 //! describes a whole machine ([`crate::machine`]). The same code reads all else that both have.
 
 mod axes;
-mod given;
+mod inputs;
 mod parts;
 mod service;
 mod settings;
@@ -24,8 +24,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use axes::{Axis, Case, axes, cases, combinations, overrides};
-pub use given::{Choices, Files};
-use given::{Result, length, seed};
+pub use inputs::{Choices, Files};
+use inputs::{Result, length, seed};
 
 use crate::fleet::Fleet;
 use crate::gate::Gate;

@@ -2,7 +2,7 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use super::given::Result;
+use super::inputs::Result;
 use crate::model::{Fault, Job, LANES_MAX, Machine, Objective, Phase, Power, Sleep};
 use crate::smt::{Class, Interference, MemoryUse};
 use crate::time::Nanos;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::given::{Files, Result};
+use super::inputs::{Files, Result};
 use super::parts::{LONGER, SHARE, us};
 use crate::arrivals::Arrivals;
 use crate::demand::{Demand, LUCENE_MEAN_NS, Lognormal};

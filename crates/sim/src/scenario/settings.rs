@@ -2,7 +2,7 @@
 
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
 
-use super::given::{Files, Result};
+use super::inputs::{Files, Result};
 use super::parts::{ms, us};
 use crate::gate::{Gate, Latency};
 use crate::model::{BatchMode, Budget, Lending, LendingDecider, Setting};

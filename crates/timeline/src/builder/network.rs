@@ -97,7 +97,7 @@ impl World {
                 let (taken_ns, to, is_seen) = (record.at_ns, tid, came_ns != 0);
                 let times = DownstreamCall { sent_ns, again_ns, ready_ns, taken_ns, ..DownstreamCall::default() };
                 let called = DownstreamCall { from, to, peer, is_shared, by_loop, is_seen, ..times };
-                self.requests.link(request, PathStep::Called(called));
+                self.requests.step(request, PathStep::Called(called));
             }
             (call.is_answered, call.again_ns) = (true, [0; 2]);
             if !is_shared {
@@ -139,7 +139,7 @@ impl World {
             let (ready_ns, taken_ns) = (woken_ns, at_ns - 1);
             let times = DownstreamCall { sent_ns, ready_ns, taken_ns, ..DownstreamCall::default() };
             let called = DownstreamCall { from: asked_by, to: from, peer, connects: true, ..times };
-            self.requests.link(request, PathStep::Called(called));
+            self.requests.step(request, PathStep::Called(called));
         }
         let question = UnansweredCall { socket: record.socket, peer, connects };
         self.requests.open_mut(request).into_iter().for_each(|request| request.asks(question, at_ns));

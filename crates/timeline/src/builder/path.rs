@@ -56,13 +56,13 @@ pub fn walk(request: &Request, stretches: &mut Vec<Stretch>) {
     back.to(request.finished_ns, RequestLocation::Response { again_ns: request.again_ns() });
     let mut thread = request.finisher;
     // Links are in the order of time, so each is looked at once.
-    for link in request.links.iter().rev() {
-        let (to, since_ns) = link.brings();
+    for step in request.steps.iter().rev() {
+        let (to, since_ns) = step.brings();
         if to != thread || since_ns >= back.at_ns || since_ns < request.started_ns {
             continue;
         }
         back.to(since_ns, RequestLocation::Thread(thread));
-        thread = follow(link, request.started_ns, &mut back);
+        thread = follow(step, request.started_ns, &mut back);
     }
     if thread != request.receiver && request.taken_up_ns > request.started_ns && thread == request.finisher {
         // The request lay in a queue of the service, from which its thread took it.
@@ -76,8 +76,8 @@ pub fn walk(request: &Request, stretches: &mut Vec<Stretch>) {
 }
 
 /// Goes back over a link, no further than to the request's start. Returns the thread that had the request before.
-fn follow(link: &PathStep, started_ns: u64, back: &mut PathCollector) -> u32 {
-    match *link {
+fn follow(step: &PathStep, started_ns: u64, back: &mut PathCollector) -> u32 {
+    match *step {
         PathStep::Handed { from, .. } => from,
         PathStep::Called(called) => {
             let DownstreamCall { from, to, peer, is_shared, connects, again_ns, .. } = called;
@@ -97,7 +97,7 @@ fn follow(link: &PathStep, started_ns: u64, back: &mut PathCollector) -> u32 {
 mod tests {
     use super::*;
 
-    fn request(links: Vec<PathStep>, finisher: u32) -> Request {
+    fn request(steps: Vec<PathStep>, finisher: u32) -> Request {
         Request {
             arrived_ns: 100,
             data_ns: 110,
@@ -105,7 +105,7 @@ mod tests {
             receiver: 1,
             finished_ns: 900,
             finisher,
-            links,
+            steps,
             ..Request::default()
         }
     }

@@ -100,7 +100,7 @@ pub struct Request {
     pub questions: Vec<(UnansweredCall, u64)>,
     /// Time of its last event.
     pub touched_ns: u64,
-    pub links: Vec<PathStep>,
+    pub steps: Vec<PathStep>,
     pub has_too_many_links: bool,
     /// Whether one side has ended the connection: it is not known whether the client still waits.
     pub is_cut: bool,
@@ -120,7 +120,7 @@ const ONE_WAY_PAUSES: u8 = 3;
 impl Request {
     /// Returns whether this thread, which did not receive it, was the last to get it.
     pub fn is_with(&self, tid: u32) -> bool {
-        tid != self.receiver && self.links.last().is_some_and(|link| link.brings().0 == tid)
+        tid != self.receiver && self.steps.last().is_some_and(|step| step.brings().0 == tid)
     }
 
     /// Returns whether it has no response yet.
@@ -203,7 +203,7 @@ struct Slot {
 pub struct Requests {
     places: Vec<Slot>,
     free: VecDeque<usize>,
-    links: usize,
+    steps: usize,
     /// Requests that were given up: they never ended, or there were too many.
     pub given_up: u64,
 }
@@ -240,7 +240,7 @@ impl Requests {
 
     fn give_up(&mut self, index: usize) {
         if let Some(request) = self.places[index].request.take() {
-            self.links -= request.links.len();
+            self.steps -= request.steps.len();
             self.free.push_back(index);
             self.given_up += 1;
         }
@@ -284,20 +284,20 @@ impl Requests {
     }
 
     /// Notes a link of a request.
-    pub fn link(&mut self, id: Id, link: PathStep) {
-        let has_room = self.links < ALL_LINKS_MAX;
+    pub fn step(&mut self, id: Id, step: PathStep) {
+        let has_room = self.steps < ALL_LINKS_MAX;
         let Some(request) = self.get_mut(id) else { return };
         if let (Some(last), PathStep::Called(DownstreamCall { sent_ns, is_shared: true, .. })) =
-            (request.links.last_mut(), link)
+            (request.steps.last_mut(), step)
             && matches!(*last, PathStep::Called(DownstreamCall { is_shared: true, sent_ns: before_ns, .. }) if before_ns == sent_ns)
         {
             // It is not known which of several answers was the request's: until it ends, it may be any of them.
-            *last = link;
+            *last = step;
             return;
         }
-        if has_room && request.links.len() < LINKS_MAX {
-            request.links.push(link);
-            self.links += 1;
+        if has_room && request.steps.len() < LINKS_MAX {
+            request.steps.push(step);
+            self.steps += 1;
         } else {
             request.has_too_many_links = true;
         }
@@ -308,7 +308,7 @@ impl Requests {
         let index = self.index(id)?;
         let request = self.places[index].request.take()?;
         self.places[index].number = request.number;
-        self.links -= request.links.len();
+        self.steps -= request.steps.len();
         self.free.push_back(index);
         Some(request)
     }
@@ -343,9 +343,9 @@ impl Requests {
 
     /// Returns the bytes that they take.
     pub fn bytes(&self) -> usize {
-        let links = self.places.iter().filter_map(|place| place.request.as_ref());
+        let steps = self.places.iter().filter_map(|place| place.request.as_ref());
         self.places.capacity() * size_of::<Slot>()
             + self.free.capacity() * size_of::<usize>()
-            + links.map(|request| request.links.capacity() * size_of::<PathStep>()).sum::<usize>()
+            + steps.map(|request| request.steps.capacity() * size_of::<PathStep>()).sum::<usize>()
     }
 }

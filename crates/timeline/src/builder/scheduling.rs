@@ -87,7 +87,7 @@ impl World {
         let (from, to) = (record.task.tid, record.other.tid);
         let id = self.threads.get(&to).map_or(0, |thread| thread.request);
         if self.requests.open_mut(id).is_some_and(|request| request.is_with(from)) {
-            self.requests.link(id, PathStep::Handed { at_ns: record.at_ns, from, to });
+            self.requests.step(id, PathStep::Handed { at_ns: record.at_ns, from, to });
         }
     }
 
@@ -134,7 +134,7 @@ impl World {
         if has != id && has != 0 && handed_by != from && self.requests.is_open(has) {
             return self.gives_back(record);
         }
-        self.requests.link(id, PathStep::Handed { at_ns: record.at_ns, from, to });
+        self.requests.step(id, PathStep::Handed { at_ns: record.at_ns, from, to });
         if has != id
             && let Some(thread) = self.threads.get_mut(&to)
         {

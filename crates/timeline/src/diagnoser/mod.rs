@@ -7,8 +7,8 @@
 mod digest;
 mod exemplars;
 mod normal;
+mod text;
 mod waits;
-mod words;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ use crate::timeline::Timeline;
 use digest::{Clue, Digest, times_of};
 use exemplars::Exemplars;
 use normal::{NO_TIMES, Normal, Normals, Times, histogram, most_of, place};
-pub use words::{NameSource, Names, time};
+pub use text::{NameSource, Names, time};
 
 /// Binary logarithm of the classes of latency in an octave.
 const CLASS_BITS: u32 = 2;
@@ -394,7 +394,7 @@ impl Share<'_> {
             format!("in {:.0} of {slow:.0} slow requests, on average {} above normal", self.requests, time(mean_ns));
         let clues = self.sorted_clues().into_iter().take(SENTENCES).map(|(clue, sum_ns)| {
             let times = format!("{} in all, at most {} at once", time(sum_ns.round() as u64), time(clue.longest_ns));
-            format!("{}: {times}", words::what(clue, names))
+            format!("{}: {times}", text::what(clue, names))
         });
         std::iter::once(first).chain(clues).collect()
     }

@@ -2,7 +2,7 @@
 
 use crate::cause::Cause;
 use crate::diagnoser::digest::Clue;
-use crate::diagnoser::words::{Names, time, who};
+use crate::diagnoser::text::{Names, time, who};
 use crate::record::Task;
 use crate::wait::{Activity, Object, Peer, Purpose, TCP, TIMEOUT_UNKNOWN, Wait, WaitEnd, call, name_of};
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Error, Result, ensure};
 
-use sidelane_host::aside::Background;
+use sidelane_host::background::Background;
 use sidelane_host::clock::now_ns;
 use sidelane_host::service::Target;
 use sidelane_report::Unit;
@@ -23,12 +23,12 @@ use sidelane_timeline::timeline::Timeline;
 use super::recent::Recent;
 use super::slow_threshold::SlowThreshold;
 use super::source::Source;
-use super::words::Names;
+use super::text::Names;
 use breaks::{Break, Breaks, USUAL_REQUESTS};
 pub use recording::as_a_part_of_a_path;
 use recording::{Recording, Writing};
 use sidelane_diagnostics::note::Note;
-use sidelane_host::until::Shutdown;
+use sidelane_host::shutdown::Shutdown;
 use sidelane_rollback::own_threads::waited_for;
 
 /// The time that is kept unless the user says otherwise.

@@ -17,7 +17,7 @@ use super::super::pipeline::{Ended, Pipeline};
 use super::super::report::TraceReport;
 use super::super::slow_threshold::SlowThreshold;
 use super::super::terminal::headline;
-use super::super::words::Names;
+use super::super::text::Names;
 use super::{Event, Tell};
 use crate::note::TraceNote;
 use sidelane_diagnostics::note::Note;

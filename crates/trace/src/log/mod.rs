@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use sidelane_timeline::record::{Kind, Kinds, RECORD_SIZE, Record};
 
 use super::objects::Objects;
-use super::words::Names;
+use super::text::Names;
 use sidelane_diagnostics::log_file::{Magic, write_head};
 use sidelane_diagnostics::log_note::LogNote;
 

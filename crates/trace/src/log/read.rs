@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use sidelane_timeline::record::{RECORD_SIZE, Record};
 
-use super::super::words::Names;
+use super::super::text::Names;
 use super::{END, LogEnd, LogHead, MAGIC, NAMES, RECORDS};
 use sidelane_diagnostics::log_file::{LogError, Magic, open, read_chunk_body, read_chunk_head, read_head};
 use sidelane_diagnostics::log_note::LogNote;

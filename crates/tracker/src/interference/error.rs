@@ -22,9 +22,9 @@ pub enum InterferenceError {
         /// The system's error.
         source: io::Error,
     },
-    /// The bell cannot be used.
+    /// The ring of crossings cannot be used.
     #[error("cannot use the ring by which the interference counters wake the agent")]
-    Bell(#[source] io::Error),
+    Crossings(#[source] io::Error),
     /// The kernel program cannot be set up.
     #[error(transparent)]
     Kernel(#[from] TrackerError),

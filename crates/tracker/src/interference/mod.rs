@@ -100,7 +100,7 @@ pub struct Interference {
     /// By CPU: crossings that were reported.
     told: Vec<(u32, u64)>,
     words: SharedMapping<GuardWord>,
-    bell: SummonsRing,
+    crossings: SummonsRing,
     events: MapHandle,
     /// By CPU. The kernel counts until these are closed.
     counters: BTreeMap<u32, Vec<OwnedFd>>,
@@ -124,14 +124,14 @@ impl Interference {
     ) -> Result<Self, InterferenceError> {
         let words = array(tracker.maps(), GUARD_WORDS, tracker.memory().cpu_count())?;
         let keep = |map: &str| MapHandle::try_from(tracker.map(map)).map_err(bpf("keep the counters' maps"));
-        let bell = keep(GUARD_CROSSINGS)?.as_fd().try_clone_to_owned().map_err(InterferenceError::Bell)?;
+        let crossings = keep(GUARD_CROSSINGS)?.as_fd().try_clone_to_owned().map_err(InterferenceError::Crossings)?;
         let mut new = Self {
             formula: formula.clone(),
             windows,
             cpus: cpus.clone(),
             told: cpus.iter().map(|cpu| (cpu, 0)).collect(),
             words,
-            bell: SummonsRing::new(bell).map_err(InterferenceError::Bell)?,
+            crossings: SummonsRing::new(crossings).map_err(InterferenceError::Crossings)?,
             events: keep(GUARD_EVENTS)?,
             counters: BTreeMap::new(),
         };
@@ -240,7 +240,7 @@ impl Interference {
 
     /// Returns the descriptor to poll for input.
     pub fn event_fd(&self) -> BorrowedFd<'_> {
-        self.bell.fd()
+        self.crossings.fd()
     }
 
     /// Returns whether it has rung since it was last answered. Costs no system call.
@@ -248,10 +248,10 @@ impl Interference {
         self.cpus.iter().any(|cpu| self.words[cpu as usize].rung.load(Ordering::Acquire) == 1)
     }
 
-    /// Answers the bell: reports each CPU whose value has crossed its threshold since the last call.
+    /// Takes the wakeup: reports each CPU whose value has crossed its threshold since the last call.
     pub fn answer(&mut self, mut tell: impl FnMut(Crossing)) {
-        // Every CPU is checked, since the bell does not say which one rang.
-        let _ = self.bell.take();
+        // Every CPU is checked, since the wakeup does not say which one crossed.
+        let _ = self.crossings.take();
         for (cpu, told) in &mut self.told {
             let word = &self.words[*cpu as usize];
             // A full barrier: a later crossing rings again, and an earlier one is seen.
@@ -267,11 +267,11 @@ impl Interference {
         }
     }
 
-    /// Waits for the bell, and answers it. Returns whether it rang in time.
+    /// Waits for a wakeup, and takes it. Returns whether it came in time.
     pub fn wait(&mut self, timeout: Duration, tell: impl FnMut(Crossing)) -> io::Result<bool> {
         let timeout = Timespec { tv_sec: timeout.as_secs() as _, tv_nsec: timeout.subsec_nanos().into() };
-        let bell = self.event_fd();
-        let rang = poll(&mut [PollFd::new(&bell, PollFlags::IN)], Some(&timeout))? > 0;
+        let crossings = self.event_fd();
+        let rang = poll(&mut [PollFd::new(&crossings, PollFlags::IN)], Some(&timeout))? > 0;
         if rang {
             self.answer(tell);
         }

@@ -7,8 +7,8 @@ use std::sync::{OnceLock, RwLock};
 use libbpf_rs::MapHandle;
 use sidelane_formats::{GateWord, HoldWord, LaneLimits, LaneWord, RequestWord, ServiceWord};
 
-use crate::books::Accounting;
-use crate::gate_books::GateAccounting;
+use crate::accounting::Accounting;
+use crate::gate_accounting::GateAccounting;
 use crate::kernel_types::{CpuShares, KernelWork, LaneStats, LaneTurns};
 use crate::promises::Promises;
 use crate::stolen::{StolenFrom, note_gap};
@@ -225,13 +225,13 @@ impl LaneMemory {
         let at_ns = now_ns();
         let partners = self.partners.read().expect("nobody panics with the partners");
         let clock_ns = |cpu| self.word(cpu).snapshot().map_or(0, |seen| seen.lc_ns(at_ns));
-        let books = |cpu: u32| {
+        let accounting = |cpu: u32| {
             let beside_ns = partners[cpu as usize].iter().map(|request| clock_ns(*request)).sum();
             self.stats[cpu as usize].read(self.gate(cpu), at_ns, clock_ns(cpu), beside_ns)
         };
-        let service = request_lanes.iter().map(books).map(|lane| (lane.lc_ns, lane.lc_switches));
+        let service = request_lanes.iter().map(accounting).map(|lane| (lane.lc_ns, lane.lc_switches));
         let (service_ns, turns) = service.fold((0, 0), |(ns, turns), (more_ns, more)| (ns + more_ns, turns + more));
-        Overlap { service_ns, turns, overlap_ns: batch_lanes.iter().map(|cpu| books(cpu).overlap_ns).sum() }
+        Overlap { service_ns, turns, overlap_ns: batch_lanes.iter().map(|cpu| accounting(cpu).overlap_ns).sum() }
     }
 
     /// Returns whether batch may look for itself.

@@ -24,7 +24,7 @@ const LOADS: &str = "lane_loads";
 
 /// The request of each thread.
 pub const WORDS: &str = "thread_words";
-/// The bells of readers that sleep until a request is taken up, or answered.
+/// The wakeups of readers that sleep until a request is taken up, or answered.
 pub const WAKEUPS: &str = "request_wakeups";
 /// The most threads of all services whose requests are shown at once: `SIDELANE_THREAD_WORDS` of
 /// `bpf/requests/state.h`.
@@ -59,7 +59,7 @@ pub fn prepare_counter_map(map: &mut OpenMapMut<'_>, counted: bool) -> libbpf_rs
     }
 }
 
-/// The counters' events, the words, the timers and the bell of [`crate::interference`].
+/// The counters' events, the words, the timers and the ring of crossings of [`crate::interference`].
 pub const GUARD_EVENTS: &str = "guard_events";
 pub const GUARD_WORDS: &str = "guard_words";
 pub const GUARD_CROSSINGS: &str = "guard_crossings";

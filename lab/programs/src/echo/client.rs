@@ -20,7 +20,7 @@ use super::wire::{Ask, HEAD_BYTES, parse_reply, request};
 use crate::clock::{Nanos, SECOND_NS, now_ns, seconds_to_ns, timespec};
 use crate::poisson::Arrivals;
 use crate::rng::Rng;
-use crate::{numbers, place};
+use crate::{numbers, scheduling};
 
 /// Options of `sidelane-lab echo-client`.
 #[derive(Debug, clap::Args)]
@@ -76,9 +76,9 @@ struct Client {
 
 /// Sends the load and prints `sent=N` after the last answer.
 pub fn run(args: &EchoClientArgs) -> Result<()> {
-    place::wake_on_time()?;
+    scheduling::wake_on_time()?;
     if let Some(cpu) = args.cpu {
-        place::pin_to(cpu)?;
+        scheduling::pin_to(cpu)?;
     }
     let mut client = Client::connect(args)?;
     // Computes the mean requests per turn: one of eight turns sends [`TOGETHER`] requests.

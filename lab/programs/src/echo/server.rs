@@ -11,7 +11,7 @@ use clap::ValueEnum;
 
 use super::journal::Journal;
 use super::{event_loop, pool, threads};
-use crate::{numbers, place};
+use crate::{numbers, scheduling};
 
 /// Options of `sidelane-lab echo-server`.
 #[derive(Debug, clap::Args)]
@@ -57,10 +57,10 @@ enum Design {
 /// Prints `ready pid=N port=N` and serves until its standard input ends.
 pub fn run(args: &EchoServerArgs) -> Result<()> {
     if let Some(cpu) = args.cpu {
-        place::pin_to(cpu)?;
+        scheduling::pin_to(cpu)?;
     }
     if let Some(priority) = args.fifo {
-        place::run_as_fifo(priority)?;
+        scheduling::run_as_fifo(priority)?;
     }
     let listener = TcpListener::bind((args.ip, args.port)).context("cannot listen; is the port taken?")?;
     let port = listener.local_addr()?.port();

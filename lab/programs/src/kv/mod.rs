@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-use crate::place;
+use crate::scheduling;
 use crate::server::{self, ServerArgs};
 use commands::Commands;
 use store::StoreKind;
@@ -41,7 +41,7 @@ pub struct KvArgs {
 /// Opens the store and serves requests until the process is killed.
 pub fn run(args: &KvArgs) -> Result<()> {
     if let Some(cpu) = args.cpu {
-        place::pin_to(cpu)?;
+        scheduling::pin_to(cpu)?;
     }
     std::fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {}", args.dir.display()))?;
     let store = args.engine.open(&args.dir)?;

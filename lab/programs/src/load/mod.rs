@@ -31,7 +31,7 @@ use clap::ValueEnum;
 use crate::clock::seconds_to_ns;
 use crate::search::read_queries;
 use crate::summary::write_json;
-use crate::{numbers, place};
+use crate::{numbers, scheduling};
 use bursts::Burst;
 use mix::{Mix, MixName};
 use plan::{Plan, Step};
@@ -171,12 +171,12 @@ fn protocol(args: &LoadArgs) -> Result<Box<dyn Protocol>> {
 }
 
 fn take_place(args: &LoadArgs) -> Result<()> {
-    place::wake_on_time()?;
+    scheduling::wake_on_time()?;
     if let Some(cpu) = args.cpu {
-        place::pin_to(cpu)?;
+        scheduling::pin_to(cpu)?;
     }
     if let Some(priority) = args.fifo {
-        place::run_as_fifo(priority)?;
+        scheduling::run_as_fifo(priority)?;
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use rustix::thread::sched_getaffinity;
 
 use crate::clock::{Nanos, SECOND_NS, now_ns, seconds_to_ns};
 use crate::signals::{EndingSignals, end_with_parent};
-use crate::{numbers, place};
+use crate::{numbers, scheduling};
 use host::Gaps;
 
 /// Options of `sidelane-lab noise`.
@@ -105,7 +105,7 @@ fn start_host(noise: Noise, gaps: Gaps, seed: u64) -> Result<NoiseThread> {
     let (said, refused) = mpsc::channel();
     let cpu = noise.cpu;
     let host = start(format!("host-{cpu}"), noise, move |noise| {
-        let _ = said.send(place::run_as_fifo(host::PRIORITY));
+        let _ = said.send(scheduling::run_as_fifo(host::PRIORITY));
         host::take_away(noise, gaps, seed)
     })?;
     if let Ok(Err(error)) = refused.recv() {
@@ -119,8 +119,8 @@ fn start_host(noise: Noise, gaps: Gaps, seed: u64) -> Result<NoiseThread> {
 /// Starts a noise thread that is pinned to the CPU of `noise`.
 fn start(name: String, noise: Noise, body: impl FnOnce(&Noise) -> Result<()> + Send + 'static) -> Result<NoiseThread> {
     let body = move || {
-        place::pin_to(noise.cpu)?;
-        place::wake_on_time()?;
+        scheduling::pin_to(noise.cpu)?;
+        scheduling::wake_on_time()?;
         body(&noise)
     };
     thread::Builder::new().name(name).spawn(body).context("cannot start a thread")

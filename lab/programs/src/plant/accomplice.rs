@@ -13,7 +13,7 @@ const FAILED: u64 = u64::MAX;
 
 /// Connection to a running accomplice process. The process ends with this one, however this one ends.
 pub struct Accomplice {
-    bell: PipeWriter,
+    requests: PipeWriter,
     /// Number of completed disturbances, in memory shared with the accomplice.
     done: &'static AtomicU64,
     rung: u64,
@@ -29,17 +29,17 @@ impl Accomplice {
     ) -> Result<Self> {
         let (memory, _) = SharedMapping::in_memory(c"accomplice", 1).context("no memory")?;
         let done: &AtomicU64 = &Box::leak(Box::new(memory))[0];
-        let (ear, bell) = pipe().context("cannot make a pipe")?;
+        let (request_reader, requests) = pipe().context("cannot make a pipe")?;
         if fork()? {
-            drop(ear);
+            drop(request_reader);
             reap();
-            return Ok(Self { bell, done, rung: 0 });
+            return Ok(Self { requests, done, rung: 0 });
         }
-        drop(bell);
+        drop(requests);
         if fork().unwrap_or(true) {
             end();
         }
-        if let Err(error) = serve(ear, done, prepare) {
+        if let Err(error) = serve(request_reader, done, prepare) {
             done.store(FAILED, Ordering::Release);
             eprintln!("sidelane-lab: the accomplice: {error:#}");
         }
@@ -50,7 +50,7 @@ impl Accomplice {
     /// Requests one disturbance, without waiting for it.
     pub fn call(&mut self) -> Result<()> {
         self.rung += 1;
-        self.bell.write_all(&[1]).context("the accomplice is gone")
+        self.requests.write_all(&[1]).context("the accomplice is gone")
     }
 
     /// Requests one disturbance, and spins until it is done.
@@ -87,13 +87,13 @@ fn end() -> ! {
 
 /// Disturbs the service once for each byte from the pipe, until the service closes it.
 fn serve<D: FnMut() -> Result<()>>(
-    mut ear: PipeReader,
+    mut request_reader: PipeReader,
     done: &AtomicU64,
     prepare: impl FnOnce() -> Result<D>,
 ) -> Result<()> {
     let mut deed = prepare()?;
     let mut byte = [0];
-    while ear.read(&mut byte).is_ok_and(|length| length == 1) {
+    while request_reader.read(&mut byte).is_ok_and(|length| length == 1) {
         deed()?;
         done.fetch_add(1, Ordering::Release);
     }

@@ -17,7 +17,7 @@ use rustix::net::{self, AddressFamily, SocketType};
 
 use crate::clock::{Nanos, SECOND_NS, now_ns, sleep_until};
 use crate::rng::Rng;
-use crate::{numbers, place};
+use crate::{numbers, scheduling};
 
 /// Longest time without an answer before the service counts as dead.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
@@ -74,8 +74,8 @@ pub struct AskArgs {
 
 /// Sends all requests, writes the truth to a file and prints `asked=N`.
 pub fn run(args: &AskArgs) -> Result<()> {
-    place::wake_on_time()?;
-    args.cpu.map_or(Ok(()), place::pin_to)?;
+    scheduling::wake_on_time()?;
+    args.cpu.map_or(Ok(()), scheduling::pin_to)?;
     let mut client = Client::connect(args)?;
     let mut twin = args.twin.then(|| Client::connect(args)).transpose()?;
     let mut rng = Rng::new(1, 1);

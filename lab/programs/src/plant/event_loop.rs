@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::{PlantArgs, answer, next_request};
 use crate::clock::{Nanos, now_ns, timespec};
-use crate::plant::way::spin;
+use crate::plant::cause::spin;
 
 /// Epoll data of the listening socket; clients have the numbers from 0 on.
 const DOOR: u64 = u64::MAX;

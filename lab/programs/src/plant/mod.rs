@@ -8,14 +8,14 @@
 //! - `accomplice`: a helper process that disturbs the service on request
 //! - `event_loop`: the service as an event loop
 //! - `group`: a cgroup for the service alone
-//! - `way`: the causes that can be planted; `ways`: how each cause is produced
+//! - `cause`: the causes that can be planted; `causes`: how each cause is produced
 
 mod accomplice;
 pub mod ask;
+mod cause;
+mod causes;
 mod event_loop;
 mod group;
-mod way;
-mod ways;
 
 use std::io::{Read, Write, stdout};
 use std::net::{TcpListener, TcpStream};
@@ -23,9 +23,9 @@ use std::net::{TcpListener, TcpStream};
 use anyhow::{Context, Result};
 
 use crate::clock::Nanos;
-use crate::place;
-pub use way::PlantArgs;
-use way::{Planted, PlantedCause, spin};
+use crate::scheduling;
+pub use cause::PlantArgs;
+use cause::{Planted, PlantedCause, spin};
 
 /// Longest head of a request; the lab's client sends shorter ones.
 const HEAD_BYTES_MAX: usize = 4096;
@@ -33,9 +33,9 @@ const HEAD_BYTES_MAX: usize = 4096;
 /// Prints `ready port=N pid=N` and serves until killed.
 pub fn run(args: &PlantArgs) -> Result<()> {
     // Prepares the cause first, while this process has one thread: accomplices are forked from it.
-    let mut way = ways::prepare(args)?;
-    place::pin_to(args.cpu)?;
-    let address = ways::address(args.cause);
+    let mut way = causes::prepare(args)?;
+    scheduling::pin_to(args.cpu)?;
+    let address = causes::address(args.cause);
     let door = TcpListener::bind((address, 0)).with_context(|| format!("cannot listen on {address}"))?;
     // Sets the congestion control, which a connection inherits from its listener. BBR would treat a slow reader as a
     // slow network and pace. That would be a second cause beside the planted one.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use crate::place;
+use crate::scheduling;
 use crate::search::{Hits, Index, SearchEngine, SearchQuery};
 use crate::server::{self, Answer, Answered, Fate, ServerArgs};
 use http::{Head, Response};
@@ -33,7 +33,7 @@ pub struct ServeArgs {
 /// Opens the index and serves searches until the process is killed.
 pub fn run(args: &ServeArgs) -> Result<()> {
     if let Some(cpu) = args.cpu {
-        place::pin_to(cpu)?;
+        scheduling::pin_to(cpu)?;
     }
     let index = Index::load(&args.index)?;
     let searches = |_worker| Ok(Searches { engine: SearchEngine::open(index)?, repeats: args.repeats });

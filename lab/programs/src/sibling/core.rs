@@ -54,10 +54,10 @@ pub struct Lane {
     pub both: [Stopwatch; LOADS],
     /// Part of `both` in which threads without a slot in `threads` ran here.
     pub overlap: [Stopwatch; LOADS],
-    /// Time in which the thief ran while a thread waited for it.
+    /// Time in which the steal emulator ran while a thread waited for it.
     pub taken: Stopwatch,
-    /// Thread id of the lane's thief.
-    pub thief: AtomicU32,
+    /// Thread id of the lane's steal_tid.
+    pub steal_tid: AtomicU32,
     waiting: AtomicU32,
     place: AtomicU32,
     /// Number of context switches on the lane.

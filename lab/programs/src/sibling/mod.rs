@@ -6,11 +6,11 @@
 //! - `bpf/`, `program`, `core`: the kernel program that measures how long both lanes worked at once
 //! - `pace`: programs that emulate their own loss exactly: `--sibling` of the lab's services and batch; `preload.c`
 //!   does it in programs outside the lab
-//! - `thief`: one thread for each lane, which takes the lost time from any other program
+//! - `steal_emulator`: one thread for each lane, which takes the lost time from any other program
 //! - `slowdown`: the size of the loss; `report`: the loss that was achieved
 //! - `emulation`: the control over standard streams
 //!
-//! The thief takes nothing from a thread that emulates its own loss, so both may be in use at once. Nothing outlives
+//! The steal emulator takes nothing from a thread that emulates its own loss, so both may be in use at once. Nothing outlives
 //! the process: the kernel removes its programs, and readers of the stopwatches notice its end.
 
 pub mod core;
@@ -19,7 +19,7 @@ mod pace;
 pub mod program;
 pub mod report;
 pub mod slowdown;
-pub mod thief;
+pub mod steal_emulator;
 
 use std::fs;
 use std::path::PathBuf;
@@ -33,9 +33,9 @@ pub use pace::{Pace, PaceArgs, Sibling};
 use program::Program;
 use report::LaneReport;
 use slowdown::{LANES, Slowdown};
-use thief::{StealEmulator, StealLane};
+use steal_emulator::{StealEmulator, StealLane};
 
-/// Longest time between two checks of a thief while the lanes do not overlap.
+/// Longest time between two checks of a steal emulator while the lanes do not overlap.
 const LOOK_IDLE_NS: Nanos = 16_000_000;
 
 /// Options of `sidelane-lab sibling`.
@@ -49,9 +49,9 @@ pub struct SiblingArgs {
     /// SLOWDOWN`
     #[arg(long, value_name = "VICTIM:AGGRESSOR=TIMES,…")]
     slowdown: Option<Slowdown>,
-    /// On which lanes a thief takes the loss from programs that do not make up for it themselves
+    /// On which lanes a steal emulator takes the loss from programs that do not make up for it themselves
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LANE,…", default_value = "service,batch")]
-    thief: Vec<Whose>,
+    steal: Vec<Whose>,
     /// While programs make up for their loss themselves, they make page faults, which stand in for a counter of stalls
     #[arg(long)]
     stand_in: bool,
@@ -64,7 +64,7 @@ pub struct SiblingArgs {
 /// Shared library that other programs preload to emulate their own loss.
 static PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
 
-/// Lane on which a thief works.
+/// Lane on which a steal emulator works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Whose {
     /// The request lane
@@ -91,7 +91,7 @@ pub fn run(args: &SiblingArgs) -> Result<()> {
 /// Emulated core: the kernel program, and the thieves of its lanes.
 struct Emulated {
     program: Program,
-    thieves: [Option<StealEmulator>; LANES],
+    emulators: [Option<StealEmulator>; LANES],
 }
 
 impl Emulated {
@@ -99,19 +99,19 @@ impl Emulated {
         program::refuse_siblings(args.lanes)?;
         let program = Program::load(args.lanes)?;
         program.core().set_stand_in(args.stand_in);
-        let thief = |lane: usize, whose: Whose| {
-            let wanted = args.thief.contains(&whose);
-            let beat = StealLane { lane, cpu: args.lanes[lane], look_idle_ns: LOOK_IDLE_NS };
-            wanted.then(|| StealEmulator::start(program.core(), beat)).transpose()
+        let start = |lane: usize, whose: Whose| {
+            let wanted = args.steal.contains(&whose);
+            let steal_lane = StealLane { lane, cpu: args.lanes[lane], look_idle_ns: LOOK_IDLE_NS };
+            wanted.then(|| StealEmulator::start(program.core(), steal_lane)).transpose()
         };
-        let thieves = [thief(0, Whose::Service)?, thief(1, Whose::Batch)?];
-        let mut core = Self { program, thieves };
+        let emulators = [start(0, Whose::Service)?, start(1, Whose::Batch)?];
+        let mut core = Self { program, emulators };
         args.slowdown.map_or(Ok(()), |slowdown| core.begin(slowdown))?;
         Ok(core)
     }
 
     fn so_far(&self) -> [LaneReport; LANES] {
-        report::of(self.program.core(), &self.thieves)
+        report::of(self.program.core(), &self.emulators)
     }
 }
 
@@ -125,7 +125,7 @@ impl Emulation for Emulated {
 
     fn begin(&mut self, slowdown: Slowdown) -> Result<()> {
         self.program.begin(&slowdown)?;
-        self.thieves.iter().flatten().for_each(StealEmulator::begin);
+        self.emulators.iter().flatten().for_each(StealEmulator::begin);
         Ok(())
     }
 

@@ -24,7 +24,7 @@ use rustix::thread::gettid;
 use super::core::{Core, Thread};
 use crate::clock::{Nanos, now_ns};
 use crate::faults::Pages;
-use crate::place;
+use crate::scheduling;
 
 /// Shortest time between two checks whether `sidelane-lab sibling` still runs: a check takes a system call.
 const ALIVE_EVERY_NS: Nanos = 50_000_000;
@@ -79,7 +79,7 @@ impl Sibling {
     /// leaves its CPU, so it sleeps repeatedly.
     fn be_noticed(&self, thread: &Thread) -> Result<()> {
         loop {
-            place::leave_and_return()?;
+            scheduling::leave_and_return()?;
             if thread.turns.load(Ordering::Acquire) > 0 || !self.core.is_on() || !self.is_alive() {
                 return Ok(());
             }

@@ -9,7 +9,7 @@ use libbpf_rs::{Link, MapCore, Object, ObjectBuilder};
 
 use super::core::{Core, NO_CPU};
 use super::slowdown::{LANES, Slowdown};
-use crate::place;
+use crate::scheduling;
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sibling.bpf.o"));
 
@@ -53,7 +53,7 @@ impl Program {
         self.links = attached.collect::<Result<_>>()?;
         self.core.set_on(true);
         // Causes a context switch on each CPU, so that the kernel program notices the threads that run there already.
-        self.cpus.into_iter().filter(|cpu| *cpu != NO_CPU).try_for_each(|cpu| place::visit(cpu as usize))
+        self.cpus.into_iter().filter(|cpu| *cpu != NO_CPU).try_for_each(|cpu| scheduling::visit(cpu as usize))
     }
 
     /// Makes the CPUs two separate cores again.

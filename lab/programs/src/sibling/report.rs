@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::core::Core;
 use super::slowdown::{LANES, LOADS};
-use super::thief::StealEmulator;
+use super::steal_emulator::StealEmulator;
 use crate::clock::{Nanos, now_ns};
 
 /// Counts of one lane since the start of the generation.
@@ -22,7 +22,7 @@ pub struct LaneReport {
     pub asked_ns: Nanos,
     /// Time that programs spun to emulate their loss.
     pub spun_ns: Nanos,
-    /// Time that the thief took, interruptions by its wakeups included.
+    /// Time that the steal emulator took, interruptions by its wakeups included.
     pub taken_ns: Nanos,
     /// Achieved slowdown beside a lane that works; `None` if the lanes did not overlap.
     pub slowdown: Option<f64>,
@@ -37,16 +37,16 @@ pub struct LaneReport {
 }
 
 /// Returns the reports of both lanes: request lane, then batch lane.
-pub fn of(core: &Core, thieves: &[Option<StealEmulator>; LANES]) -> [LaneReport; LANES] {
-    [0, 1].map(|lane| of_lane(core, lane, thieves[lane].as_ref()))
+pub fn of(core: &Core, emulators: &[Option<StealEmulator>; LANES]) -> [LaneReport; LANES] {
+    [0, 1].map(|lane| of_lane(core, lane, emulators[lane].as_ref()))
 }
 
 /// Returns the report of one lane.
-pub fn of_lane(core: &Core, lane: usize, thief: Option<&StealEmulator>) -> LaneReport {
+pub fn of_lane(core: &Core, lane: usize, emulator: Option<&StealEmulator>) -> LaneReport {
     let words = &core.lanes[lane];
     let both_ns = words.both[0].shows(core.other_spent_ns(lane, 0));
     let spun_ns = words.spun_ns.load(Ordering::Relaxed);
-    let late_ns = thief.map_or(0, |thief| thief.deeds.late_ns.load(Ordering::Relaxed));
+    let late_ns = emulator.map_or(0, |emulator| emulator.counters.late_ns.load(Ordering::Relaxed));
     let taken_ns = words.taken.shows(now_ns()) + late_ns;
     let samples = words.cost_samples.load(Ordering::Relaxed);
     LaneReport {
@@ -58,7 +58,7 @@ pub fn of_lane(core: &Core, lane: usize, thief: Option<&StealEmulator>) -> LaneR
         taken_ns,
         slowdown: slowdown(both_ns, spun_ns + taken_ns, (1..LOADS).all(|load| core.loss_ppm(lane, load) == 0)),
         looks: words.looks.load(Ordering::Relaxed),
-        wake_ups: thief.map_or(0, |thief| thief.deeds.wake_ups.load(Ordering::Relaxed)),
+        wake_ups: emulator.map_or(0, |emulator| emulator.counters.wake_ups.load(Ordering::Relaxed)),
         switches: words.switches.load(Ordering::Relaxed),
         switch_ns: (samples > 0).then(|| f64::from(words.cost_ns.load(Ordering::Relaxed)) / f64::from(samples)),
     }

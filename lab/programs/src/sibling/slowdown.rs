@@ -13,8 +13,8 @@ pub const LANES: usize = 2;
 /// Number of loads that a lane may put on its sibling: work (index 0) and nap (index 1).
 pub const LOADS: usize = 2;
 
-/// Largest slowdown. Above it a thief would take nearly all of a lane, and the kernel's real-time throttling would stop
-/// the thief.
+/// Largest slowdown. Above it a steal emulator would take nearly all of a lane, and the kernel's real-time throttling would stop
+/// the steal emulator.
 pub const MOST: f64 = 10.0;
 /// Pairs of victim and aggressor, with their indices in the matrix: lane and load.
 const PAIRS: [(&str, usize, usize); 4] =

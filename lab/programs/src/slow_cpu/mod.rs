@@ -8,7 +8,7 @@
 //!   CPU it is then. The loss is exact also for a request that moves. In the time t on the slow CPU it did the work of
 //!   t, and should have done that of speed × t. The difference, (1 − speed) × t, is the time that any other CPU needs
 //!   for that work. Before the end of a request the order of work and loss cannot be observed.
-//! - *A thief* takes the time from any other program, 0.5 to 2 ms at once. If a program sleeps, ends or moves with a
+//! - *A steal emulator* takes the time from any other program, 0.5 to 2 ms at once. If a program sleeps, ends or moves with a
 //!   loss of less than a slice, the next program loses that time.
 //!
 //! A real-time thread loses nothing.
@@ -22,14 +22,14 @@ use crate::clock::Nanos;
 use crate::sibling::core::NO_CPU;
 use crate::sibling::emulation::{self, Emulation};
 use crate::sibling::program::Program;
-use crate::sibling::thief::{StealEmulator, StealLane};
+use crate::sibling::steal_emulator::{StealEmulator, StealLane};
 use report::SpeedReport;
 use speed::Speed;
 
 /// Index of the lane that is the slow CPU; the other lane is not real.
 const LANE: usize = 1;
-/// Longest time between two checks of the thief while the CPU is idle. A request that arrives then should not end
-/// before the thief checks.
+/// Longest time between two checks of the steal emulator while the CPU is idle. A request that arrives then should not end
+/// before the steal emulator checks.
 const LOOK_IDLE_NS: Nanos = 4_000_000;
 
 /// Options of `sidelane-lab slow-cpu`.
@@ -41,9 +41,9 @@ pub struct SlowCpuArgs {
     /// How fast it is: a share of the speed that it has
     #[arg(long, value_name = "SPEED")]
     speed: Speed,
-    /// No thief: only programs with --sibling are slow there
+    /// No steal emulator: only programs with --sibling are slow there
     #[arg(long)]
-    no_thief: bool,
+    no_steal: bool,
 }
 
 /// Runs the emulation. Each line `on SPEED`, `off` or `report` on standard input is answered with one line.
@@ -56,21 +56,21 @@ struct SlowCpu {
     cpu: u32,
     speed: Speed,
     program: Program,
-    thief: Option<StealEmulator>,
+    emulator: Option<StealEmulator>,
 }
 
 impl SlowCpu {
     fn start(args: &SlowCpuArgs) -> Result<Self> {
         let program = Program::load([NO_CPU, args.cpu])?;
-        let beat = StealLane { lane: LANE, cpu: args.cpu, look_idle_ns: LOOK_IDLE_NS };
-        let thief = (!args.no_thief).then(|| StealEmulator::start(program.core(), beat)).transpose()?;
-        let mut cpu = Self { cpu: args.cpu, speed: args.speed, program, thief };
+        let steal_lane = StealLane { lane: LANE, cpu: args.cpu, look_idle_ns: LOOK_IDLE_NS };
+        let emulator = (!args.no_steal).then(|| StealEmulator::start(program.core(), steal_lane)).transpose()?;
+        let mut cpu = Self { cpu: args.cpu, speed: args.speed, program, emulator };
         cpu.begin(args.speed)?;
         Ok(cpu)
     }
 
     fn so_far(&self) -> SpeedReport {
-        SpeedReport::of(self.cpu, self.speed, self.program.core(), self.thief.as_ref())
+        SpeedReport::of(self.cpu, self.speed, self.program.core(), self.emulator.as_ref())
     }
 }
 
@@ -85,7 +85,7 @@ impl Emulation for SlowCpu {
     fn begin(&mut self, speed: Speed) -> Result<()> {
         self.speed = speed;
         self.program.begin(&speed.slowdown(LANE))?;
-        self.thief.iter().for_each(StealEmulator::begin);
+        self.emulator.iter().for_each(StealEmulator::begin);
         Ok(())
     }
 

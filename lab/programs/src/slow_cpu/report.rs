@@ -10,7 +10,7 @@ use super::speed::Speed;
 use crate::clock::Nanos;
 use crate::sibling::core::Core;
 use crate::sibling::report::{LaneReport, of_lane};
-use crate::sibling::thief::StealEmulator;
+use crate::sibling::steal_emulator::StealEmulator;
 
 /// Counts of a slow CPU since the emulation began.
 #[derive(Debug, Serialize)]
@@ -21,12 +21,12 @@ pub struct SpeedReport {
     asked: f64,
     /// Measured speed: the share of `worked_ns` in which programs made progress. `None` if no program worked.
     speed: Option<f64>,
-    /// Time in which slowed programs had the CPU, or waited for the thief. Without a thief, only programs with
+    /// Time in which slowed programs had the CPU, or waited for the steal emulator. Without a thief, only programs with
     /// `--sibling` are slowed.
     worked_ns: Nanos,
     /// Time that programs with `--sibling` spun to emulate their loss, on any CPU.
     spun_ns: Nanos,
-    /// Time that the thief took, interruptions by its wakeups included.
+    /// Time that the steal emulator took, interruptions by its wakeups included.
     taken_ns: Nanos,
     /// Number of times that programs with `--sibling` checked their loss.
     looks: u64,
@@ -42,13 +42,13 @@ pub struct SpeedReport {
 
 impl SpeedReport {
     /// Returns the counts since the emulation began.
-    pub fn of(cpu: u32, asked: Speed, core: &Core, thief: Option<&StealEmulator>) -> Self {
-        let lane = of_lane(core, LANE, thief);
+    pub fn of(cpu: u32, asked: Speed, core: &Core, emulator: Option<&StealEmulator>) -> Self {
+        let lane = of_lane(core, LANE, emulator);
         let LaneReport { both_ns, spun_ns, taken_ns, looks, wake_ups, switches, switch_ns, .. } = lane;
         let strangers_ns = core.lanes[LANE].overlap[0].shows(core.other_spent_ns(LANE, 0));
-        let worked_ns = if thief.is_some() { both_ns } else { both_ns.saturating_sub(strangers_ns) };
-        let (slices, late_ns) = thief.map_or((0, 0), |thief| {
-            (thief.deeds.slices.load(Ordering::Relaxed), thief.deeds.late_ns.load(Ordering::Relaxed))
+        let worked_ns = if emulator.is_some() { both_ns } else { both_ns.saturating_sub(strangers_ns) };
+        let (slices, late_ns) = emulator.map_or((0, 0), |emulator| {
+            (emulator.counters.slices.load(Ordering::Relaxed), emulator.counters.late_ns.load(Ordering::Relaxed))
         });
         let speed = (worked_ns > 0).then(|| 1.0 - (spun_ns + taken_ns) as f64 / worked_ns as f64);
         let asked = asked.share();
@@ -64,7 +64,7 @@ impl fmt::Display for SpeedReport {
             None => write!(out, "CPU {}: nobody worked there; speed asked {}", self.cpu, self.asked)?,
         }
         write!(out, "; programs had it for {:.1} ms", ms(self.worked_ns))?;
-        write!(out, ", spun {:.1} ms, a thief took {:.1} ms", ms(self.spun_ns), ms(self.taken_ns))?;
+        write!(out, ", spun {:.1} ms, a steal emulator took {:.1} ms", ms(self.spun_ns), ms(self.taken_ns))?;
         write!(out, " in {} slices; cost: {} wake-ups of it", self.slices, self.wake_ups)?;
         write!(out, " ({:.1} ms), {} looks, {} switches", ms(self.late_ns), self.looks, self.switches)?;
         self.switch_ns.map_or(Ok(()), |switch_ns| write!(out, " of {switch_ns:.0} ns"))

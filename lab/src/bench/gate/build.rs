@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use crate::bench::workshop;
+use crate::bench::c_build;
 use sidelane_lanes::gate::{Gate, GateChoice};
 
 const SOURCES: [(&str, &str); 3] = [
@@ -17,13 +17,13 @@ const SOURCES: [(&str, &str); 3] = [
 
 /// Folder in which programs are built and run, and the gate's library.
 pub(super) struct GateBuild {
-    programs: workshop::CBuild,
+    programs: c_build::CBuild,
     library: PathBuf,
 }
 
 impl GateBuild {
     pub(super) fn open() -> Result<Self> {
-        let programs = workshop::CBuild::open(&SOURCES)?;
+        let programs = c_build::CBuild::open(&SOURCES)?;
         let Gate::Instrumented { library } = Gate::choose(GateChoice::Instrumented, &[])? else {
             unreachable!("the gate that was asked for")
         };

@@ -45,26 +45,26 @@ const ROUNDS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(
 const ROUNDS_QUICK: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(10) };
 
 /// Measures the cost of checks, the cost to a program and the reactions on `lanes`.
-pub fn run(lanes: &str, patience: RoundOptions) -> Result<ResultFile> {
+pub fn run(lanes: &str, round_options: RoundOptions) -> Result<ResultFile> {
     let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
-    let limit = patience.limit(ROUNDS_QUICK, ROUNDS);
+    let limit = round_options.limit(ROUNDS_QUICK, ROUNDS);
     let mut settings = Map::new();
     settings.insert("lanes".into(), json!(lanes));
     settings.insert("rounds_limit_count".into(), json!(limit.rounds));
     let mut result = ResultFile::new(machine::describe(pair.kind), settings);
-    let workshop = GateBuild::open()?;
-    check_costs(&workshop, limit, &mut result).context("cost of a check")?;
-    program_cost(&workshop, limit, &mut result).context("cost to a program")?;
-    Reactions::new(lanes, &pair, &workshop, patience).measure(&mut result).context("reactions")?;
-    finish(&mut result, patience, limit.rounds);
+    let c_build = GateBuild::open()?;
+    check_costs(&c_build, limit, &mut result).context("cost of a check")?;
+    program_cost(&c_build, limit, &mut result).context("cost to a program")?;
+    Reactions::new(lanes, &pair, &c_build, round_options).measure(&mut result).context("reactions")?;
+    finish(&mut result, round_options, limit.rounds);
     Ok(result)
 }
 
 /// Measures the cost of one check, for each method of building.
-fn check_costs(workshop: &GateBuild, limit: Limit, result: &mut ResultFile) -> Result<()> {
-    let plain = workshop.build("calls.c", "plain", &[])?;
+fn check_costs(c_build: &GateBuild, limit: Limit, result: &mut ResultFile) -> Result<()> {
+    let plain = c_build.build("calls.c", "plain", &[])?;
     for (name, options) in WAYS {
-        let checked = workshop.build("calls.c", name, options)?;
+        let checked = c_build.build("calls.c", name, options)?;
         let what = format!("{}, per call", name.replace('_', " "));
         let check = |added_ns: &[f64]| {
             Check::interval_at_most(what.clone(), of_median(added_ns.iter().copied()), CHECK_LIMIT_NS, Unit::Ns)
@@ -72,7 +72,7 @@ fn check_costs(workshop: &GateBuild, limit: Limit, result: &mut ResultFile) -> R
         let is_checked = ["check_inline", "check_pg_mfentry"].contains(&name);
         // Limits the rounds of methods without a bound, for which the first rounds suffice.
         let limit = if is_checked { limit } else { Limit { rounds: limit.first, ..limit } };
-        let pair = || workshop.added(&plain, &checked, &[]);
+        let pair = || c_build.added(&plain, &checked, &[]);
         let added_ns = numbers_until_decided(&what, limit, pair, check)?;
         let mut row = Row::new(name);
         row.put("added_per_call_ns", median(added_ns.iter().copied()));
@@ -84,8 +84,8 @@ fn check_costs(workshop: &GateBuild, limit: Limit, result: &mut ResultFile) -> R
 }
 
 /// Measures the slowdown of a real program that was built with checks at every function's entry.
-fn program_cost(workshop: &GateBuild, limit: Limit, result: &mut ResultFile) -> Result<()> {
-    let Some(source) = program::fetch(workshop.dir())? else {
+fn program_cost(c_build: &GateBuild, limit: Limit, result: &mut ResultFile) -> Result<()> {
+    let Some(source) = program::fetch(c_build.dir())? else {
         result.notes.push(LabNote::NoLz4.to_string());
         return Ok(());
     };
@@ -94,7 +94,7 @@ fn program_cost(workshop: &GateBuild, limit: Limit, result: &mut ResultFile) -> 
         let overhead = of_median(percent.iter().copied());
         Check::interval_at_most("lz4 built with -pg -mfentry", overhead, PROGRAM_LIMIT_PERCENT, Unit::Percent)
     };
-    let pair = || source.overhead_percent(workshop, &plain, &checked);
+    let pair = || source.overhead_percent(c_build, &plain, &checked);
     let percent = numbers_until_decided("lz4", limit, pair, check)?;
     let mut row = Row::new("program_lz4_pg_mfentry");
     row.put("overhead_percent", median(percent.iter().copied()));

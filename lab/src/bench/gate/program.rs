@@ -96,15 +96,15 @@ impl Source {
 
     /// Runs both programs in turn, and returns how much longer `checked` takes than `plain`, in percent of user time.
     /// Other programs do not add to user time.
-    pub(super) fn overhead_percent(&self, workshop: &GateBuild, plain: &Path, checked: &Path) -> Result<f64> {
-        let ratio = self.user_s(workshop, checked)? / self.user_s(workshop, plain)?;
+    pub(super) fn overhead_percent(&self, c_build: &GateBuild, plain: &Path, checked: &Path) -> Result<f64> {
+        let ratio = self.user_s(c_build, checked)? / self.user_s(c_build, plain)?;
         Ok((ratio - 1.0) * 100.0)
     }
 
-    fn user_s(&self, workshop: &GateBuild, program: &Path) -> Result<f64> {
+    fn user_s(&self, c_build: &GateBuild, program: &Path) -> Result<f64> {
         let before_s = children_s();
         let began = Instant::now();
-        let mut command = workshop.command(program);
+        let mut command = c_build.command(program);
         let status = command.args(["-9", "-c"]).arg(&self.input).stdout(Stdio::null()).status();
         ensure!(status.is_ok_and(|status| status.success()), "{} failed", program.display());
         let spent_s = children_s() - before_s;

@@ -15,7 +15,7 @@ use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_median;
 use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
-use sidelane_tracker::books::{Accounting, reaction_figures};
+use sidelane_tracker::accounting::{Accounting, reaction_figures};
 
 const ROUND: Duration = Duration::from_secs(2);
 const ROUND_QUICK: Duration = Duration::from_millis(700);
@@ -29,33 +29,33 @@ const GATES: [(&str, GateChoice); 2] =
 pub(super) struct Reactions<'a> {
     lanes: &'a str,
     pair: &'a Lanes,
-    workshop: &'a GateBuild,
-    patience: RoundOptions,
+    c_build: &'a GateBuild,
+    round_options: RoundOptions,
 }
 
 /// Lane accounting of each round, by gate.
 type Spent = [Vec<Accounting>; 2];
 
 impl<'a> Reactions<'a> {
-    pub(super) fn new(lanes: &'a str, pair: &'a Lanes, workshop: &'a GateBuild, patience: RoundOptions) -> Self {
-        Self { lanes, pair, workshop, patience }
+    pub(super) fn new(lanes: &'a str, pair: &'a Lanes, c_build: &'a GateBuild, round_options: RoundOptions) -> Self {
+        Self { lanes, pair, c_build, round_options }
     }
 
     /// Adds a row for each gate, and the checks of the instrumented gate.
     pub(super) fn measure(&self, result: &mut ResultFile) -> Result<()> {
-        let kernels = self.workshop.build("kernels.c", "kernels", &["-pg", "-mfentry"])?;
+        let kernels = self.c_build.build("kernels.c", "kernels", &["-pg", "-mfentry"])?;
         let command = [kernels.into_os_string(), "matrix".into(), "3600".into()];
         let mut spent = Spent::default();
         let round = |spent: &mut Spent, _: Turn<'_>| {
-            for (books, (_, choice)) in spent.iter_mut().zip(GATES) {
-                books.push(self.round(choice, &command)?);
+            for (accounting, (_, choice)) in spent.iter_mut().zip(GATES) {
+                accounting.push(self.round(choice, &command)?);
             }
             Ok(())
         };
-        let limit = self.patience.limit(ROUNDS_QUICK, ROUNDS);
+        let limit = self.round_options.limit(ROUNDS_QUICK, ROUNDS);
         until_decided("reactions", limit, &mut spent, round, |spent| checks(spent, self.pair).to_vec())?;
-        for (books, (name, _)) in spent.iter().zip(GATES) {
-            result.rows.push(self.row(name, books));
+        for (accounting, (name, _)) in spent.iter().zip(GATES) {
+            result.rows.push(self.row(name, accounting));
         }
         result.checks.extend(checks(&spent, self.pair));
         Ok(())
@@ -63,21 +63,27 @@ impl<'a> Reactions<'a> {
 
     fn round(&self, choice: GateChoice, command: &[OsString]) -> Result<Accounting> {
         let request = self.pair.request_lanes.first().context("a pair has a request lane")?;
-        let length = if self.patience.quick { ROUND_QUICK } else { ROUND };
+        let length = if self.round_options.quick { ROUND_QUICK } else { ROUND };
         beside_pulses(self.lanes, request, command, Gate::choose(choice, command)?, START, length)
     }
 
     fn row(&self, name: &str, rounds: &[Accounting]) -> Row {
         let mut row = Row::new(name);
         let middle = |figure: &dyn Fn(&Accounting) -> Option<f64>| median(rounds.iter().filter_map(figure));
-        row.put("overlap_percent", middle(&|books| books.overlap_percent(self.pair)));
-        row.put("batch_share_of_idle_percent", middle(&|books| books.batch_share_of_idle_percent(self.pair)));
-        row.put("service_summons_per_s", middle(&|books| per_second(books, books.sum(|lane| lane.lc_summons))));
+        row.put("overlap_percent", middle(&|accounting| accounting.overlap_percent(self.pair)));
+        row.put("batch_share_of_idle_percent", middle(&|accounting| accounting.batch_share_of_idle_percent(self.pair)));
+        row.put(
+            "service_summons_per_s",
+            middle(&|accounting| per_second(accounting, accounting.sum(|lane| lane.lc_summons))),
+        );
         row.put("wakeups_of_starts_percent", middle(&wakeups_of_starts_percent));
-        row.put("naps_per_s", middle(&|books| per_second(books, books.sum(|lane| lane.gate.naps))));
-        let keys = rounds.first().map(|books| reaction_figures(books.reaction_off(), books.reaction_on()));
+        row.put("naps_per_s", middle(&|accounting| per_second(accounting, accounting.sum(|lane| lane.gate.naps))));
+        let keys =
+            rounds.first().map(|accounting| reaction_figures(accounting.reaction_off(), accounting.reaction_on()));
         for (index, (key, _)) in keys.into_iter().flatten().enumerate() {
-            let figure = |books: &Accounting| reaction_figures(books.reaction_off(), books.reaction_on())[index].1;
+            let figure = |accounting: &Accounting| {
+                reaction_figures(accounting.reaction_off(), accounting.reaction_on())[index].1
+            };
             row.put(key, middle(&figure));
         }
         row
@@ -87,8 +93,8 @@ impl<'a> Reactions<'a> {
 /// Returns the checks of the instrumented gate.
 fn checks(spent: &Spent, pair: &Lanes) -> [Check; 3] {
     let instrumented = |figure: &dyn Fn(&Accounting) -> Option<f64>| of_median(spent[0].iter().filter_map(figure));
-    let off_us = instrumented(&|books| Some(books.reaction_off().percentile_ns(50.0)? as f64 / 1e3));
-    let overlap_percent = instrumented(&|books| books.overlap_percent(pair));
+    let off_us = instrumented(&|accounting| Some(accounting.reaction_off().percentile_ns(50.0)? as f64 / 1e3));
+    let overlap_percent = instrumented(&|accounting| accounting.overlap_percent(pair));
     let woken_percent = instrumented(&wakeups_of_starts_percent);
     [
         Check::interval_at_most("instrumented, service on to batch off, p50", off_us, REACTION_LIMIT_US, Unit::Us),
@@ -107,11 +113,11 @@ fn checks(spent: &Spent, pair: &Lanes) -> [Check; 3] {
     ]
 }
 
-fn wakeups_of_starts_percent(books: &Accounting) -> Option<f64> {
-    let starts = books.sum(|lane| lane.lc_switches);
-    (starts > 0).then(|| books.sum(|lane| lane.lc_summons) as f64 * 100.0 / starts as f64)
+fn wakeups_of_starts_percent(accounting: &Accounting) -> Option<f64> {
+    let starts = accounting.sum(|lane| lane.lc_switches);
+    (starts > 0).then(|| accounting.sum(|lane| lane.lc_summons) as f64 * 100.0 / starts as f64)
 }
 
-fn per_second(books: &Accounting, count: u64) -> Option<f64> {
-    (books.at_ns > 0).then(|| count as f64 * 1e9 / books.at_ns as f64)
+fn per_second(accounting: &Accounting, count: u64) -> Option<f64> {
+    (accounting.at_ns > 0).then(|| count as f64 * 1e9 / accounting.at_ns as f64)
 }

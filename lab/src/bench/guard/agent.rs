@@ -140,7 +140,7 @@ pub(super) fn why_not_counted(told: &AgentSettings<'_>, folder: &Path) -> Result
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotificationMode {
     /// The kernel program notifies the agent, with the default tick interval.
-    Bell,
+    Wakeup,
     /// The kernel program notifies the agent, with ticks as frequent as the paper's observations.
     ShortTicks,
     /// The agent observes as often as the paper's (§6.5).
@@ -148,12 +148,12 @@ pub(super) enum NotificationMode {
 }
 
 impl NotificationMode {
-    pub(super) const ALL: [Self; 3] = [Self::Bell, Self::ShortTicks, Self::Polling];
+    pub(super) const ALL: [Self; 3] = [Self::Wakeup, Self::ShortTicks, Self::Polling];
 
     /// Returns the name in results of this way to learn of interference.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Bell => "holmes",
+            Self::Wakeup => "holmes",
             Self::ShortTicks => "holmes_tick_50us",
             Self::Polling => "holmes_poll_50us",
         }
@@ -161,7 +161,7 @@ impl NotificationMode {
 
     fn intervals(self) -> &'static str {
         match self {
-            Self::Bell => "",
+            Self::Wakeup => "",
             Self::ShortTicks => "\n[intervals]\ntick = \"50us\"\n",
             Self::Polling => "\n[intervals]\npoll = \"50us\"\n",
         }
@@ -179,7 +179,7 @@ pub(super) struct AgentSettings<'a> {
     /// Calm time S of Holmes, before batch comes back.
     pub(super) calm: Duration,
     pub(super) source: Source,
-    pub(super) heard: NotificationMode,
+    pub(super) notification: NotificationMode,
 }
 
 impl AgentSettings<'_> {
@@ -206,7 +206,7 @@ impl AgentSettings<'_> {
         } else {
             ""
         };
-        let (batch, intervals) = (self.batch, self.heard.intervals());
+        let (batch, intervals) = (self.batch, self.notification.intervals());
         format!("{services}[[batch]]\ncgroup = \"{batch}\"\n\n[policy]\n{kind}{e}{siblings}{metric}{gate}{intervals}")
     }
 }

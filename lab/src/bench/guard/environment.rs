@@ -64,7 +64,7 @@ pub(super) struct Environment {
     pub(super) fixtures: Vec<Fixture>,
     /// Kind of the store of each stage, in the order of `stages`.
     stores: Vec<Store>,
-    workshop: WorkFiles,
+    c_build: WorkFiles,
     /// Speed of each kind of work alone on the batch lane, in units per second.
     alone_per_s: BTreeMap<&'static str, f64>,
     rates_per_s: Vec<f64>,
@@ -88,11 +88,11 @@ impl Environment {
             fixtures.push(fixture);
         }
         let first = fixtures.first().context("no store to measure")?;
-        let workshop = WorkFiles::make(lab, first.sibling.as_ref(), first.scratch.path())?;
+        let c_build = WorkFiles::make(lab, first.sibling.as_ref(), first.scratch.path())?;
         let rates_per_s = fixtures.iter().map(|fixture| group.rate_per_s(fixture.mean_service_us)).collect();
         let stores = group.stores.clone();
         let mut environment =
-            Self { fixtures, stores, workshop, alone_per_s: BTreeMap::new(), rates_per_s, source: Source::Latency };
+            Self { fixtures, stores, c_build, alone_per_s: BTreeMap::new(), rates_per_s, source: Source::Latency };
         for stay in &plan.stays {
             environment.alone_per_s.insert(stay.work.name(), environment.work_alone_per_s(stay)?);
         }
@@ -101,7 +101,7 @@ impl Environment {
 
     fn work_alone_per_s(&self, stay: &Stay) -> Result<f64> {
         let mut containers = self.containers()?;
-        containers.start(stay.name, &stay.work, &self.workshop)?;
+        containers.start(stay.name, &stay.work, &self.c_build)?;
         let done = |containers: &Containers| containers.work_done().iter().map(|(_, units)| *units).sum::<u64>();
         let first = wait_for_more(0, || done(&containers))?;
         let began = Instant::now();
@@ -116,7 +116,7 @@ impl Environment {
     /// cannot.
     pub(super) fn choose_source(&mut self, wanted: Option<Source>) -> Result<Option<LabNote>> {
         let (place, folder) = (self.fixtures[0].place, self.fixtures[0].scratch.path());
-        let (ports, heard) = ([self.fixtures[0].port], NotificationMode::Bell);
+        let (ports, notification) = ([self.fixtures[0].port], NotificationMode::Wakeup);
         let told = AgentSettings {
             variant: GuardVariant::Holmes,
             place,
@@ -124,7 +124,7 @@ impl Environment {
             batch: "/none",
             calm: CALM,
             source: Source::StandIn,
-            heard,
+            notification,
         };
         let why = why_not_counted(&told, folder)?;
         let usual = if self.makes_stand_in() { Source::StandIn } else { Source::Latency };
@@ -138,7 +138,7 @@ impl Environment {
     }
 
     pub(super) fn work_files(&self) -> &WorkFiles {
-        &self.workshop
+        &self.c_build
     }
 
     /// Makes the containers. As in the paper, batch may run on all CPUs but the services' own.
@@ -157,7 +157,7 @@ impl Environment {
         samples: &mut Samples<GuardVariant, Figures>,
     ) -> Result<()> {
         let containers = variant.has_batch().then(|| self.containers()).transpose()?;
-        let churn = containers.map(|containers| Churn::start(&plan.stays, plan.run, containers, &self.workshop));
+        let churn = containers.map(|containers| Churn::start(&plan.stays, plan.run, containers, &self.c_build));
         let mut churn = churn.transpose()?;
         let agent =
             churn.as_ref().filter(|_| variant.has_agent()).map(|churn| self.agent(plan, variant, churn.containers()));
@@ -183,7 +183,7 @@ impl Environment {
             batch: &batch,
             calm,
             source: self.source,
-            heard: NotificationMode::Bell,
+            notification: NotificationMode::Wakeup,
         };
         Agent::start(&told.file(), self.fixtures[0].scratch.path(), self.fixtures.len())
     }

@@ -8,7 +8,7 @@
 //! - `plan`: stores, mixes, containers and ways of sharing, their number and time
 //! - `environment`: one sample and its figures; `agent`: the agent's process and its file
 //! - `idle`: the cost of an idle agent; `reaction`: from interference to batch being off
-//! - `results`: comparisons, checks, rows and pictures; `words`: the explanation and the notes
+//! - `results`: comparisons, checks, rows and pictures; `text`: the explanation and the notes
 
 mod agent;
 mod environment;
@@ -16,7 +16,7 @@ mod idle;
 mod plan;
 mod reaction;
 mod results;
-mod words;
+mod text;
 
 use anyhow::{Context, Result};
 
@@ -65,13 +65,13 @@ pub fn run(options: &GuardOptions) -> Result<ResultFile> {
         measured.groups.push((group.clone(), samples.with_context(|| group.name())?));
     }
     let report = Report {
-        settings: words::settings(&plan, place, &measured),
+        settings: text::settings(&plan, place, &measured),
         rows: results::rows(&measured),
         checks: results::checks(&measured),
         multiples: results::pictures(&measured),
-        notes: written(&words::notes(&measured, place)),
+        notes: written(&text::notes(&measured, place)),
     };
-    Ok(report.result(place.kind, plan.patience, plan.limit.rounds))
+    Ok(report.result(place.kind, plan.round_options, plan.limit.rounds))
 }
 
 fn of_group(
@@ -102,14 +102,17 @@ fn of_group(
 }
 
 /// Measures reactions to interference in rounds. Only the default way to learn of it runs until its check is decided.
-fn reactions(plan: &Plan, environment: &Environment, heard: NotificationMode) -> Result<Reactions> {
-    let mut reactions = Reactions::of(heard);
+fn reactions(plan: &Plan, environment: &Environment, notification: NotificationMode) -> Result<Reactions> {
+    let mut reactions = Reactions::of(notification);
     let first = plan.onset_limit.first;
-    let limit =
-        if heard == NotificationMode::Bell { plan.onset_limit } else { Limit { rounds: first, ..plan.onset_limit } };
+    let limit = if notification == NotificationMode::Wakeup {
+        plan.onset_limit
+    } else {
+        Limit { rounds: first, ..plan.onset_limit }
+    };
     let round = |reactions: &mut Reactions, _: Turn<'_>| reaction::measure(environment, plan.onsets, reactions);
     let checks = |reactions: &Reactions| results::check_of_reactions(reactions).into_iter().collect();
-    until_decided(&format!("onsets, {}", heard.name()), limit, &mut reactions, round, checks)?;
+    until_decided(&format!("onsets, {}", notification.name()), limit, &mut reactions, round, checks)?;
     Ok(reactions)
 }
 
@@ -119,8 +122,8 @@ fn of_agent(plan: &Plan, environment: &Environment, counts: bool, measured: &mut
         measured.idle = Some(idle::measure(environment, plan)?);
     }
     if measured.reactions.is_empty() && counts {
-        for heard in plan.heard {
-            measured.reactions.push(reactions(plan, environment, *heard).context("reactions")?);
+        for notification in plan.notification {
+            measured.reactions.push(reactions(plan, environment, *notification).context("reactions")?);
         }
     }
     Ok(())

@@ -34,7 +34,7 @@ const SCAN_LOAD: f64 = 0.25;
 #[derive(Clone, Debug, Default)]
 pub struct GuardOptions {
     /// Limit of rounds, and whether to measure fewer stores and mixes.
-    pub patience: RoundOptions,
+    pub round_options: RoundOptions,
     /// Lane pair from `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
     /// Emulation of the sibling from `--sibling`, if given.
@@ -104,7 +104,7 @@ impl GuardVariant {
 
 /// Plan of the whole guard bench.
 pub(super) struct Plan {
-    pub(super) patience: RoundOptions,
+    pub(super) round_options: RoundOptions,
     pub(super) groups: Vec<Group>,
     pub(super) variants: Vec<GuardVariant>,
     /// Limit on the number of blocks of runs.
@@ -118,7 +118,7 @@ pub(super) struct Plan {
     /// Limit on the rounds that measure how fast batch leaves after interference begins.
     pub(super) onset_limit: Limit,
     pub(super) onsets: usize,
-    pub(super) heard: &'static [NotificationMode],
+    pub(super) notification: &'static [NotificationMode],
     /// Factor for the paper's lengths of bursts and its calm time S.
     pub(super) scale: f64,
     pub(super) stays: Vec<Stay>,
@@ -151,7 +151,7 @@ impl Group {
 
 impl Plan {
     pub(super) fn of(options: &GuardOptions, lab: &Lab) -> Result<Self> {
-        let (ms, s, quick) = (Duration::from_millis, Duration::from_secs, options.patience.quick);
+        let (ms, s, quick) = (Duration::from_millis, Duration::from_secs, options.round_options.quick);
         let mut notes = BTreeSet::new();
         let mut groups = groups(options);
         ensure!(!groups.is_empty(), "memcached has no scans: mix e needs another store");
@@ -165,17 +165,17 @@ impl Plan {
         };
         let (run, warm_up, learning) = if quick { (ms(500), ms(100), ms(300)) } else { (s(3), ms(400), s(4)) };
         Ok(Self {
-            patience: options.patience,
+            round_options: options.round_options,
             groups,
             variants: GuardVariant::ALL.into_iter().filter(is_wanted).collect(),
-            limit: options.patience.limit(limit, limit),
+            limit: options.round_options.limit(limit, limit),
             run,
             warm_up,
             learning,
             idle: if quick { ms(1_500) } else { s(10) },
-            onset_limit: options.patience.limit(ONSETS_QUICK, ONSETS),
+            onset_limit: options.round_options.limit(ONSETS_QUICK, ONSETS),
             onsets: if quick { 100 } else { 500 },
-            heard: if quick { &NotificationMode::ALL[..1] } else { &NotificationMode::ALL },
+            notification: if quick { &NotificationMode::ALL[..1] } else { &NotificationMode::ALL },
             scale: if quick { 0.005 } else { 0.02 },
             stays: stays(quick, &mut notes),
             notes,
@@ -187,7 +187,7 @@ impl Plan {
 fn groups(options: &GuardOptions) -> Vec<Group> {
     let mut groups = all_groups();
     match (&options.stores, &options.mixes) {
-        (None, None) => groups.truncate(if options.patience.quick { 1 } else { groups.len() }),
+        (None, None) => groups.truncate(if options.round_options.quick { 1 } else { groups.len() }),
         (stores, mixes) => {
             groups.retain(|group| mixes.as_ref().is_none_or(|mixes| mixes.iter().any(|mix| mix == group.mix.name)));
             let is_wanted = |store: &Store| stores.as_ref().is_none_or(|stores| stores.contains(store));
@@ -256,7 +256,7 @@ mod tests {
     fn named_stores_and_mixes_run_alone() {
         let names = |quick, stores: &[Store], mixes: &[&str]| {
             let options = GuardOptions {
-                patience: RoundOptions { quick, rounds: None },
+                round_options: RoundOptions { quick, rounds: None },
                 stores: (!stores.is_empty()).then(|| stores.to_vec()),
                 mixes: (!mixes.is_empty()).then(|| mixes.iter().map(ToString::to_string).collect()),
                 ..GuardOptions::default()

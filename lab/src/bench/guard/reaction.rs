@@ -32,7 +32,7 @@ const BATCH: &str = "stamps";
 
 /// Reactions of agents that learn of interference in one way.
 pub(super) struct Reactions {
-    pub(super) heard: NotificationMode,
+    pub(super) notification: NotificationMode,
     /// Reaction times in nanoseconds, in ascending order.
     pub(super) sorted_ns: Vec<u64>,
     /// Number of reactions that were omitted because the service made no progress.
@@ -43,8 +43,8 @@ pub(super) struct Reactions {
 
 impl Reactions {
     /// Returns an empty set of reactions.
-    pub(super) fn of(heard: NotificationMode) -> Self {
-        Self { heard, sorted_ns: Vec::new(), left_out: 0, agents_ns: 0, elapsed_ns: 0 }
+    pub(super) fn of(notification: NotificationMode) -> Self {
+        Self { notification, sorted_ns: Vec::new(), left_out: 0, agents_ns: 0, elapsed_ns: 0 }
     }
 
     fn add(&mut self, onsets: &[Option<u64>], agent_ns: u64, elapsed: Duration) {
@@ -78,7 +78,7 @@ pub(super) fn percentile_us(sorted_ns: &[u64], percentile: f64) -> Option<f64> {
 
 /// Measures one round: disturbs a service `times` times under a new agent.
 pub(super) fn measure(environment: &Environment, times: usize, reactions: &mut Reactions) -> Result<()> {
-    let heard = reactions.heard;
+    let notification = reactions.notification;
     let place = environment.fixtures[0].place;
     let lab = &environment.fixtures[0].lab;
     let cpu = place.request.to_string();
@@ -96,7 +96,7 @@ pub(super) fn measure(environment: &Environment, times: usize, reactions: &mut R
         batch: &batch,
         calm: CALM,
         source: Source::StandIn,
-        heard,
+        notification,
     };
     let agent = Agent::start(&told.file(), environment.fixtures[0].scratch.path(), 1)?;
     let (began, before_ns) = (Instant::now(), agent.cpu_ns()?);
@@ -104,7 +104,7 @@ pub(super) fn measure(environment: &Environment, times: usize, reactions: &mut R
     let (used_ns, elapsed) = (agent.cpu_ns()? - before_ns, began.elapsed());
     agent.end()?;
     containers.finish()?;
-    reactions.add(&onsets.with_context(|| format!("under {}", heard.name()))?, used_ns, elapsed);
+    reactions.add(&onsets.with_context(|| format!("under {}", notification.name()))?, used_ns, elapsed);
     Ok(())
 }
 
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn rounds_are_taken_together() {
-        let mut reactions = Reactions::of(NotificationMode::Bell);
+        let mut reactions = Reactions::of(NotificationMode::Wakeup);
         reactions.add(&[Some(7_000), None, Some(3_000)], 10, Duration::from_nanos(100));
         reactions.add(&[Some(5_000)], 20, Duration::from_nanos(200));
         assert_eq!(reactions.sorted_ns, [3_000, 5_000, 7_000]);

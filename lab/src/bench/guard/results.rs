@@ -96,7 +96,7 @@ pub(super) fn checks(measured: &Measured) -> Vec<Check> {
 pub(super) fn check_of_reactions(reactions: &Reactions) -> Option<Check> {
     let title = "onset of interference to batch off, p99";
     let check = || Check::interval_at_most(title, p99_of(&reactions.sorted_ns), REACTION_US, Unit::Us);
-    (reactions.heard == NotificationMode::Bell).then(check)
+    (reactions.notification == NotificationMode::Wakeup).then(check)
 }
 
 /// Returns the p99 of all reactions in microseconds. Each begins after batch is back, so they are independent samples.
@@ -174,7 +174,7 @@ pub(super) fn rows(measured: &Measured) -> Vec<Row> {
         row
     }));
     rows.extend(measured.reactions.iter().map(|reactions| {
-        let mut row = Row::new(format!("onset_to_off/{}", reactions.heard.name()));
+        let mut row = Row::new(format!("onset_to_off/{}", reactions.notification.name()));
         row.put("agent_cpu_percent", reactions.agent_cpu_percent());
         row.put("reaction_p50_us", reactions.percentile_us(50.0));
         row.put("reaction_p99_us", reactions.percentile_us(99.0));

@@ -3,14 +3,14 @@
 //! - `variant`: the ways of mapping threads; `plan`: loads, number and time of runs
 //! - `environment`: the service and one run
 //! - `cost`: the kernel program's cost to the service for each request
-//! - `results`: figures, checks, rows and pictures; `words`: the explanation
+//! - `results`: figures, checks, rows and pictures; `text`: the explanation
 
 mod cost;
 mod environment;
 mod plan;
 mod results;
+mod text;
 mod variant;
-mod words;
 
 use anyhow::Result;
 
@@ -48,13 +48,13 @@ pub fn run(options: &HurryOptions) -> Result<ResultFile> {
     let cost = cost::measure(&mut environment, plan.cost)?;
     let (compared, measures) = (Compared(&samples), environment.measures);
     let report = Report {
-        settings: words::settings(options, &plan, place, &environment, little_speed),
+        settings: text::settings(options, &plan, place, &environment, little_speed),
         rows: results::rows(compared, &cost, measures),
         checks: results::checks(compared).into_iter().chain([results::check_of_cost(&cost.added_us)]).collect(),
         multiples: results::pictures(compared, measures),
         notes: written(&notes(&environment, place)),
     };
-    Ok(report.result(place.kind, options.patience, rounds))
+    Ok(report.result(place.kind, options.round_options, rounds))
 }
 
 fn notes(environment: &Environment, place: ExperimentCpus) -> std::collections::BTreeSet<Note> {

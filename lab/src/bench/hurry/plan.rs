@@ -26,7 +26,7 @@ pub const LITTLE_SPEED: f64 = 0.31;
 #[derive(Clone, Debug)]
 pub struct HurryOptions {
     /// Limit of rounds, and whether to measure less.
-    pub patience: RoundOptions,
+    pub round_options: RoundOptions,
     /// Cores from `--cores`: the big one and the little one.
     pub cores: String,
     /// Mechanism from `--slow-cpu` that makes the little core slow.
@@ -77,8 +77,8 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn of(options: &HurryOptions) -> Self {
-        let (ms, s, quick) = (Duration::from_millis, Duration::from_secs, options.patience.quick);
-        let limit = |quick, full| options.patience.limit(quick, full);
+        let (ms, s, quick) = (Duration::from_millis, Duration::from_secs, options.round_options.quick);
+        let limit = |quick, full| options.round_options.limit(quick, full);
         let usual = if quick { ms(4) } else { ms(12) };
         let mean = options.mean.unwrap_or(usual);
         // Scales lengths with the mean search, so that a run has the same number of searches.
@@ -132,9 +132,9 @@ mod tests {
     }
 
     fn plan_of(quick: bool, mean: Option<Duration>) -> Plan {
-        let patience = RoundOptions { quick, rounds: None };
+        let round_options = RoundOptions { quick, rounds: None };
         let (cores, slow_cpu, cache) = ("0:1".to_owned(), Carrier::BuiltIn, "cache".into());
-        Plan::of(&HurryOptions { patience, cores, slow_cpu, speed: 0.31, mean, cache })
+        Plan::of(&HurryOptions { round_options, cores, slow_cpu, speed: 0.31, mean, cache })
     }
 
     #[test]

@@ -24,7 +24,7 @@ const NAP_TIME: Duration = Duration::from_micros(200);
 /// Time for which T2 is awake before the next round.
 const AWAKE_TIME: Duration = Duration::from_micros(50);
 /// Time without an answer of T2 after which another program must be using its lane.
-const PATIENCE_NS: u64 = 50_000_000;
+const TIMEOUT_NS: u64 = 50_000_000;
 
 /// Atomic word shared by the two threads, in a cache line of its own, so that neither delays the other's stores.
 #[derive(Default)]
@@ -105,7 +105,7 @@ fn t2(sleeper: Sleeper, flags: &Flags) {
 fn wait_for(flags: &Flags, what: u32) -> Option<u64> {
     let since_ns = now_ns();
     while flags.heart.0.load(Ordering::Acquire) != what {
-        if now_ns() - since_ns > PATIENCE_NS {
+        if now_ns() - since_ns > TIMEOUT_NS {
             return None;
         }
     }
@@ -121,7 +121,7 @@ fn wait_until_stopped(clock: libc::clockid_t) -> Option<u64> {
         if used == seen {
             return Some(seen_at);
         }
-        if now_ns() - since_ns > PATIENCE_NS {
+        if now_ns() - since_ns > TIMEOUT_NS {
             return None;
         }
         (seen_at, seen) = (now, used);

@@ -2,8 +2,8 @@
 
 use sidelane_policy::borrow::contention_cost::ContentionCostEstimate;
 
-use super::cells::{Figures, SampleKey, Samples};
 use super::plan::SweepPlan;
+use super::samples::{Figures, SampleKey, Samples};
 use super::sweep::Sweep;
 use sidelane_report::{Check, Interval, Unit};
 use sidelane_stats::interval::of_median;
@@ -45,19 +45,19 @@ pub(super) fn of_search(sweep: &Sweep) -> Vec<Check> {
 
 /// Returns the comparisons at moderate load.
 fn of_moderate_load(sweep: &Sweep) -> Vec<Check> {
-    let (plan, cells) = (&sweep.plan, &sweep.cells);
+    let (plan, samples) = (&sweep.plan, &sweep.samples);
     let load = plan.moderate();
     let mut checks = Vec::new();
     for pair in POLICIES.windows(2) {
         let name = format!("batch's time at {load} %, {} over {}", pair[1].1, pair[0].1);
-        let gain = gain(plan, cells, pair[1].0, pair[0].0);
+        let gain = gain(plan, samples, pair[1].0, pair[0].0);
         checks.push(Check::interval_at_least(name, gain, 1.0 - NOISE, Unit::Ratio));
     }
     let name = format!("batch's time at {load} %, dynamic refresh over borrow idle");
-    let gain = gain(plan, cells, "dynamic_refresh", "borrow_idle");
+    let gain = gain(plan, samples, "dynamic_refresh", "borrow_idle");
     checks.push(Check::interval_at_least(name, gain, DYNAMIC_OVER_IDLE, Unit::Ratio));
     let name = format!("p99 at {load} % over alone, borrow idle, median of pairs");
-    checks.push(Check::interval_at_most(name, p99_over_alone(plan, cells), P99_OVER_ALONE, Unit::OverAlone));
+    checks.push(Check::interval_at_most(name, p99_over_alone(plan, samples), P99_OVER_ALONE, Unit::OverAlone));
     checks.extend(sweep.emulated_contention_cost.map(|emulated| contention_cost_check(sweep, emulated)));
     checks
 }
@@ -67,7 +67,7 @@ fn of_moderate_load(sweep: &Sweep) -> Vec<Check> {
 /// alone has a wider interval than the bound.
 fn contention_cost_check(sweep: &Sweep, emulated: f64) -> Check {
     let percent = |contention_cost: f64| 100.0 * contention_cost;
-    let learned = sweep.plan.batches.iter().filter_map(|batch| sweep.cells.last_contention_cost(batch, LEARNS));
+    let learned = sweep.plan.batches.iter().filter_map(|batch| sweep.samples.last_contention_cost(batch, LEARNS));
     let off = mean_of(learned).map(|contention_cost| {
         let interval = Interval::of_mean(percent(contention_cost.mean), percent(contention_cost.error));
         interval.apart_from(percent(emulated), |one, other| (one - other).abs())
@@ -89,15 +89,15 @@ fn mean_of(estimates: impl Iterator<Item = ContentionCostEstimate>) -> Option<Co
 /// Returns the check on the gain of the policy `deadline` at one of its loads.
 fn of_deadline(sweep: &Sweep, load: u8) -> Option<Check> {
     let name = format!("batch's time at {load} %, deadline well over dynamic refresh");
-    let gain = gain_at(&sweep.plan, &sweep.cells, load, "deadline", "dynamic_refresh");
+    let gain = gain_at(&sweep.plan, &sweep.samples, load, "deadline", "dynamic_refresh");
     let check = Check::interval_at_least(name, gain, DEADLINE_OVER_DYNAMIC, Unit::Ratio);
     DEADLINE_LOADS.contains(&load).then_some(check)
 }
 
 /// Returns the checks on the sweep over Redis.
 pub(super) fn of_redis(sweep: &Sweep) -> Vec<Check> {
-    let (plan, cells) = (&sweep.plan, &sweep.cells);
-    let gains = POLICIES.windows(2).map(|pair| gain(plan, cells, pair[1].0, pair[0].0));
+    let (plan, samples) = (&sweep.plan, &sweep.samples);
+    let gains = POLICIES.windows(2).map(|pair| gain(plan, samples, pair[1].0, pair[0].0));
     let worst = POLICIES.iter().map(|(policy, _)| worst_of_slo(sweep, policy));
     let (least, most) = (all_of(gains, Interval::min), all_of(worst, Interval::max));
     vec![
@@ -138,14 +138,14 @@ fn all_of(
 
 /// Returns the ratio of batch's time under two policies at moderate load: the median of pairs, with the batch kernel
 /// that gained least.
-fn gain(plan: &SweepPlan, cells: &Samples, policy: &str, other: &str) -> Option<Interval> {
-    gain_at(plan, cells, plan.moderate(), policy, other)
+fn gain(plan: &SweepPlan, samples: &Samples, policy: &str, other: &str) -> Option<Interval> {
+    gain_at(plan, samples, plan.moderate(), policy, other)
 }
 
-fn gain_at(plan: &SweepPlan, cells: &Samples, load: u8, policy: &str, other: &str) -> Option<Interval> {
+fn gain_at(plan: &SweepPlan, samples: &Samples, load: u8, policy: &str, other: &str) -> Option<Interval> {
     let of_batch = |batch: &String| {
         let at = SampleKey { load, batch, setting: policy };
-        of_median(cells.ratios(at, other, |run| run.batch_utilisation))
+        of_median(samples.ratios(at, other, |run| run.batch_utilisation))
     };
     all_of(plan.batches.iter().map(of_batch), Interval::min)
 }
@@ -158,24 +158,24 @@ fn worst_of_slo(sweep: &Sweep, policy: &str) -> Option<Interval> {
 }
 
 fn within_alone(sweep: &Sweep, load: u8) -> bool {
-    let alone_us = sweep.cells.median(SampleKey { load, batch: "", setting: ALONE }, |run| Some(run.p99_us));
+    let alone_us = sweep.samples.median(SampleKey { load, batch: "", setting: ALONE }, |run| Some(run.p99_us));
     alone_us.is_some_and(|alone_us| alone_us <= sweep.promise.slo_us)
 }
 
 /// Returns the ratio of the policy's p99 to the objective at one load, for each batch kernel.
 fn over_slo(sweep: &Sweep, load: u8, policy: &str) -> impl Iterator<Item = Option<Interval>> {
     let over = move |batch: &String| {
-        let runs = sweep.cells.at(SampleKey { load, batch, setting: policy });
+        let runs = sweep.samples.at(SampleKey { load, batch, setting: policy });
         of_median(runs.map(|run| run.figures.p99_us / sweep.promise.slo_us))
     };
     sweep.plan.batches.iter().map(over)
 }
 
 /// Returns the ratio of p99 over alone in all pairs at moderate load, with all batch kernels.
-fn p99_over_alone(plan: &SweepPlan, cells: &Samples) -> Option<Interval> {
+fn p99_over_alone(plan: &SweepPlan, samples: &Samples) -> Option<Interval> {
     let load = plan.moderate();
     let p99_us = |run: &Figures| Some(run.p99_us);
-    let of_batch = |batch: &String| cells.ratios(SampleKey { load, batch, setting: "borrow_idle" }, ALONE, p99_us);
+    let of_batch = |batch: &String| samples.ratios(SampleKey { load, batch, setting: "borrow_idle" }, ALONE, p99_us);
     of_median(plan.batches.iter().flat_map(of_batch))
 }
 
@@ -184,9 +184,9 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
     use std::time::Duration;
 
-    use super::super::cells::tests::run;
     use super::super::objective::Promise;
     use super::super::plan::Comparison;
+    use super::super::samples::tests::run;
     use super::*;
     use sidelane_report::Verdict;
     use sidelane_stats::rounds::Limit;
@@ -213,7 +213,7 @@ mod tests {
                 learning: Duration::ZERO,
             },
             promise: Promise::of(Some(25_000.0), BTreeMap::from([(50, 10_000.0)]), 50),
-            cells: Samples(runs),
+            samples: Samples(runs),
             mean_service_us: 1.0,
             client_percent: 0.0,
             send_lag_us: 0.0,
@@ -252,7 +252,7 @@ mod tests {
         let of = |mean, error| {
             let mut sweep = sweep(GOOD);
             sweep.emulated_contention_cost = Some(0.4);
-            let dynamic = sweep.cells.0.iter_mut().filter(|run| run.setting == LEARNS);
+            let dynamic = sweep.samples.0.iter_mut().filter(|run| run.setting == LEARNS);
             dynamic.for_each(|run| run.figures.contention_cost = Some(ContentionCostEstimate { mean, error }));
             of_search(&sweep).into_iter().find(|check| check.name.starts_with("contention cost")).unwrap().verdict
         };
@@ -287,8 +287,8 @@ mod tests {
         assert!(!of_redis(&sweep(policies))[1].ok);
         let mut overloaded = sweep(GOOD);
         overloaded.plan.loads.push(90);
-        overloaded.cells.0.push(run(0, 90, None, ALONE, 80_000.0, 0.0));
-        overloaded.cells.0.extend(POLICIES.map(|(name, _)| run(0, 90, Some("loop"), name, 99_000.0, 0.1)));
+        overloaded.samples.0.push(run(0, 90, None, ALONE, 80_000.0, 0.0));
+        overloaded.samples.0.extend(POLICIES.map(|(name, _)| run(0, 90, Some("loop"), name, 99_000.0, 0.1)));
         assert_eq!(failing(&overloaded), [""; 0]);
         assert!(undecided_loads(&overloaded).is_empty());
     }
@@ -299,7 +299,7 @@ mod tests {
         policies[0].0 = 10_600.0;
         assert_eq!(failing(&sweep(policies)), ["p99 at 50 % over alone, borrow idle, median of pairs"]);
         let mut empty = sweep(GOOD);
-        empty.cells.0.retain(|run| run.setting != "dynamic_refresh");
+        empty.samples.0.retain(|run| run.setting != "dynamic_refresh");
         assert_eq!(failing(&empty).len(), 5);
     }
 
@@ -310,8 +310,8 @@ mod tests {
         noisy.plan.loads.push(80);
         for round in 0..6 {
             let p99_us = if round == 3 { 60_000.0 } else { 20_000.0 };
-            noisy.cells.0.push(run(round, 80, None, ALONE, 12_000.0, 0.0));
-            noisy.cells.0.extend(POLICIES.map(|(name, _)| run(round, 80, Some("loop"), name, p99_us, 0.1)));
+            noisy.samples.0.push(run(round, 80, None, ALONE, 12_000.0, 0.0));
+            noisy.samples.0.extend(POLICIES.map(|(name, _)| run(round, 80, Some("loop"), name, p99_us, 0.1)));
         }
         assert_eq!(undecided_loads(&noisy), [80]);
         assert!(of_search(&noisy).iter().filter(|check| !check.ok).all(Check::is_undecided));

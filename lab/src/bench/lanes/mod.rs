@@ -9,7 +9,6 @@
 //! In each round every setting runs in turn, with the same requests at the same intended times. Settings are therefore
 //! compared in pairs, and a slow period of the machine affects all of them.
 
-mod cells;
 mod checks;
 mod measured;
 mod objective;
@@ -17,9 +16,10 @@ pub mod options;
 mod pictures;
 mod plan;
 mod rows;
+mod samples;
 mod step;
 mod sweep;
-mod words;
+mod text;
 
 use std::path::Path;
 
@@ -88,9 +88,9 @@ pub fn run(options: &LanesOptions) -> Result<ResultFile> {
     let redis = plan.redis.as_ref().map(|plan| sweep_redis(place, options.sibling, plan));
     let redis = redis.transpose().context("redis")?;
     let measured = Measured { ladder, emulated, search: swept, redis, step };
-    let mut result = ResultFile::new(machine::describe(lanes.kind), words::settings(&plan, place, &lanes, &measured));
+    let mut result = ResultFile::new(machine::describe(lanes.kind), text::settings(&plan, place, &lanes, &measured));
     fill(&measured, &mut result, place, &lanes);
-    finish(&mut result, plan.patience, plan.search.limit.rounds);
+    finish(&mut result, plan.round_options, plan.search.limit.rounds);
     Ok(result)
 }
 
@@ -128,5 +128,5 @@ fn fill(measured: &Measured, result: &mut ResultFile, place: ExperimentCpus, lan
     result.intervals = vec![measured.ladder.picture()];
     result.multiples = vec![pictures::of_sweep(&measured.search)];
     result.multiples.extend(measured.step.iter().map(StepRuns::picture));
-    result.notes = written(&words::notes(measured, place, lanes));
+    result.notes = written(&text::notes(measured, place, lanes));
 }

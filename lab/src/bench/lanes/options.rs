@@ -10,7 +10,7 @@ use sidelane_stats::rounds::RoundOptions;
 #[derive(Clone, Debug)]
 pub struct LanesOptions {
     /// Limit of rounds, and whether to use fewer settings and loads.
-    pub patience: RoundOptions,
+    pub round_options: RoundOptions,
     /// Lane pair from `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
     /// Emulation of the sibling from `--sibling`, if given.

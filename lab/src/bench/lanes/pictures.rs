@@ -1,6 +1,6 @@
 //! The pictures of Figs. 10 and 11: p99 and utilisation against load, with a line for each setting.
 
-use super::cells::{Figures, SampleKey};
+use super::samples::{Figures, SampleKey};
 use super::sweep::Sweep;
 use crate::experiment::setting::Setting;
 use sidelane_report::Unit;
@@ -51,7 +51,7 @@ fn utilisation(sweep: &Sweep, batch: &str) -> Panel {
 fn lines(sweep: &Sweep, batch: &str, figure: fn(&Figures) -> Option<f64>) -> Vec<Line> {
     let point = |setting: &Setting, load: u8| {
         let at = SampleKey { load, batch, setting: setting.name };
-        Some((f64::from(load), sweep.cells.median(at, figure)?))
+        Some((f64::from(load), sweep.samples.median(at, figure)?))
     };
     let line = |setting: &Setting| Line {
         setting: setting.title.to_owned(),

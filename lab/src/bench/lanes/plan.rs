@@ -34,7 +34,7 @@ const LEARNING_QUICK: Duration = Duration::from_secs(30);
 
 /// Plan of the whole lanes bench.
 pub(super) struct Plan {
-    pub(super) patience: RoundOptions,
+    pub(super) round_options: RoundOptions,
     pub(super) naps: ReactionPlan,
     pub(super) search: SweepPlan,
     /// Plan of the sweep over Redis; `None` in the quick run.
@@ -77,13 +77,13 @@ impl Plan {
         }
         let search = SweepPlan::search(options);
         ensure!(!search.loads.is_empty() && !search.batches.is_empty(), "no loads or no batch kernels to measure");
-        let patience = options.patience;
-        let full = !patience.quick;
+        let round_options = options.round_options;
+        let full = !round_options.quick;
         Ok(Self {
-            patience,
-            naps: naps(patience.quick),
+            round_options,
+            naps: naps(round_options.quick),
             search,
-            redis: full.then(|| SweepPlan::redis(patience)),
+            redis: full.then(|| SweepPlan::redis(round_options)),
             step: full.then_some(StepPlan::DEFAULT),
             slo_us,
         })
@@ -102,7 +102,7 @@ fn naps(quick: bool) -> ReactionPlan {
 
 impl SweepPlan {
     fn search(options: &LanesOptions) -> Self {
-        let (ms, quick) = (Duration::from_millis, options.patience.quick);
+        let (ms, quick) = (Duration::from_millis, options.round_options.quick);
         let (run, warm_up, time) =
             if quick { (ms(1_100), ms(250), ms(160_000)) } else { (ms(1_500), ms(400), ms(2_700_000)) };
         let learning = if quick { LEARNING_QUICK } else { LEARNING };
@@ -125,17 +125,17 @@ impl SweepPlan {
             learning,
         };
         let limit = Limit { rounds: plan.rounds_in(time), ..plan.limit };
-        Self { limit: options.patience.limit(limit, limit), ..plan }
+        Self { limit: options.round_options.limit(limit, limit), ..plan }
     }
 
-    fn redis(patience: RoundOptions) -> Self {
+    fn redis(round_options: RoundOptions) -> Self {
         let limit = Limit { first: ROUNDS_MIN, rounds: 4 * ROUNDS_MIN, time: Duration::from_secs(300) };
         Self {
             service: "redis",
             loads: vec![MODERATE_PERCENT],
             batches: vec![BATCH_QUICK.to_owned()],
             comparison: Comparison::Policies,
-            limit: patience.limit(limit, limit),
+            limit: round_options.limit(limit, limit),
             run: Duration::from_millis(1_500),
             warm_up: Duration::from_millis(400),
             learning: LEARNING_QUICK,
@@ -182,9 +182,9 @@ mod tests {
     use super::*;
 
     fn plan(quick: bool, loads: Option<Vec<u8>>) -> Plan {
-        let patience = RoundOptions { quick, rounds: None };
+        let round_options = RoundOptions { quick, rounds: None };
         let options = LanesOptions {
-            patience,
+            round_options,
             lanes: None,
             sibling: None,
             loads,

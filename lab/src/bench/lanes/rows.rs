@@ -1,6 +1,6 @@
 //! The table rows of a sweep.
 
-use super::cells::{Figures, SampleKey};
+use super::samples::{Figures, SampleKey};
 use super::sweep::Sweep;
 use crate::experiment::setting::Setting;
 use sidelane_policy::borrow::Budget;
@@ -17,7 +17,7 @@ pub(super) fn of_sweep(sweep: &Sweep) -> Vec<Row> {
         );
         for batch in &sweep.plan.batches {
             let at = |setting: &Setting| SampleKey { load: *load, batch, setting: setting.name };
-            let ran = |setting: &&Setting| sweep.cells.at(at(setting)).next().is_some();
+            let ran = |setting: &&Setting| sweep.samples.at(at(setting)).next().is_some();
             let beside = settings.iter().filter(|setting| setting.beside.is_some()).filter(ran);
             rows.extend(beside.map(|setting| row(sweep, *load, batch, setting)));
         }
@@ -33,7 +33,7 @@ fn name(service: &str, batch: &str, setting: &Setting) -> String {
 
 fn row(sweep: &Sweep, load: u8, batch: &str, setting: &Setting) -> Row {
     let at = SampleKey { load, batch, setting: setting.name };
-    let median = |figure: fn(&Figures) -> Option<f64>| sweep.cells.median(at, figure);
+    let median = |figure: fn(&Figures) -> Option<f64>| sweep.samples.median(at, figure);
     let mut row = Row::new(name(sweep.plan.service, batch, setting));
     row.put("load_percent", f64::from(load));
     row.put("p50_us", median(|run| Some(run.p50_us)));
@@ -41,7 +41,7 @@ fn row(sweep: &Sweep, load: u8, batch: &str, setting: &Setting) -> Row {
     row.put("p99_us", median(|run| Some(run.p99_us)));
     row.put("client_p99_us", median(|run| run.client_p99_us));
     let p99_us = |run: &Figures| Some(run.p99_us);
-    row.put("p99_over_alone", sidelane_stats::ranks::median(sweep.cells.ratios(at, Setting::ALONE.name, p99_us)));
+    row.put("p99_over_alone", sidelane_stats::ranks::median(sweep.samples.ratios(at, Setting::ALONE.name, p99_us)));
     row.put("slo_us", sweep.promise.slo_us);
     row.put("budget_us", spends_us(setting));
     row.put("utilisation_ratio", median(|run| Some(run.utilisation())));
@@ -50,11 +50,11 @@ fn row(sweep: &Sweep, load: u8, batch: &str, setting: &Setting) -> Row {
     row.put("batch_work_ratio", median(|run| run.batch_work_ratio));
     row.put("overlap_percent", median(|run| run.overlap_percent));
     row.put("lent_overlap_percent", median(|run| run.lent_overlap_percent));
-    let contention_cost = sweep.cells.contention_cost(at).filter(|_| setting.learns_contention_cost());
+    let contention_cost = sweep.samples.contention_cost(at).filter(|_| setting.learns_contention_cost());
     row.put("contention_cost_learned_percent", contention_cost.map(|contention_cost| 100.0 * contention_cost.mean));
     row.put("contention_cost_margin_percent", contention_cost.map(|contention_cost| 100.0 * contention_cost.margin()));
-    row.put("requests_count", sweep.cells.at(at).map(|run| run.figures.requests).sum::<f64>());
-    row.put("rounds_count", sweep.cells.at(at).count() as f64);
+    row.put("requests_count", sweep.samples.at(at).map(|run| run.figures.requests).sum::<f64>());
+    row.put("rounds_count", sweep.samples.at(at).count() as f64);
     row
 }
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::cells::{Figures, Run, Samples};
 use super::checks::undecided_loads;
 use super::objective::Promise;
 use super::plan::SweepPlan;
+use super::samples::{Figures, Run, Samples};
 use crate::experiment::fixture::Fixture;
 use crate::experiment::learn::Experience;
 use crate::experiment::load::{Rhythm, Shape};
@@ -31,7 +31,7 @@ const CALIBRATION_TIMES: u32 = 2;
 pub(super) struct Sweep {
     pub(super) plan: SweepPlan,
     pub(super) promise: Promise,
-    pub(super) cells: Samples,
+    pub(super) samples: Samples,
     pub(super) mean_service_us: f64,
     /// Largest CPU time of the client in any run, in percent of one CPU.
     pub(super) client_percent: f64,
@@ -57,7 +57,7 @@ pub(super) fn run(
     let mut sweep = Sweep {
         promise: Promise::of(slo_us, alone_p99_us, plan.moderate()),
         plan: plan.clone(),
-        cells: Samples::default(),
+        samples: Samples::default(),
         mean_service_us: fixture.mean_service_us,
         client_percent: 0.0,
         send_lag_us: 0.0,
@@ -151,7 +151,7 @@ impl Sweep {
         let figures = figures(seen, lanes);
         let learned = seen.beside.as_ref().and_then(|beside| beside.learned);
         self.learned.extend(learned.map(|learned| ((kernel.to_owned(), setting.name), learned)));
-        self.cells.0.push(Run { round, load, batch, setting: setting.name, figures });
+        self.samples.0.push(Run { round, load, batch, setting: setting.name, figures });
         self.client_percent = self.client_percent.max(seen.latencies.cpu_percent);
         self.send_lag_us = self.send_lag_us.max(seen.latencies.send_lag_p99_us);
         let lends = setting.beside.is_some_and(|mode| mode.hold.is_some());
@@ -174,7 +174,7 @@ fn turns<'a>(settings: &[Setting], kernels: &'a [(String, f64)]) -> Vec<(Setting
 fn figures(seen: &run::Figures, lanes: &Lanes) -> Figures {
     let beside = seen.beside.as_ref();
     let batch_utilisation =
-        |beside: &BesideFigures| beside.books.batch_ns(lanes) as f64 / beside.books.at_ns.max(1) as f64;
+        |beside: &BesideFigures| beside.accounting.batch_ns(lanes) as f64 / beside.accounting.at_ns.max(1) as f64;
     Figures {
         requests: seen.latencies.requests as f64,
         p50_us: seen.p50_us(),
@@ -184,8 +184,8 @@ fn figures(seen: &run::Figures, lanes: &Lanes) -> Figures {
         lc_utilisation: seen.lc_utilisation,
         batch_utilisation: beside.map(batch_utilisation),
         batch_work_ratio: beside.map(|beside| beside.batch_work_ratio),
-        overlap_percent: beside.and_then(|beside| beside.books.overlap_percent(lanes)),
-        lent_overlap_percent: beside.and_then(|beside| beside.books.lent_overlap_percent(lanes)),
+        overlap_percent: beside.and_then(|beside| beside.accounting.overlap_percent(lanes)),
+        lent_overlap_percent: beside.and_then(|beside| beside.accounting.lent_overlap_percent(lanes)),
         contention_cost: beside.and_then(|beside| beside.learned.as_ref()?.contention_cost()),
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::subject::{Look, ObserveFixture};
+use super::fixture::{Look, ObserveFixture};
 use crate::note::LabNote;
 use sidelane_host::tsc;
 use sidelane_observe::observed::Observed;

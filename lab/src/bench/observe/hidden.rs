@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::subject::{Look, ObserveFixture};
+use super::fixture::{Look, ObserveFixture};
 use sidelane_observe::observed::Observed;
 use sidelane_observe::period::Period;
 use sidelane_report::chart::{Line, Multiples, Panel, ScaleKind};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::subject::{Look, ObserveFixture};
+use super::fixture::{Look, ObserveFixture};
 use sidelane_observe::period::Period;
 use sidelane_report::{Check, Interval, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_median;

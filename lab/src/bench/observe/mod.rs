@@ -8,12 +8,12 @@
 //! - and a comparison with `perf record`.
 
 mod fidelity;
+mod fixture;
 mod hidden;
 mod limit;
 mod overhead;
 mod pause;
 mod profiler;
-mod subject;
 
 use std::path::Path;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 
-use self::subject::ObserveFixture;
+use self::fixture::ObserveFixture;
 use crate::experiment::comparison::finish;
 use crate::note::LabNote;
 use sidelane_diagnostics::machine;
@@ -34,14 +34,14 @@ const ROUNDS: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(6
 const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(10) };
 
 /// Measures all parts, with the target on the first lane of the pair and the observer on the second.
-pub fn run(lanes: &str, patience: RoundOptions) -> Result<ResultFile> {
+pub fn run(lanes: &str, round_options: RoundOptions) -> Result<ResultFile> {
     let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
     let target = pair.request_lanes.first().context("a pair has a first lane")?;
     let observer = pair.batch.first().context("a pair has a second lane")?.cpu;
     let fixture = ObserveFixture::set(target, observer)?;
     let mut result = ResultFile::new(machine::describe(pair.kind), settings(lanes));
-    let length = Duration::from_millis(if patience.quick { 200 } else { 1000 });
-    let limit = patience.limit(ROUNDS_QUICK, ROUNDS);
+    let length = Duration::from_millis(if round_options.quick { 200 } else { 1000 });
+    let limit = round_options.limit(ROUNDS_QUICK, ROUNDS);
     limit::measure(&fixture, limit, &mut result).context("one tag")?;
     fidelity::measure(&fixture, length, limit, &mut result).context("rates")?;
     overhead::measure(&fixture, length, limit, &mut result).context("overhead")?;
@@ -52,7 +52,7 @@ pub fn run(lanes: &str, patience: RoundOptions) -> Result<ResultFile> {
         result.notes.push(LabNote::NoHardwareCounters.to_string());
     }
     result.notes.extend(fidelity::coarse_cycles().map(|note| note.to_string()));
-    finish(&mut result, patience, limit.rounds);
+    finish(&mut result, round_options, limit.rounds);
     Ok(result)
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
-use super::subject::ObserveFixture;
+use super::fixture::ObserveFixture;
 use crate::note::LabNote;
 use sidelane_host::priority::with_this_thread_on;
 use sidelane_host::service::Target;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::subject::{Look, ObserveFixture, Running};
+use super::fixture::{Look, ObserveFixture, Running};
 use crate::note::LabNote;
 use sidelane_channels::Reader;
 use sidelane_channels::app::EmittedSignals;

@@ -42,7 +42,7 @@ pub struct ParityOptions {
     /// File of the scenario.
     pub scenario: PathBuf,
     /// Limit of rounds, and whether to use the short runs of the scenario's `[quick]`.
-    pub patience: RoundOptions,
+    pub round_options: RoundOptions,
     /// Lane pair from `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
     /// Emulation of the sibling from `--sibling`, if given.
@@ -70,14 +70,14 @@ pub fn run(options: &ParityOptions) -> Result<ResultFile> {
     let mut fixture =
         search::fixture(place, options.sibling, &options.cache).context("cannot start the search service")?;
     let recorded = record(&fixture).context("cannot record the service's requests")?;
-    let experiment = load(&options.scenario, options.patience.quick, &recorded)?;
+    let experiment = load(&options.scenario, options.round_options.quick, &recorded)?;
     let lanes = fixture.beside()?.lanes;
     let all = experiment.points.iter().flat_map(|point| &point.runs);
     let (left_out, runs): (Vec<&Model>, Vec<&Model>) = all.partition(|model| model::saturated(model).is_some());
     let mut notes = words(&lanes, place, fixture.sibling.is_some());
     notes.extend(left_out.iter().filter_map(|model| Some(Note::from(left_out_note(model, model::saturated(model)?)))));
     let mut both = Both { compared: runs.iter().map(|model| compared(model)).collect(), notes };
-    let limit = options.patience.limit(ROUNDS_QUICK, ROUNDS);
+    let limit = options.round_options.limit(ROUNDS_QUICK, ROUNDS);
     let round = |both: &mut Both, turn: Turn<'_>| both.take_round(&mut fixture, &lanes, &runs, turn);
     let rounds = until_decided("parity", limit, &mut both, round, Both::checks)?;
     let mut result = ResultFile::new(
@@ -87,7 +87,7 @@ pub fn run(options: &ParityOptions) -> Result<ResultFile> {
     result.rows = both.compared.iter().flat_map(Compared::rows).collect();
     result.checks = both.checks();
     result.notes = written(&both.notes);
-    finish(&mut result, options.patience, rounds);
+    finish(&mut result, options.round_options, rounds);
     Ok(result)
 }
 
@@ -200,7 +200,7 @@ fn settings(
         "scenario": options.scenario.display().to_string(),
         "sibling": sibling.map(Sibling::title),
         "rounds_count": rounds,
-        "quick": options.patience.quick,
+        "quick": options.round_options.quick,
     });
     settings.as_object().cloned().unwrap_or_default()
 }

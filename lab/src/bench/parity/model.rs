@@ -85,12 +85,13 @@ fn setting(model: &Model) -> Result<Setting> {
 
 /// Returns the measured figures in comparable form.
 pub(super) fn figures(figures: &run::Figures, lanes: &Lanes) -> ComparedFigures {
-    let books = figures.beside.as_ref().map(|beside| &beside.books);
+    let accounting = figures.beside.as_ref().map(|beside| &beside.accounting);
     ComparedFigures {
         p50_us: figures.p50_us(),
         p99_us: figures.p99_us(),
         lc_utilisation: figures.lc_utilisation,
-        batch_utilisation: books.map(|books| books.batch_ns(lanes) as f64 / books.at_ns.max(1) as f64),
+        batch_utilisation: accounting
+            .map(|accounting| accounting.batch_ns(lanes) as f64 / accounting.at_ns.max(1) as f64),
     }
 }
 

@@ -56,7 +56,7 @@ const CARRIERS: [CarrierBounds; 2] = [
         within_percent: 2.0,
         cost_percent: 0.5,
     },
-    CarrierBounds { carrier: Carrier::Thief, name: "thief", loss: Loss::Taken, within_percent: 5.0, cost_percent: 3.0 },
+    CarrierBounds { carrier: Carrier::Steal, name: "steal", loss: Loss::Taken, within_percent: 5.0, cost_percent: 3.0 },
 ];
 
 /// Measurements of one emulation mechanism at one load.
@@ -77,12 +77,12 @@ const STRETCH: Duration = Duration::from_millis(150);
 pub(super) const PAIRS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(60) };
 const PAIRS_QUICK: Limit = Limit { first: 9, rounds: 36, time: Duration::from_secs(15) };
 
-pub(super) fn run(place: ExperimentCpus, patience: RoundOptions) -> Result<Vec<Achieved>> {
+pub(super) fn run(place: ExperimentCpus, round_options: RoundOptions) -> Result<Vec<Achieved>> {
     let bench = Bench {
         place,
         lab: Lab::find()?,
         scratch: tempfile::tempdir().context("cannot make a directory for scratch files")?,
-        limit: patience.limit(PAIRS_QUICK, PAIRS),
+        limit: round_options.limit(PAIRS_QUICK, PAIRS),
     };
     let unit_ns = bench.unit_ns()?;
     let mut achieved = Vec::new();

@@ -29,7 +29,7 @@ use sidelane_stats::rounds::RoundOptions;
 #[derive(Clone, Debug)]
 pub struct SiblingOptions {
     /// Limit on the number of measured stretches and rounds.
-    pub patience: RoundOptions,
+    pub round_options: RoundOptions,
     /// Lane pair from `--lanes`; by default CPUs 0 and 1.
     pub lanes: Option<String>,
     /// Folder that keeps index and queries between runs.
@@ -43,12 +43,12 @@ pub fn run(options: &SiblingOptions) -> Result<ResultFile> {
         bail!("CPUs {} are real lanes of one core: there is nothing to emulate", place.lanes());
     }
     let mut result = ResultFile::new(machine::describe(place.kind), settings(options, place));
-    let achieved = achieved::run(place, options.patience)?;
+    let achieved = achieved::run(place, options.round_options)?;
     let search = search::run(place, options)?;
     result.rows = achieved.iter().map(achieved::Achieved::row).chain(search.rows()).collect();
     result.checks = achieved.iter().flat_map(achieved::Achieved::checks).chain(search.checks()).collect();
     result.notes = written(&search.notes(place));
-    finish(&mut result, options.patience, achieved::PAIRS.rounds);
+    finish(&mut result, options.round_options, achieved::PAIRS.rounds);
     Ok(result)
 }
 
@@ -57,7 +57,7 @@ fn settings(options: &SiblingOptions, place: ExperimentCpus) -> Map<String, serd
         "title": "Sidelane bench: emulated sibling",
         "lanes": place.lanes(),
         "asked_percent": achieved::ASKED_PERCENT,
-        "quick": options.patience.quick,
+        "quick": options.round_options.quick,
     });
     settings.as_object().cloned().unwrap_or_default()
 }

@@ -42,13 +42,13 @@ fn settings() -> [Setting; 3] {
 
 pub(super) fn run(place: ExperimentCpus, options: &SiblingOptions) -> Result<SearchRuns> {
     let fixture = search::fixture(place, None, &options.cache).context("cannot start the search service")?;
-    let length = Duration::from_millis(if options.patience.quick { 1_500 } else { 4_000 });
+    let length = Duration::from_millis(if options.round_options.quick { 1_500 } else { 4_000 });
     let mut runs = SearchRuns { rounds: Vec::new(), note: fixture.sibling.as_ref().map(|sibling| sibling.note()) };
     let round = |runs: &mut SearchRuns, turn: Turn<'_>| {
         runs.rounds.push(one_round(&fixture, turn.round, length)?);
         Ok(())
     };
-    until_decided("search", options.patience.limit(ROUNDS_QUICK, ROUNDS), &mut runs, round, SearchRuns::checks)?;
+    until_decided("search", options.round_options.limit(ROUNDS_QUICK, ROUNDS), &mut runs, round, SearchRuns::checks)?;
     Ok(runs)
 }
 

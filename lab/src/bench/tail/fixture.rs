@@ -3,8 +3,8 @@
 use anyhow::Result;
 
 use super::options::TailOptions;
-use crate::bench::subject;
-use crate::bench::subject::{Real, RealServer};
+use crate::bench::workload;
+use crate::bench::workload::{Real, RealServer};
 use crate::experiment::place::ExperimentCpus;
 use crate::note::LabNote;
 use crate::programs::Lab;
@@ -20,12 +20,12 @@ pub(super) struct TailFixture<'a> {
 
 impl TailFixture<'_> {
     /// Starts Redis on the request lane; returns `None` and adds a note if Redis is not installed.
-    pub(super) fn redis(&self, result: &mut ResultFile) -> Result<Option<(RealServer, subject::ServiceCpus)>> {
+    pub(super) fn redis(&self, result: &mut ResultFile) -> Result<Option<(RealServer, workload::ServiceCpus)>> {
         if !Real::Redis.is_installed() {
             result.notes.push(LabNote::NotInstalled { program: Real::Redis.program() }.to_string());
             return Ok(None);
         }
-        let place = subject::ServiceCpus { server_cpu: self.place.request, client_cpu: self.place.client };
+        let place = workload::ServiceCpus { server_cpu: self.place.request, client_cpu: self.place.client };
         Ok(Some((RealServer::start(Real::Redis, place)?, place)))
     }
 }

@@ -46,7 +46,7 @@ pub fn run(options: &TailOptions) -> Result<ResultFile> {
     if fixture.place.kind == PairKind::Declared {
         result.notes.push(LabNote::DeclaredPair.to_string());
     }
-    finish(&mut result, options.patience, lucene::rounds(options.patience).rounds);
+    finish(&mut result, options.round_options, lucene::rounds(options.round_options).rounds);
     Ok(result)
 }
 
@@ -77,7 +77,7 @@ fn settings(fixture: &TailFixture<'_>) -> Map<String, Value> {
         "lanes": fixture.place.lanes(),
         "client_cpu": fixture.place.client,
         "parts": parts,
-        "quick": fixture.options.patience.quick,
+        "quick": fixture.options.round_options.quick,
     });
     settings.as_object().cloned().unwrap_or_default()
 }

@@ -10,7 +10,7 @@ use sidelane_stats::rounds::RoundOptions;
 #[derive(Clone, Debug)]
 pub struct TailOptions {
     /// Limit of rounds, and whether to measure less.
-    pub patience: RoundOptions,
+    pub round_options: RoundOptions,
     /// Lane pair from `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
     /// Parts from `--part`; all by default.

@@ -30,13 +30,13 @@ struct Run {
 /// Traces Redis in rounds until the checks are decided.
 pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Result<()> {
     let Some((server, place)) = fixture.redis(result)? else { return Ok(()) };
-    let limit = fixture.options.patience.limit(ROUNDS_QUICK, ROUNDS);
-    let seconds = if fixture.options.patience.quick { 0.5 } else { 5.0 };
+    let limit = fixture.options.round_options.limit(ROUNDS_QUICK, ROUNDS);
+    let seconds = if fixture.options.round_options.quick { 0.5 } else { 5.0 };
     let mut runs: Vec<Run> = Vec::new();
     let round = |runs: &mut Vec<Run>, _: Turn<'_>| {
         let load = || server.load(&fixture.lab, place, RATE_PER_S, seconds);
-        let subject = TracedService { service: Target::Pid(server.pid()), place: fixture.place, batch: None };
-        let (traced, client) = while_running(&subject, load)?;
+        let service = TracedService { service: Target::Pid(server.pid()), place: fixture.place, batch: None };
+        let (traced, client) = while_running(&service, load)?;
         runs.push(Run::of(&traced, client["requests"].as_f64().unwrap_or(0.0)));
         Ok(())
     };

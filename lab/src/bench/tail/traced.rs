@@ -47,10 +47,10 @@ pub(super) struct Batch(pub(super) &'static str);
 /// Traces the service while `load` runs on a new thread. Both stay on the client's CPU, so that neither disturbs the
 /// service.
 pub(super) fn while_running<T: Send>(
-    subject: &TracedService,
+    service: &TracedService,
     load: impl FnOnce() -> Result<T> + Send,
 ) -> Result<(TraceResult, T)> {
-    with_this_thread_on(&[subject.place.client], || trace(subject, load)).context("cannot choose a CPU")?
+    with_this_thread_on(&[service.place.client], || trace(service, load)).context("cannot choose a CPU")?
 }
 
 impl TracedService {
@@ -72,10 +72,10 @@ impl TracedService {
     }
 }
 
-fn trace<T: Send>(subject: &TracedService, load: impl FnOnce() -> Result<T> + Send) -> Result<(TraceResult, T)> {
-    let service = subject.service.find()?;
-    let mut pauses = Pauses::watch(&service.pids);
-    let (mut recorder, _batch) = subject.record(service).context("cannot trace")?;
+fn trace<T: Send>(service: &TracedService, load: impl FnOnce() -> Result<T> + Send) -> Result<(TraceResult, T)> {
+    let found = service.service.find()?;
+    let mut pauses = Pauses::watch(&found.pids);
+    let (mut recorder, _batch) = service.record(found).context("cannot trace")?;
     let recorded = pauses.kinds_beside(recorder.recorded());
     let mut builder = Builder::new(Settings { kinds: recorded, ..Settings::default() });
     let (mut timelines, mut unanswered, mut records) = (Vec::new(), Vec::new(), Vec::new());

@@ -25,15 +25,20 @@ pub struct Churn<'a> {
     stays: &'a [Stay],
     length: Duration,
     containers: Containers,
-    workshop: &'a WorkFiles,
+    work_files: &'a WorkFiles,
     /// Units of work done by containers that have already stopped, by the name of the work.
     done: BTreeMap<&'static str, u64>,
 }
 
 impl<'a> Churn<'a> {
     /// Starts the containers that are present from the beginning of the run.
-    pub fn start(stays: &'a [Stay], length: Duration, containers: Containers, workshop: &'a WorkFiles) -> Result<Self> {
-        let mut churn = Self { stays, length, containers, workshop, done: BTreeMap::new() };
+    pub fn start(
+        stays: &'a [Stay],
+        length: Duration,
+        containers: Containers,
+        work_files: &'a WorkFiles,
+    ) -> Result<Self> {
+        let mut churn = Self { stays, length, containers, work_files, done: BTreeMap::new() };
         churn.tick(Duration::ZERO, Duration::ZERO)?;
         Ok(churn)
     }
@@ -47,7 +52,7 @@ impl<'a> Churn<'a> {
     pub fn tick(&mut self, before: Duration, now: Duration) -> Result<()> {
         for (stay, comes) in due(self.stays, self.length, before, now) {
             if comes {
-                self.containers.start(stay.name, &stay.work, self.workshop)?;
+                self.containers.start(stay.name, &stay.work, self.work_files)?;
             } else {
                 let done = self.containers.stop(stay.name)?;
                 *self.done.entry(stay.work.name()).or_default() += done;

@@ -38,13 +38,13 @@ struct Shared {
 }
 
 impl Container {
-    pub(super) fn start(name: &str, leaves: Vec<Leaf>, work: &Work, workshop: &WorkFiles) -> Result<Self> {
-        let prepared = work.prepare(workshop, name)?;
+    pub(super) fn start(name: &str, leaves: Vec<Leaf>, work: &Work, work_files: &WorkFiles) -> Result<Self> {
+        let prepared = work.prepare(work_files, name)?;
         let (counter, shared) = (prepared.counter.clone(), Arc::<Shared>::default());
-        let (doors, for_thread) = (doors(&leaves)?, Arc::clone(&shared));
+        let (cgroup_files, for_thread) = (cgroup_files(&leaves)?, Arc::clone(&shared));
         let thread = thread::Builder::new()
             .name(format!("container-{name}"))
-            .spawn(move || run_again_and_again(&prepared, &doors, &for_thread))
+            .spawn(move || run_again_and_again(&prepared, &cgroup_files, &for_thread))
             .context("cannot start the thread of a container")?;
         Ok(Self { name: name.to_owned(), leaves, counter, shared, thread })
     }
@@ -89,7 +89,7 @@ impl Container {
 }
 
 /// Opens the `cgroup.procs` files through which a process enters the groups.
-fn doors(leaves: &[Leaf]) -> Result<Arc<[File]>> {
+fn cgroup_files(leaves: &[Leaf]) -> Result<Arc<[File]>> {
     let open = |leaf: &Leaf| {
         let file = leaf.dir.join("cgroup.procs");
         OpenOptions::new().write(true).open(&file).with_context(|| format!("cannot open {}", file.display()))
@@ -97,12 +97,12 @@ fn doors(leaves: &[Leaf]) -> Result<Arc<[File]>> {
     leaves.iter().map(open).collect()
 }
 
-fn run_again_and_again(prepared: &Prepared, doors: &Arc<[File]>, shared: &Shared) -> Result<()> {
+fn run_again_and_again(prepared: &Prepared, cgroup_files: &Arc<[File]>, shared: &Shared) -> Result<()> {
     loop {
         let mut command = prepared.command();
-        let doors = Arc::clone(doors);
+        let cgroup_files = Arc::clone(cgroup_files);
         // SAFETY: between fork and exec, `enter` makes async-signal-safe system calls only.
-        unsafe { command.pre_exec(move || enter(&doors)) };
+        unsafe { command.pre_exec(move || enter(&cgroup_files)) };
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -119,7 +119,7 @@ fn run_again_and_again(prepared: &Prepared, doors: &Arc<[File]>, shared: &Shared
 }
 
 /// Puts the calling process into the groups, and lets it die with its parent.
-fn enter(doors: &[File]) -> io::Result<()> {
+fn enter(cgroup_files: &[File]) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    doors.iter().try_for_each(|mut door| door.write_all(b"0"))
+    cgroup_files.iter().try_for_each(|mut cgroup_file| cgroup_file.write_all(b"0"))
 }

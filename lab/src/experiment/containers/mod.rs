@@ -54,11 +54,11 @@ impl Containers {
     }
 
     /// Starts a container that repeats `work` until it is stopped.
-    pub fn start(&mut self, name: &str, work: &Work, workshop: &WorkFiles) -> Result<()> {
+    pub fn start(&mut self, name: &str, work: &Work, work_files: &WorkFiles) -> Result<()> {
         let group = format!("{}/{name}", self.name);
         brief(&mut self.guardian, &group)?;
         let leaves = make_leaves(&self.hierarchies, &group)?;
-        self.there.push(Container::start(name, leaves, work, workshop)?);
+        self.there.push(Container::start(name, leaves, work, work_files)?);
         Ok(())
     }
 

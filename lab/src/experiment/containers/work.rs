@@ -57,14 +57,14 @@ impl Work {
         }
     }
 
-    pub(super) fn prepare(&self, workshop: &WorkFiles, container: &str) -> Result<Prepared> {
-        let counter = workshop.folder.join(format!("counter-{container}"));
+    pub(super) fn prepare(&self, work_files: &WorkFiles, container: &str) -> Result<Prepared> {
+        let counter = work_files.folder.join(format!("counter-{container}"));
         let _ = fs::remove_file(&counter);
-        let file = |name: &str| workshop.folder.join(name).into_os_string();
+        let file = |name: &str| work_files.folder.join(name).into_os_string();
         let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
         let kernel = |name: &str| {
-            let words = [workshop.lab.path().to_owned(), "batch".into(), name.into(), "--counter".into()];
-            let more = workshop.sibling_options.iter().map(OsString::from);
+            let words = [work_files.lab.path().to_owned(), "batch".into(), name.into(), "--counter".into()];
+            let more = work_files.sibling_options.iter().map(OsString::from);
             words.into_iter().chain([counter.clone().into_os_string()]).chain(more).collect::<Vec<_>>()
         };
         let words = match self {
@@ -105,11 +105,11 @@ impl WorkFiles {
     /// is built in.
     pub fn make(lab: &Lab, sibling: Option<&Sibling>, folder: &Path) -> Result<Self> {
         let sibling_options = sibling.map(Sibling::options).unwrap_or_default();
-        let workshop = Self { lab: lab.clone(), sibling_options, folder: folder.to_owned() };
+        let work_files = Self { lab: lab.clone(), sibling_options, folder: folder.to_owned() };
         for (name, text) in [("source.c", source()), ("text", text()?), ("spark.py", SPARK.to_owned().into_bytes())] {
             fs::write(folder.join(name), text).with_context(|| format!("cannot write {name}"))?;
         }
-        Ok(workshop)
+        Ok(work_files)
     }
 }
 
@@ -153,11 +153,11 @@ mod tests {
     fn kernels_count_their_units_and_other_work_its_runs() {
         let folder = tempfile::tempdir().unwrap();
         let lab = Lab::at("/lab".into());
-        let workshop = WorkFiles::make(&lab, None, folder.path()).unwrap();
-        let kernel = Work::Kernel("matrix").prepare(&workshop, "c1").unwrap();
+        let work_files = WorkFiles::make(&lab, None, folder.path()).unwrap();
+        let kernel = Work::Kernel("matrix").prepare(&work_files, "c1").unwrap();
         assert_eq!(kernel.counter, Some(folder.path().join("counter-c1")));
         assert!(kernel.words.starts_with(&["/lab".into(), "batch".into(), "matrix".into()]), "{:?}", kernel.words);
-        assert_eq!(Work::Compile.prepare(&workshop, "c1").unwrap().counter, None);
+        assert_eq!(Work::Compile.prepare(&work_files, "c1").unwrap().counter, None);
         assert_eq!(fs::read(folder.path().join("text")).unwrap().len(), TEXT_BYTES);
     }
 }

@@ -123,7 +123,7 @@ impl Look {
     /// Returns the names of all containers, with the number of CPUs that they want.
     pub(super) fn containers(&self) -> Vec<(String, u32)> {
         let mut names: Vec<(String, u32)> =
-            self.finder.containers().map(|container| (container.name.clone(), container.wanted.cpus)).collect();
+            self.finder.containers().map(|container| (container.name.clone(), container.cpu_demand.cpus)).collect();
         names.sort();
         names
     }

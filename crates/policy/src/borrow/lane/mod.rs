@@ -34,7 +34,7 @@
 //! the keeper.
 
 use crate::Nanos;
-use crate::borrow::seen::LaneObservation;
+use crate::borrow::observation::LaneObservation;
 use crate::borrow::state::{Decision, LaneReason, LaneState};
 
 /// Debt in nanoseconds that a nanosecond of release pays back. A service busy for up to PAYBACK ÷ (PAYBACK + 1) = 75 %

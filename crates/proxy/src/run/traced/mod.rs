@@ -1,8 +1,8 @@
 //! Traces of a proxy's requests at its servers. Each server on this machine is traced by its own recorder in this
 //! process. A request is found in the trace by the proxy's port and by time.
 
-mod kept;
-mod words;
+mod answer;
+mod recent_timelines;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde_json::Value;
-use sidelane_host::aside::Background;
+use sidelane_host::background::Background;
 use sidelane_host::clock::now_ns;
 use sidelane_host::service::Target;
-use sidelane_host::until::Shutdown;
+use sidelane_host::shutdown::Shutdown;
 use sidelane_report::terminal::eprint_fitted;
 use sidelane_timeline::builder::{Builder, Settings};
 use sidelane_trace::source::Source;
@@ -21,7 +21,7 @@ use sidelane_trace::source::Source;
 use super::options::ProxyOptions;
 use super::watch::is_on_this_machine;
 use crate::config::{SentCopy, TraceLookup};
-use kept::RecentTimelines;
+use recent_timelines::RecentTimelines;
 
 /// Interval at which the names of threads are read. It is shorter than the delay of a timeline.
 const NAMES_EVERY: Duration = Duration::from_millis(200);
@@ -73,7 +73,7 @@ impl Traces {
         let servers = self.servers.clone();
         Arc::new(move |asked| match &servers[asked.server.index()] {
             Some(traced) => traced.tell(asked),
-            None => words::untraced(
+            None => answer::untraced(
                 "the proxy's servers are not traced",
                 "start the proxy as root with --trace, or set `trace = true` at its [[proxy]] of the agent's file",
             ),
@@ -97,9 +97,9 @@ impl Traced {
 
     fn tell(&self, asked: &SentCopy) -> Value {
         match &*self.state() {
-            State::Begins => words::untraced("the trace of its server has not begun", "ask for a later request"),
-            State::Records(kept) => words::answer(kept, asked, self.server),
-            State::Ended(why) => words::untraced("its server is not traced", why),
+            State::Begins => answer::untraced("the trace of its server has not begun", "ask for a later request"),
+            State::Records(kept) => answer::answer(kept, asked, self.server),
+            State::Ended(why) => answer::untraced("its server is not traced", why),
         }
     }
 

@@ -1,9 +1,9 @@
 //! State of the parts of a whole machine. No part knows the [`super::Engine`], which changes them.
 
-pub mod bound;
 pub mod container;
 pub mod control;
 pub mod cpu;
 pub mod guard;
 pub mod serving;
+pub mod thread_binder;
 pub mod visits;

@@ -1,7 +1,7 @@
 //! Memory of a chip, as a scenario describes it.
 
 use crate::machine::chip::ChipMemory;
-use crate::scenario::given::Result;
+use crate::scenario::inputs::Result;
 use crate::scenario::parts::known_class;
 use crate::smt::Interference;
 use sidelane_toml::Reader;

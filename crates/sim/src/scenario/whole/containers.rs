@@ -8,7 +8,7 @@ use super::cpus;
 use super::names::{class, name};
 use crate::machine::layout::Layout;
 use crate::machine::model::{Coming, Kind};
-use crate::scenario::given::{Files, Result};
+use crate::scenario::inputs::{Files, Result};
 use crate::scenario::parts::ms;
 use crate::scenario::service::{arrivals, demand};
 use crate::smt::Interference;

@@ -3,7 +3,7 @@
 use sidelane_policy::cpus::{CpuMask, MAX_CPUS};
 
 use crate::machine::layout::Layout;
-use crate::scenario::given::Result;
+use crate::scenario::inputs::Result;
 use sidelane_toml::Reader;
 
 /// Returns all CPUs of the machine.

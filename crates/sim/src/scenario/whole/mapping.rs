@@ -3,7 +3,7 @@
 use sidelane_policy::hurryup::{Config, Learning, Mapping, Options, ScanTimes, Threshold};
 
 use crate::model::Machine;
-use crate::scenario::given::Result;
+use crate::scenario::inputs::Result;
 use crate::scenario::parts::{LONGER, ms};
 use sidelane_toml::Reader;
 
@@ -37,7 +37,7 @@ fn options(reader: &Reader) -> Result<Options> {
         spare_longer: reader.flag("spare_longer").unwrap_or(usual.spare_longer),
         empty_first: reader.flag("empty_first").unwrap_or(usual.empty_first),
         between_first: reader.flag("between_first").unwrap_or(usual.between_first),
-        ahead: reader.flag("ahead").unwrap_or(usual.ahead),
+        preplace: reader.flag("preplace").unwrap_or(usual.preplace),
         rest_ns: reader.number("rest_ms", MILLISECONDS).map_or(usual.rest_ns, ms),
         ..usual
     })

@@ -8,7 +8,7 @@ mod names;
 mod services;
 mod settings;
 
-use super::given::{Choices, Files, Result, length, seed};
+use super::inputs::{Choices, Files, Result, length, seed};
 use super::parts;
 use crate::fleet::Fleet;
 use crate::machine::layout::Layout;

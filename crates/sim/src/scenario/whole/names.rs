@@ -1,6 +1,6 @@
 //! Names and classes of services and containers.
 
-use crate::scenario::given::Result;
+use crate::scenario::inputs::Result;
 use crate::smt::{Class, Interference};
 use sidelane_toml::Reader;
 

@@ -7,7 +7,7 @@ use super::names::{class, name};
 use crate::machine::layout::Layout;
 use crate::machine::model::{Call, FAN_OUT, MachineService, WORKERS_MAX};
 use crate::model::Queue;
-use crate::scenario::given::{Files, Result};
+use crate::scenario::inputs::{Files, Result};
 use crate::scenario::parts::{LONGER, ms};
 use crate::scenario::service::{arrivals, demand};
 use crate::smt::Interference;

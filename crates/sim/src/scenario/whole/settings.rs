@@ -12,7 +12,7 @@ use crate::gate::Latency;
 use crate::machine::layout::Layout;
 use crate::machine::model::MachineService;
 use crate::machine::setting::{ContainerMode, Control, CpuDecider, MachineSetting};
-use crate::scenario::given::{Files, Result};
+use crate::scenario::inputs::{Files, Result};
 use crate::scenario::parts::{LONGER, ms, us};
 use crate::scenario::settings::gate;
 use crate::smt::Interference;

@@ -7,8 +7,8 @@
  * since a thread runs on one lane at a time.
  *
  * A real-time thread counts as asleep: it is a lane holder that naps, or a client that stands for
- * another machine. The holder is recognised by its name, and may be given a cost. The thief stands
- * for the lost cycles of the thread that it pre-empted: as long as a thread waits for the thief,
+ * another machine. The holder is recognised by its name, and may be given a cost. The steal emulator stands
+ * for the lost cycles of the thread that it pre-empted: as long as a thread waits for the steal emulator,
  * the lane works.
  */
 #include "kernel/types.h"
@@ -240,7 +240,7 @@ static __always_inline void task_comes(struct sibling_core *core, const struct l
 
 	if (!next->pid) {
 		lane->waiting = 0;
-	} else if (next->pid == (int)load_once(lane->thief)) {
+	} else if (next->pid == (int)load_once(lane->steal_tid)) {
 		if (lane->waiting) {
 			start(&lane->taken, now.at_ns);
 			turn_begins(core, lane, now);

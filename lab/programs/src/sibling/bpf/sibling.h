@@ -15,7 +15,7 @@
 
 /* The load that a lane puts on its sibling. A lane that is asleep puts no load. */
 enum sibling_load {
-	SIBLING_WORKS = 0, /* a program runs there, or waits while the thief runs */
+	SIBLING_WORKS = 0, /* a program runs there, or waits while the steal emulator runs */
 	SIBLING_NAPS = 1,  /* a lane holder keeps it empty */
 };
 #define SIBLING_LOADS 2
@@ -27,8 +27,8 @@ struct sibling_lane {
 	uint64_t spent[SIBLING_LOADS];   /*  0: stopwatches: time in which the lane worked, and napped */
 	uint64_t both[SIBLING_LOADS];    /* 16: stopwatches: what the other lane did while this one worked */
 	uint64_t overlap[SIBLING_LOADS]; /* 32: the part of `both` while threads without a place ran */
-	uint64_t taken;                  /* 48: stopwatch: time in which the thief ran while a thread waited for it */
-	uint32_t thief;                  /* 56: thread id; written by user space */
+	uint64_t taken;                  /* 48: stopwatch: time in which the steal emulator ran while a thread waited for it */
+	uint32_t steal_tid;              /* 56: thread id; written by user space */
 	uint32_t waiting;                /* 60: a thread without a place was pre-empted and has not run since */
 	uint32_t place;                  /* 64: place of the running thread, counted from 1; 0: none */
 	uint32_t switches;               /* 68 */

@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 
 use super::setting::{Setting, Watchers};
 use crate::bench::request_cost::round_trips_us;
-use crate::bench::subject::{RealServer, ServiceCpus};
 use crate::bench::tail::fixture::TailFixture;
+use crate::bench::workload::{RealServer, ServiceCpus};
 use sidelane_host::priority::pin_this_thread;
 use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_all;
@@ -38,7 +38,7 @@ pub(super) fn measure(
         round_trips_us(server)
     };
     watchers.under(Setting::Untraced, ask)?;
-    let limit = fixture.options.patience.limit(ROUNDS_QUICK, ROUNDS);
+    let limit = fixture.options.round_options.limit(ROUNDS_QUICK, ROUNDS);
     let mut rounds: Vec<Round> = Vec::new();
     let round = |rounds: &mut Vec<Round>, _: Turn<'_>| {
         let mut spent_us = Round::default();

@@ -7,8 +7,8 @@ use anyhow::{Context, Result, ensure};
 
 use super::peer::{Peer, RunningPeer};
 use super::setting::{Setting, Watchers};
-use crate::bench::subject::{RealServer, ServiceCpus};
 use crate::bench::tail::fixture::TailFixture;
+use crate::bench::workload::{RealServer, ServiceCpus};
 use crate::note::LabNote;
 use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_median;
@@ -47,10 +47,10 @@ pub(super) fn measure(
     result: &mut ResultFile,
 ) -> Result<()> {
     let mut watchers = Watchers::load(server)?;
-    let peers = peers(fixture.options.patience, result);
+    let peers = peers(fixture.options.round_options, result);
     let own = [Setting::Untraced, Setting::Empty, Setting::Traced, Setting::EmptyLight, Setting::Light];
     let settings: Vec<Setting> = own.into_iter().chain(peers.into_iter().map(Setting::Peer)).collect();
-    let limit = fixture.options.patience.limit(ROUNDS_QUICK, ROUNDS);
+    let limit = fixture.options.round_options.limit(ROUNDS_QUICK, ROUNDS);
     let mut rounds: Vec<Round> = Vec::new();
     let round = |rounds: &mut Vec<Round>, turn: Turn<'_>| {
         let mut round = Round::new();
@@ -70,8 +70,8 @@ pub(super) fn measure(
 }
 
 /// Returns the tools that can be compared on this machine in the available time. The result notes the missing ones.
-fn peers(patience: RoundOptions, result: &mut ResultFile) -> Vec<Peer> {
-    if patience.quick {
+fn peers(round_options: RoundOptions, result: &mut ResultFile) -> Vec<Peer> {
+    if round_options.quick {
         result.notes.push(LabNote::TracedWithoutPeers.to_string());
         return Vec::new();
     }
@@ -97,7 +97,7 @@ fn one(
     watchers: &mut Watchers,
     setting: Setting,
 ) -> Result<Measured> {
-    let quick = fixture.options.patience.quick;
+    let quick = fixture.options.round_options.quick;
     let (requests, seconds) = if quick { (REQUESTS_QUICK, 0.2) } else { (REQUESTS, 1.0) };
     watchers.under(setting, || {
         // Saturates the service once without measurement, until all threads that were started or moved are at work.

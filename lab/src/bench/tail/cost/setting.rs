@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::peer::{Peer, RunningPeer};
-use crate::bench::subject::RealServer;
+use crate::bench::workload::RealServer;
 use crate::floor::Floor;
 use sidelane_host::service::Target;
 use sidelane_tracker::trace::{Recorder, TraceOptions};

@@ -88,11 +88,11 @@ pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Res
     for server in &started {
         LuceneLoad::WARM_UP.send(fixture, &lucene, server.port()?)?;
     }
-    let seconds = if fixture.options.patience.quick { SECONDS_QUICK } else { SECONDS };
+    let seconds = if fixture.options.round_options.quick { SECONDS_QUICK } else { SECONDS };
     let ports = (started[0].port()?, started[1].port()?);
     let servers = Servers { fixture, lucene: &lucene, ports, seconds };
     let (limit, title) =
-        (fixture.options.patience.limit(ROUNDS_QUICK, ROUNDS), |hedging: &Hedging| hedging.name().to_owned());
+        (fixture.options.round_options.limit(ROUNDS_QUICK, ROUNDS), |hedging: &Hedging| hedging.name().to_owned());
     let hazard = Experiment { name: "hazard", limit, turns: &turns, title, checks: &checks };
     let (samples, _) = hazard.run(|hedging, round, samples| {
         let run = servers.run(hedging, round, samples)?;

@@ -62,10 +62,10 @@ impl LuceneVariant {
     pub const TREATED: LuceneVariant = LuceneVariant::Backup;
 
     /// Returns the variants to measure; with `--quick` the first and the last one.
-    pub(super) fn of(patience: RoundOptions) -> impl Iterator<Item = LuceneVariant> {
-        LuceneVariant::ALL
-            .into_iter()
-            .filter(move |variant| !patience.quick || [LuceneVariant::Plain, LuceneVariant::TREATED].contains(variant))
+    pub(super) fn of(round_options: RoundOptions) -> impl Iterator<Item = LuceneVariant> {
+        LuceneVariant::ALL.into_iter().filter(move |variant| {
+            !round_options.quick || [LuceneVariant::Plain, LuceneVariant::TREATED].contains(variant)
+        })
     }
 
     pub(super) fn name(self) -> &'static str {
@@ -96,8 +96,8 @@ impl LuceneVariant {
 }
 
 /// Returns the limit on rounds of the comparison.
-pub(super) fn rounds(patience: RoundOptions) -> Limit {
-    patience.limit(ROUNDS_QUICK, ROUNDS)
+pub(super) fn rounds(round_options: RoundOptions) -> Limit {
+    round_options.limit(ROUNDS_QUICK, ROUNDS)
 }
 
 /// Builds the server's program; returns `None` and adds a note if that fails.
@@ -109,14 +109,14 @@ pub(super) fn prepared(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Op
 /// Measures all variants of the server, and compares them.
 pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Result<()> {
     let Some(lucene) = prepared(fixture, result) else { return Ok(()) };
-    let turns = |_| LuceneVariant::of(fixture.options.patience).collect();
-    let (limit, title) = (rounds(fixture.options.patience), |variant: &LuceneVariant| variant.title().to_owned());
+    let turns = |_| LuceneVariant::of(fixture.options.round_options).collect();
+    let (limit, title) = (rounds(fixture.options.round_options), |variant: &LuceneVariant| variant.title().to_owned());
     let remedies = Experiment { name: "lucene", limit, turns: &turns, title, checks: &checks };
     let (samples, _) = remedies.run(|variant, round, samples| {
         samples.add(round, variant, run(fixture, &lucene, variant, round)?);
         Ok(())
     })?;
-    result.rows.extend(LuceneVariant::of(fixture.options.patience).map(|variant| row(&samples, variant)));
+    result.rows.extend(LuceneVariant::of(fixture.options.round_options).map(|variant| row(&samples, variant)));
     result.checks.extend(checks(&samples));
     result.multiples.extend(picture(&samples));
     Ok(())
@@ -125,7 +125,7 @@ pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Res
 /// Starts the server, and loads it from its first moment on.
 fn run(fixture: &TailFixture<'_>, lucene: &Lucene, variant: LuceneVariant, round: u64) -> Result<Vec<Iteration>> {
     let front = Front::start(fixture, lucene, variant)?;
-    let requests = ITERATIONS as f64 * if fixture.options.patience.quick { REQUESTS_QUICK } else { REQUESTS };
+    let requests = ITERATIONS as f64 * if fixture.options.round_options.quick { REQUESTS_QUICK } else { REQUESTS };
     let load = LuceneLoad { per_s: RATE_PER_S, warm_up_s: 0.0, requests, seed: round + 1 };
     let iterations = load.send(fixture, lucene, front.port())?.iterations;
     ensure!(iterations.len() == ITERATIONS, "the client told {} iterations", iterations.len());

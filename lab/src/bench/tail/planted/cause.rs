@@ -72,12 +72,12 @@ const fn planted(name: &'static str, cause: Cause, place: PlantedProgram) -> Pla
 impl Planted {
     /// All planted causes.
     ///
-    /// A thief of SCHED_FIFO is not stolen time: the kernel sees which thread it is.
+    /// A thread of SCHED_FIFO is not stolen time: the kernel sees which thread it is.
     pub(super) const ALL: &[Planted] = &[
         planted("nagle", Cause::Nagle, PlantedProgram::Service),
         planted("faults", Cause::PageFault, PlantedProgram::Service),
         planted("hog", Cause::RunQueue, PlantedProgram::Service),
-        planted("thief", Cause::RunQueue, PlantedProgram::Service),
+        planted("real-time", Cause::RunQueue, PlantedProgram::Service),
         planted("sibling", Cause::Sibling, PlantedProgram::Beside(Batch("plant-batch"))),
         planted("throttle", Cause::Throttled, PlantedProgram::Service),
         planted("lock", Cause::Lock, PlantedProgram::Service),
@@ -140,8 +140,8 @@ impl Planted {
     ];
 
     /// Returns the causes to plant; with `--quick` a few of them.
-    pub(super) fn chosen(patience: RoundOptions) -> Vec<&'static Planted> {
-        let is_chosen = |planted: &&Planted| !patience.quick || Self::QUICK.contains(&planted.name);
+    pub(super) fn chosen(round_options: RoundOptions) -> Vec<&'static Planted> {
+        let is_chosen = |planted: &&Planted| !round_options.quick || Self::QUICK.contains(&planted.name);
         Self::ALL.iter().filter(is_chosen).collect()
     }
 }

@@ -48,8 +48,8 @@ const SIZE: Size = Size { requests: 1_000, every: 50 };
 const SIZE_QUICK: Size = Size { requests: 75, every: 15 };
 
 impl Size {
-    fn of(planted: &Planted, patience: RoundOptions) -> Size {
-        let size = if patience.quick { SIZE_QUICK } else { SIZE };
+    fn of(planted: &Planted, round_options: RoundOptions) -> Size {
+        let size = if round_options.quick { SIZE_QUICK } else { SIZE };
         match planted.place {
             PlantedProgram::Seldom => Size { every: size.every * 5, ..size },
             // Sends fewer requests to a distant client: each plain one takes as long as a planted one does elsewhere.
@@ -63,7 +63,7 @@ impl Size {
 pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Result<()> {
     let mut seen: Vec<Named> = Vec::new();
     let mut notes = Vec::new();
-    let chosen = Planted::chosen(fixture.options.patience);
+    let chosen = Planted::chosen(fixture.options.round_options);
     if chosen.len() < Planted::ALL.len() {
         notes.push(LabNote::FewPlanted { chosen: chosen.len(), all: Planted::ALL.len() }.to_string());
     }
@@ -79,7 +79,7 @@ pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Res
         }
         Ok(())
     };
-    until_decided("planted causes", rounds(fixture.options.patience), &mut seen, round, |seen| checks::of(seen))?;
+    until_decided("planted causes", rounds(fixture.options.round_options), &mut seen, round, |seen| checks::of(seen))?;
     result.rows.extend(rows::of(&seen));
     result.checks.extend(checks::of(&seen));
     result.bars.extend(rows::confusion(&seen));
@@ -94,8 +94,8 @@ pub(super) fn claims(fixture: &TailFixture<'_>, name: &str) -> Result<(Claim, BT
     Ok((planted.claim, run(fixture, planted)?.of_planted))
 }
 
-fn rounds(patience: RoundOptions) -> Limit {
-    patience.limit(ROUNDS_QUICK, ROUNDS)
+fn rounds(round_options: RoundOptions) -> Limit {
+    round_options.limit(ROUNDS_QUICK, ROUNDS)
 }
 
 /// Plants one cause, and compares it with the statements of a trace.
@@ -106,7 +106,7 @@ fn run(fixture: &TailFixture<'_>, planted: &'static Planted) -> Result<Named> {
     let service = Running::start(fixture, planted)?;
     let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
     let file = scratch.path().join("truth");
-    let size = Size::of(planted, fixture.options.patience);
+    let size = Size::of(planted, fixture.options.round_options);
     let warm_up = Size { every: size.requests + 1, ..size };
     fixture.lab.run(question(fixture, planted, &service, warm_up, &file)?)?;
     let words = question(fixture, planted, &service, size, &file)?;

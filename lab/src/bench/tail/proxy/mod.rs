@@ -60,8 +60,8 @@ pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Res
     let server = start_server(fixture.place.client, scratch.path())?;
     let start = |peer: Peer| peer.start(fixture.place.request, server.address, scratch.path());
     let proxies = [start(Peer::ALL[0])?, start(Peer::ALL[1])?, start(Peer::ALL[2])?];
-    let (time, time_at_half) = if fixture.options.patience.quick { TIME_QUICK } else { TIME };
-    let limit = fixture.options.patience.limit(ROUNDS_QUICK, ROUNDS);
+    let (time, time_at_half) = if fixture.options.round_options.quick { TIME_QUICK } else { TIME };
+    let limit = fixture.options.round_options.limit(ROUNDS_QUICK, ROUNDS);
     let field = Field { client_cpu: fixture.place.client, proxies: &proxies, server: &server, time, time_at_half };
     let round = |rounds: &mut Vec<Round>, turn: Turn<'_>| {
         rounds.push(field.round(turn.round)?);

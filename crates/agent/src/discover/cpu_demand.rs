@@ -1,0 +1,191 @@
+//! Number of CPUs that a container wants, by its group in either version.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sidelane_host::cgroup::Hierarchy;
+use sidelane_host::cpulist::CpuSet;
+
+use super::found::{CpuDemand, CpuDemandSource};
+
+/// The kernel's defaults of `cpu.weight` and `cpu.shares`. They are no request, except below a kubelet's group: a
+/// kubelet writes these values for a request of one CPU.
+const DEFAULT_WEIGHT: u64 = 100;
+const DEFAULT_SHARES: u64 = 1024;
+/// Shares that a kubelet writes for a pod without a request.
+const NO_SHARES: u64 = 2;
+const SHARES_MAX: u64 = 262_144;
+/// Shares of one CPU.
+const SHARES_A_CPU: u64 = 1024;
+/// Part of the name of a kubelet's uppermost group, with each driver.
+const KUBELETS: &str = "kubepods";
+
+/// Returns what the container at `path` wants, if the file does not say it.
+pub(super) fn cpu_demand(hierarchies: &[Hierarchy], path: &str) -> CpuDemand {
+    demand_of(hierarchies, path, online())
+}
+
+/// Returns the number of CPUs of the machine, at least one.
+fn online() -> u64 {
+    let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    text.parse::<CpuSet>().map_or(1, |cpus| cpus.len().max(1) as u64)
+}
+
+fn demand_of(hierarchies: &[Hierarchy], path: &str, online: u64) -> CpuDemand {
+    let dirs = |controls: &dyn Fn(&Hierarchy) -> bool| -> Vec<PathBuf> {
+        hierarchies.iter().filter(|hierarchy| controls(hierarchy)).map(|hierarchy| hierarchy.dir(path)).collect()
+    };
+    let (unified, cpu) = (dirs(&Hierarchy::is_v2), dirs(&|hierarchy| hierarchy.controls("cpu")));
+    let is_pods = path.contains(KUBELETS);
+    let limit = unified.iter().find_map(|dir| limit_v2(dir)).or_else(|| cpu.iter().find_map(|dir| limit_v1(dir)));
+    let shares = unified.iter().find_map(|dir| shares_v2(dir, is_pods));
+    let shares = shares.or_else(|| cpu.iter().find_map(|dir| shares_v1(dir, is_pods)));
+    let cpusets = dirs(&|hierarchy| hierarchy.is_v2() || hierarchy.controls("cpuset"));
+    let (cpus, from) = match (limit, shares) {
+        (Some(cpus), _) => (cpus, CpuDemandSource::Limit),
+        (None, Some(shares)) => (shares.div_ceil(SHARES_A_CPU), CpuDemandSource::Request),
+        (None, None) => (cpusets.iter().find_map(|dir| allowed(dir)).unwrap_or(online), CpuDemandSource::Nobody),
+    };
+    CpuDemand { cpus: cpus.clamp(1, online) as u32, from }
+}
+
+/// Reads `QUOTA PERIOD`, or `max PERIOD`.
+fn limit_v2(dir: &Path) -> Option<u64> {
+    let text = fs::read_to_string(dir.join("cpu.max")).ok()?;
+    let (quota, period) = text.trim().split_once(' ')?;
+    cpus_of(quota.parse().ok()?, period.parse().ok()?)
+}
+
+fn limit_v1(dir: &Path) -> Option<u64> {
+    // Without a limit the quota is -1.
+    cpus_of(number(&dir.join("cpu.cfs_quota_us"))?, number(&dir.join("cpu.cfs_period_us"))?)
+}
+
+fn cpus_of(quota_us: u64, period_us: u64) -> Option<u64> {
+    (period_us > 0).then(|| quota_us.div_ceil(period_us))
+}
+
+fn shares_v2(dir: &Path, is_pods: bool) -> Option<u64> {
+    let weight = number(&dir.join("cpu.weight")).filter(|weight| (1..=10_000).contains(weight))?;
+    let shares = shares_of(weight);
+    ((is_pods || weight != DEFAULT_WEIGHT) && shares > NO_SHARES).then_some(shares)
+}
+
+fn shares_v1(dir: &Path, is_pods: bool) -> Option<u64> {
+    number(&dir.join("cpu.shares")).filter(|shares| (is_pods || *shares != DEFAULT_SHARES) && *shares > NO_SHARES)
+}
+
+/// Returns the shares from which a runtime has made this weight. Requests of whole CPUs distinguish the formulas: if
+/// only one formula makes the weight from such a request, it is that one. Otherwise it is the newer one.
+fn shares_of(weight: u64) -> u64 {
+    let whole = |formula: fn(u64) -> u64| {
+        (1..=SHARES_MAX / SHARES_A_CPU).map(|cpus| cpus * SHARES_A_CPU).find(|shares| formula(*shares) == weight)
+    };
+    whole(quadratic).or_else(|| whole(linear)).unwrap_or_else(|| {
+        let (mut least, mut most) = (NO_SHARES, SHARES_MAX);
+        while least < most {
+            let middle = least.midpoint(most);
+            if quadratic(middle) < weight { least = middle + 1 } else { most = middle }
+        }
+        least
+    })
+}
+
+/// Returns the weight of shares by runc before 1.3.2 and crun before 1.23, and by a kubelet for its own groups.
+fn linear(shares: u64) -> u64 {
+    1 + (shares - NO_SHARES) * 9_999 / 262_142
+}
+
+/// Returns the weight by later versions: a parabola in the logarithm through both ends and both defaults.
+fn quadratic(shares: u64) -> u64 {
+    if shares <= NO_SHARES {
+        return 1;
+    }
+    let log = (shares as f64).log2();
+    10_f64.powf((log * log + 125.0 * log) / 612.0 - 7.0 / 34.0).ceil() as u64
+}
+
+/// Returns the number of CPUs that it may run on.
+fn allowed(dir: &Path) -> Option<u64> {
+    let lists = ["cpuset.cpus.effective", "cpuset.effective_cpus"].into_iter();
+    let mut texts = lists.filter_map(|file| fs::read_to_string(dir.join(file)).ok());
+    let cpus = texts.find_map(|text| text.parse::<CpuSet>().ok())?;
+    Some(cpus.len() as u64).filter(|count| *count > 0)
+}
+
+fn number(file: &Path) -> Option<u64> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wants(controllers: &[&str], files: &[(&str, &str)]) -> (u32, CpuDemandSource) {
+        wants_at("/job", controllers, files)
+    }
+
+    fn wants_at(path: &str, controllers: &[&str], files: &[(&str, &str)]) -> (u32, CpuDemandSource) {
+        let dir = tempfile::tempdir().unwrap();
+        let group = dir.path().join(&path[1..]);
+        fs::create_dir_all(&group).unwrap();
+        files.iter().for_each(|(name, text)| fs::write(group.join(name), text).unwrap());
+        let controllers = controllers.iter().map(|name| (*name).to_owned()).collect();
+        let hierarchy = Hierarchy { mount: dir.path().to_owned(), root: "/".into(), controllers };
+        let demand = demand_of(&[hierarchy], path, 16);
+        (demand.cpus, demand.from)
+    }
+
+    #[test]
+    fn a_limit_counts_before_a_request() {
+        let two = [("cpu.max", "150000 100000\n"), ("cpu.weight", "39\n")];
+        assert_eq!(wants(&[], &two), (2, CpuDemandSource::Limit));
+        let half = [("cpu.cfs_quota_us", "50000\n"), ("cpu.cfs_period_us", "100000\n"), ("cpu.shares", "4096\n")];
+        assert_eq!(wants(&["cpu"], &half), (1, CpuDemandSource::Limit));
+    }
+
+    #[test]
+    fn a_request_is_a_share_of_1024_a_cpu() {
+        let three = [("cpu.cfs_quota_us", "-1\n"), ("cpu.cfs_period_us", "100000\n"), ("cpu.shares", "3072\n")];
+        assert_eq!(wants(&["cpu"], &three), (3, CpuDemandSource::Request));
+        // A kubelet's weight for 2 CPUs.
+        assert_eq!(wants(&[], &[("cpu.max", "max 100000\n"), ("cpu.weight", "79\n")]), (2, CpuDemandSource::Request));
+    }
+
+    #[test]
+    fn weights_are_read_by_both_formulas_of_runtimes() {
+        // (weight, CPUs): whole requests by the linear formula, by the quadratic one, and other requests.
+        let linear = [(39, 1), (79, 2), (118, 3), (157, 4), (313, 8)];
+        let quadratic = [(174, 2), (240, 3), (303, 4), (517, 8)];
+        let others = [(170, 2), (59, 1), (17, 1)];
+        for (weight, cpus) in linear.into_iter().chain(quadratic).chain(others) {
+            let file = ("cpu.weight", format!("{weight}\n"));
+            assert_eq!(wants(&[], &[(file.0, &file.1)]), (cpus, CpuDemandSource::Request), "{weight}");
+        }
+        assert_eq!(
+            (super::quadratic(1_024), super::quadratic(2_000), super::quadratic(SHARES_MAX)),
+            (100, 170, 10_000)
+        );
+        assert_eq!((super::linear(2), super::linear(SHARES_MAX)), (1, 10_000));
+    }
+
+    #[test]
+    fn the_kernels_defaults_are_one_cpu_of_a_pod() {
+        let slice = "/kubepods.slice/kubepods-podf1.slice/cri-containerd-a.scope";
+        let weight = [("cpu.max", "max 100000\n"), ("cpu.weight", "100\n")];
+        for path in [slice, "/kubelet/kubepods/podf1/a"] {
+            assert_eq!(wants_at(path, &[], &weight), (1, CpuDemandSource::Request));
+            assert_eq!(wants_at(path, &["cpu"], &[("cpu.shares", "1024\n")]), (1, CpuDemandSource::Request));
+            assert_eq!(wants_at(path, &[], &[("cpu.weight", "1\n")]), (16, CpuDemandSource::Nobody));
+        }
+        assert_eq!(wants(&[], &weight), (16, CpuDemandSource::Nobody));
+    }
+
+    #[test]
+    fn container_without_a_request_wants_all_allowed_cpus() {
+        let nothing = [("cpu.max", "max 100000\n"), ("cpu.weight", "1\n"), ("cpuset.cpus.effective", "0-3,8\n")];
+        assert_eq!(wants(&[], &nothing), (5, CpuDemandSource::Nobody));
+        assert_eq!(wants(&["cpu"], &[("cpu.shares", "1024\n")]), (16, CpuDemandSource::Nobody));
+        assert_eq!(wants(&[], &[]), (16, CpuDemandSource::Nobody));
+    }
+}

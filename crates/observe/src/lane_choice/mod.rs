@@ -1,0 +1,138 @@
+//! The coordinator's choice of lanes (thesis section 3.3).
+//!
+//! The observer takes a lane to itself. For signals in memory a lane of another core is best: on
+//! the same core the observer would take execution resources from the target all the time, on
+//! another core it only moves the cache lines that it reads (Figure 3.7). A processor's counters
+//! can be read only on their own core, so for those the observer takes the target's sibling lane.
+
+use thiserror::Error;
+
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::topology::Topology;
+
+/// The requirements for the lanes.
+#[derive(Clone, Debug, Default)]
+pub struct LaneRequirements {
+    /// `--cpu`: the lane that is observed.
+    pub observed: Option<u32>,
+    /// `--observer-cpu`: the observer's.
+    pub observer: Option<u32>,
+    /// A signal belongs to a lane, not to a program.
+    pub needs_lane: bool,
+    /// A signal is a counter of the processor.
+    pub same_core: bool,
+}
+
+/// The chosen lanes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChosenLanes {
+    /// The observed lane, if there is one.
+    pub observed: Option<u32>,
+    /// The observer's lane.
+    pub observer: u32,
+    /// Whether the two share a core.
+    pub same_core: bool,
+}
+
+/// Why no lanes can be chosen.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum LaneChoiceError {
+    /// The target may run on several lanes.
+    #[error(
+        "cannot choose a lane: the target may run on CPUs {0}, and a signal is of one lane; name it with --cpu, and \
+         pin the target there (taskset -cp)"
+    )]
+    WhichLane(CpuSet),
+    /// There is no second lane.
+    #[error(
+        "cannot observe from another lane: this process may use CPUs {0} only; allow it a second CPU (taskset, \
+             cpuset)"
+    )]
+    NoLane(CpuSet),
+    /// A lane cannot be used.
+    #[error("cannot use CPU {cpu} ({option}): this process may use CPUs {allowed} only; name one of these")]
+    NotAllowed {
+        /// The lane.
+        cpu: u32,
+        /// The option that gave it.
+        option: &'static str,
+        /// The lanes that may be used.
+        allowed: CpuSet,
+    },
+    /// Observer and target are on the same lane.
+    #[error(
+        "cannot observe CPU {0} from itself: observer and target would never run at the same time; choose another \
+             --observer-cpu"
+    )]
+    SameLane(u32),
+}
+
+/// Chooses lanes. `allowed` are the lanes of this process, `target` those of the target if it runs
+/// already.
+pub fn choose(
+    lane_requirements: &LaneRequirements,
+    topology: &Topology,
+    allowed: &CpuSet,
+    target: Option<&CpuSet>,
+) -> Result<ChosenLanes, LaneChoiceError> {
+    let check = |cpu: Option<u32>, option| match cpu {
+        Some(cpu) if !allowed.contains(cpu) => {
+            Err(LaneChoiceError::NotAllowed { cpu, option, allowed: allowed.clone() })
+        }
+        _ => Ok(()),
+    };
+    check(lane_requirements.observer, "--observer-cpu")?;
+    check(lane_requirements.observed, "--cpu")?;
+    let observed = observed(lane_requirements, allowed, target)?;
+    if observed.is_some() && observed == lane_requirements.observer {
+        return Err(LaneChoiceError::SameLane(observed.unwrap_or_default()));
+    }
+    let observer = match lane_requirements.observer {
+        Some(cpu) => cpu,
+        None => best_observer(lane_requirements, topology, allowed, observed, target)
+            .ok_or(LaneChoiceError::NoLane(allowed.clone()))?,
+    };
+    let same_core = observed.is_some_and(|observed| siblings(topology, observed).contains(observer));
+    Ok(ChosenLanes { observed, observer, same_core })
+}
+
+/// The observed lane. A target that is started here can be put on a lane; a running target must be
+/// confined to one.
+fn observed(
+    lane_requirements: &LaneRequirements,
+    allowed: &CpuSet,
+    target: Option<&CpuSet>,
+) -> Result<Option<u32>, LaneChoiceError> {
+    match (lane_requirements.observed, target) {
+        (Some(cpu), _) => Ok(Some(cpu)),
+        (None, Some(cpus)) if cpus.len() == 1 => Ok(cpus.first()),
+        (None, Some(cpus)) if lane_requirements.needs_lane => Err(LaneChoiceError::WhichLane(cpus.clone())),
+        (None, Some(_)) => Ok(None),
+        (None, None) => Ok(allowed.iter().find(|cpu| Some(*cpu) != lane_requirements.observer)),
+    }
+}
+
+/// The observer's lane: outside the target's lanes if possible, then on the core that suits the
+/// signals.
+fn best_observer(
+    lane_requirements: &LaneRequirements,
+    topology: &Topology,
+    allowed: &CpuSet,
+    observed: Option<u32>,
+    target: Option<&CpuSet>,
+) -> Option<u32> {
+    let of_core = observed.map(|observed| siblings(topology, observed)).unwrap_or_default();
+    let rank = |cpu: &u32| {
+        let in_the_way = target.is_some_and(|cpus| cpus.contains(*cpu));
+        (in_the_way, of_core.contains(*cpu) != lane_requirements.same_core, std::cmp::Reverse(*cpu))
+    };
+    allowed.iter().filter(|cpu| Some(*cpu) != observed).min_by_key(rank)
+}
+
+/// All lanes of its core.
+fn siblings(topology: &Topology, cpu: u32) -> CpuSet {
+    topology.cpu(cpu).map(|cpu| cpu.siblings.clone()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! State that each policy for CPUs keeps from one look to the next: the time, the CPUs, and the reason of its decision.
+
+use crate::Nanos;
+
+use super::action::CpuReason;
+use super::mask::CpuMask;
+use super::observation::MachineObservation;
+
+/// Record of a policy's last look.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ObservationState {
+    last: Option<Nanos>,
+    online: CpuMask,
+    why: CpuReason,
+}
+
+/// Facts about a look that begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ObservationStart {
+    /// Time since the last look, which the present look covers.
+    pub(crate) for_ns: Nanos,
+    /// Whether CPUs have come or gone since the last look, or it is the first look.
+    pub(crate) other_cpus: bool,
+}
+
+impl ObservationState {
+    /// Begins a look, with no decision yet.
+    pub(crate) fn begin(&mut self, now: Nanos, seen: &MachineObservation) -> ObservationStart {
+        let for_ns = now - self.last.replace(now).unwrap_or(now);
+        self.why = CpuReason::Steady;
+        let before = core::mem::replace(&mut self.online, seen.online());
+        let other_cpus = before != self.online;
+        if other_cpus && !before.is_empty() {
+            self.because(CpuReason::CpusChanged);
+        }
+        ObservationStart { for_ns, other_cpus }
+    }
+
+    /// Returns the CPUs that could run threads at the last look.
+    pub(crate) fn online(&self) -> CpuMask {
+        self.online
+    }
+
+    /// Adds a reason for the decision. The one that is first in the list of reasons is kept.
+    pub(crate) fn because(&mut self, reason: CpuReason) {
+        self.why = self.why.min(reason);
+    }
+
+    /// Returns the reason of the last decision.
+    pub(crate) fn why(&self) -> CpuReason {
+        self.why
+    }
+
+    /// Returns when the window ends that began at the last look.
+    pub(crate) fn after(&self, window_ns: Nanos) -> Option<Nanos> {
+        self.last.map(|last| last + window_ns.max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_is_about_the_time_since_the_last_one() {
+        let (mut observation_state, mut seen) = (ObservationState::default(), MachineObservation::default());
+        assert_eq!((observation_state.why(), observation_state.after(10)), (CpuReason::Start, None));
+        seen.cpus[3].online = true;
+        assert_eq!(observation_state.begin(100, &seen), ObservationStart { for_ns: 0, other_cpus: true });
+        assert_eq!(
+            (observation_state.why(), observation_state.after(10)),
+            (CpuReason::Steady, Some(110)),
+            "the first CPUs have not changed"
+        );
+        assert_eq!(observation_state.begin(130, &seen), ObservationStart { for_ns: 30, other_cpus: false });
+        seen.cpus[3].online = false;
+        assert_eq!(observation_state.begin(150, &seen), ObservationStart { for_ns: 20, other_cpus: true });
+        observation_state.because(CpuReason::Exited);
+        assert_eq!(observation_state.why(), CpuReason::CpusChanged, "the first of the list");
+    }
+}

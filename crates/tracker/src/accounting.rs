@@ -1,0 +1,444 @@
+//! The kernel's books: run times on each lane, overlap, reactions.
+//!
+//! The kernel program keeps them per lane ([`LaneStats`]). A [`Accounting`] is a copy of all lanes at one moment, including
+//! the turns that still go on. The difference of two copies is what happened in between.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use sidelane_formats::{GateWord, HoldState, HoldWord, LaneWord};
+
+use crate::gate_accounting::{GateAccounting, settle};
+use crate::histogram::{BUCKETS, Histogram};
+use crate::kernel_types::{KernelWork, LaneStats};
+use crate::kernel_work::KernelWorkTimes;
+use crate::stolen::StolenFrom;
+use sidelane_host::clock::now_ns;
+use sidelane_host::topology::{BatchLane, Lanes};
+use sidelane_policy::borrow::promise::Overlap;
+
+/// Most reads of a lane's statistics until two in a row agree; a switch is much shorter than a read.
+const LOOKS_MAX: usize = 8;
+
+/// As in `bpf/lane/alarm.h`.
+const UNANSWERED_NS: u64 = 2_000_000;
+
+/// Counts of the kernel on one lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneAccounting {
+    /// Context switches.
+    pub switches: u64,
+    /// Switches to a thread of the service.
+    pub lc_switches: u64,
+    /// Time that threads of the service ran, without what was stolen from them.
+    pub lc_ns: u64,
+    /// Time that batch ran, without what was stolen from it.
+    pub batch_ns: u64,
+    /// Time the hypervisor took from the lane.
+    pub stolen_ns: u64,
+    /// The part taken from threads of the service.
+    pub stolen_lc_ns: u64,
+    /// The part taken from batch.
+    pub stolen_batch_ns: u64,
+    /// The most that it took between two looks, since tracking began.
+    pub stolen_gap_max_ns: u64,
+    /// The part of batch's time in which a thread of the service ran on a partner lane, without leave for batch.
+    pub overlap_ns: u64,
+    /// The part of batch's time in which a thread of the service ran on a partner lane, on whose budget batch ran.
+    pub lent_overlap_ns: u64,
+    /// Times that batch was switched in although the lane was held.
+    pub leaks: u64,
+    /// Times that batch was switched in on a lane that is not a batch lane.
+    pub batch_strays: u64,
+    /// Times that the service was switched in on a lane that is not a request lane.
+    pub lc_strays: u64,
+    /// Switches that the kernel did not report: the thread that came is counted as the one that was there before.
+    pub untold: u64,
+    /// The kernel program's own time in the sampled switches.
+    pub cost_ns: u64,
+    /// Number of switches sampled for it.
+    pub cost_samples: u64,
+    /// Summons sent to the lane's holder.
+    pub summons: u64,
+    /// The part sent and paid for by a request lane.
+    pub lc_summons: u64,
+    /// Counts of batch that looks for itself; the times above are corrected by them.
+    pub gate: GateAccounting,
+    /// Other work there beside the service.
+    pub work: KernelWorkTimes,
+    /// Naps and leave that batch claims beyond its own run time: if there are any, nothing above is corrected by its
+    /// claims.
+    pub unbelieved_ns: u64,
+}
+
+/// The books of all lanes at one moment, or (after [`Accounting::since`]) of a span of time.
+#[derive(Clone, Debug)]
+pub struct Accounting {
+    /// Time of the copy, or the span's length.
+    pub at_ns: u64,
+    lanes: Vec<LaneAccounting>,
+    stolen_from: StolenFrom,
+    /// The reactions that the kernel program has recorded.
+    ended_off: Histogram,
+    /// The same with the reactions that still last.
+    off: Histogram,
+    on: Histogram,
+}
+
+impl Accounting {
+    /// Reads every lane; `partners(cpu)` are the request lanes of the batch lane `cpu`.
+    pub fn read<'a>(
+        words: impl Iterator<Item = &'a LaneWord>,
+        holds: impl Iterator<Item = &'a HoldWord> + Clone,
+        gates: &'a [GateWord],
+        (stats, work): (&'a [LaneStats], &'a [KernelWork]),
+        stolen_from: StolenFrom,
+        partners: impl Fn(usize) -> &'a [u32],
+    ) -> Self {
+        let at_ns = now_ns();
+        let (mut clocks_ns, mut busy_since_ns) = (Vec::new(), Vec::new());
+        for word in words {
+            clocks_ns.push(word.snapshot().map_or(0, |seen| seen.lc_ns(at_ns)));
+            busy_since_ns.push(word.busy().then(|| word.busy_since_ns.load(Ordering::Acquire)));
+        }
+        let holds_again = holds.clone();
+        let beside_ns = |cpu| partners(cpu).iter().map(|request| clocks_ns[*request as usize]).sum();
+        let lanes = stats.iter().zip(holds).enumerate();
+        let lanes = lanes.map(|(cpu, (stats, hold))| {
+            let seen = stats.read(&gates[cpu], at_ns, clocks_ns[cpu], beside_ns(cpu));
+            let [summons, lc_summons] = [&hold.summons, &hold.lc_summons].map(|count| count.load(Ordering::Relaxed));
+            LaneAccounting { summons, lc_summons, work: work[cpu].read(), ..seen }
+        });
+        let mut lasting = Histogram::default();
+        for (cpu, (stats, hold)) in stats.iter().zip(holds_again).enumerate() {
+            let partners = partners(cpu).iter().map(|request| busy_since_ns[*request as usize]);
+            stats.lasting_ns(hold, partners, at_ns).for_each(|ns| lasting.record(ns));
+        }
+        let (ended_off, off, on) = Default::default();
+        let mut accounting = Self { at_ns, lanes: lanes.collect(), stolen_from, ended_off, off, on };
+        for stats in stats {
+            accounting.ended_off.add(&histogram(&stats.off_hist));
+            accounting.on.add(&histogram(&stats.on_hist));
+        }
+        for gate in gates {
+            accounting.ended_off.add(&histogram(&gate.off_hist));
+            accounting.on.add(&histogram(&gate.on_hist));
+        }
+        accounting.off = accounting.ended_off.clone();
+        accounting.off.add(&lasting);
+        accounting
+    }
+
+    /// Returns the difference to `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let lanes = self.lanes.iter().zip(&earlier.lanes);
+        Self {
+            at_ns: self.at_ns - earlier.at_ns,
+            lanes: lanes.map(|(now, then)| now.since(then)).collect(),
+            stolen_from: self.stolen_from,
+            off: self.off.since(&earlier.ended_off),
+            ended_off: self.ended_off.since(&earlier.ended_off),
+            on: self.on.since(&earlier.on),
+        }
+    }
+
+    /// Adds overlap of batch on the batch lane `cpu`, which the kernel program could not see.
+    pub fn charge(&mut self, cpu: u32, late_ns: u64) {
+        if let Some(lane) = self.lanes.get_mut(cpu as usize) {
+            let late_ns = late_ns.min(lane.lent_overlap_ns);
+            lane.lent_overlap_ns -= late_ns;
+            lane.overlap_ns += late_ns;
+        }
+    }
+
+    /// Returns one lane's books.
+    pub fn lane(&self, cpu: u32) -> LaneAccounting {
+        self.lanes.get(cpu as usize).copied().unwrap_or_default()
+    }
+
+    /// Returns the counts of batch that looks for itself, lane by lane.
+    pub fn gates(&self) -> impl Iterator<Item = GateAccounting> + '_ {
+        self.lanes.iter().map(|lane| lane.gate)
+    }
+
+    /// Returns the other work on the batch lanes beside the service.
+    pub fn work(&self, lanes: &Lanes) -> KernelWorkTimes {
+        lanes.batch.iter().fold(KernelWorkTimes::default(), |sum, lane| sum.plus(&self.lane(lane.cpu).work))
+    }
+
+    /// Returns one figure summed over all CPUs.
+    pub fn sum(&self, figure: impl Fn(&LaneAccounting) -> u64) -> u64 {
+        self.lanes.iter().map(figure).sum()
+    }
+
+    fn sum_of(&self, lanes: &Lanes, figure: impl Fn(&LaneAccounting) -> u64) -> u64 {
+        lane_cpus(lanes).iter().map(|cpu| figure(&self.lane(*cpu))).sum()
+    }
+
+    /// Returns the reactions from the service's start on a request lane to batch off its batch lane.
+    pub fn reaction_off(&self) -> &Histogram {
+        &self.off
+    }
+
+    /// Returns the reactions from the service's stop to batch back on a lane that was held for it.
+    pub fn reaction_on(&self) -> &Histogram {
+        &self.on
+    }
+
+    /// Returns the time that the service ran on its request lanes.
+    pub fn lc_ns(&self, lanes: &Lanes) -> u64 {
+        lanes.request_lanes.iter().map(|cpu| self.lane(cpu).lc_ns).sum()
+    }
+
+    /// Returns the time that batch ran on its batch lanes.
+    pub fn batch_ns(&self, lanes: &Lanes) -> u64 {
+        lanes.batch.iter().map(|lane| self.lane(lane.cpu).batch_ns).sum()
+    }
+
+    /// Returns the time that batch ran beside the service on a request's budget, as a share of the service's own, in
+    /// percent.
+    pub fn lent_overlap_percent(&self, lanes: &Lanes) -> Option<f64> {
+        percent(self.sum_of(lanes, |lane| lane.lent_overlap_ns), self.lc_ns(lanes))
+    }
+
+    /// Returns the figures by which the overlap promise of these lanes is judged.
+    pub fn overlap(&self, lanes: &Lanes) -> Overlap {
+        Overlap {
+            service_ns: self.lc_ns(lanes),
+            overlap_ns: self.sum_of(lanes, |lane| lane.overlap_ns),
+            turns: lanes.request_lanes.iter().map(|cpu| self.lane(cpu).lc_switches).sum(),
+        }
+    }
+
+    /// Returns the time that batch ran beside the service without leave, as a share of the service's own, in percent.
+    pub fn overlap_percent(&self, lanes: &Lanes) -> Option<f64> {
+        percent(self.sum_of(lanes, |lane| lane.overlap_ns), self.lc_ns(lanes))
+    }
+
+    /// Returns the idle time of the request lanes that have batch lanes, once for each batch lane, without stolen time.
+    pub fn idle_ns(&self, lanes: &Lanes) -> u64 {
+        let busy_ns = |cpu| self.lane(cpu).lc_ns + self.lane(cpu).stolen_lc_ns;
+        let idle_ns = |lane: &BatchLane| {
+            let busy_ns: u64 = lane.request_lanes.iter().map(busy_ns).sum();
+            self.at_ns.saturating_sub(busy_ns + self.lane(lane.cpu).stolen_batch_ns)
+        };
+        lanes.batch.iter().map(idle_ns).sum()
+    }
+
+    /// Returns the time that the hypervisor took from the lanes, as a share of their time, in percent. `None` without a
+    /// source.
+    pub fn stolen_percent(&self, lanes: &Lanes) -> Option<f64> {
+        let all = lane_cpus(lanes);
+        let stolen_ns = all.iter().map(|cpu| self.lane(*cpu).stolen_ns).sum();
+        percent(stolen_ns, self.at_ns * all.len() as u64).filter(|_| self.stolen_from != StolenFrom::Unseen)
+    }
+
+    /// Returns the longest time that it took at once.
+    pub fn stolen_gap_max_us(&self, lanes: &Lanes) -> Option<f64> {
+        let longest_ns = lane_cpus(lanes).iter().map(|cpu| self.lane(*cpu).stolen_gap_max_ns).max();
+        longest_ns.filter(|_| self.stolen_from != StolenFrom::Unseen).map(|ns| ns as f64 / 1e3)
+    }
+
+    /// Returns the source of stolen time.
+    pub fn stolen_from(&self) -> StolenFrom {
+        self.stolen_from
+    }
+
+    /// Returns batch's part in the idle time of the request lanes, in percent.
+    pub fn batch_share_of_idle_percent(&self, lanes: &Lanes) -> Option<f64> {
+        let beside_ns = self.sum(|lane| lane.overlap_ns + lane.lent_overlap_ns);
+        let alone_ns = self.batch_ns(lanes).saturating_sub(beside_ns);
+        percent(alone_ns, self.idle_ns(lanes))
+    }
+
+    /// Returns the mean time of the kernel program in a context switch, from its own sample.
+    pub fn cost_per_switch_ns(&self) -> Option<f64> {
+        let samples = self.sum(|lane| lane.cost_samples);
+        (samples > 0).then(|| self.sum(|lane| lane.cost_ns) as f64 / samples as f64)
+    }
+}
+
+/// Returns the figures of both reaction histograms, under the names of results.
+pub fn reaction_figures(off: &Histogram, on: &Histogram) -> [(&'static str, Option<f64>); 4] {
+    let percentile = |histogram: &Histogram, p| histogram.percentile_ns(p).map(|ns| ns as f64);
+    [
+        ("reaction_off_p50_ns", percentile(off, 50.0)),
+        ("reaction_off_p99_ns", percentile(off, 99.0)),
+        ("reaction_on_p50_ns", percentile(on, 50.0)),
+        ("reaction_on_p99_ns", percentile(on, 99.0)),
+    ]
+}
+
+/// Returns the longest reaction, and the number of reactions.
+pub fn worst_reaction(off: &Histogram) -> [(&'static str, Option<f64>); 2] {
+    [
+        ("reaction_off_max_ns", off.percentile_ns(100.0).map(|ns| ns as f64)),
+        ("reactions_off_count", Some(off.count() as f64)),
+    ]
+}
+
+fn lane_cpus(lanes: &Lanes) -> Vec<u32> {
+    lanes.request_lanes.iter().chain(lanes.batch.iter().map(|lane| lane.cpu)).collect()
+}
+
+fn percent(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 * 100.0 / whole as f64)
+}
+
+fn histogram(counts: &[AtomicU32; BUCKETS]) -> Histogram {
+    counts.iter().map(|count| u64::from(count.load(Ordering::Relaxed))).collect()
+}
+
+impl LaneStats {
+    pub fn batch_strays(&self) -> u64 {
+        self.batch_strays.load(Ordering::Acquire)
+    }
+
+    /// Returns the time that batch ran, up to its last turn's end.
+    pub fn batch_ns(&self) -> u64 {
+        self.batch_ns.load(Ordering::Acquire)
+    }
+
+    /// Returns the start of batch's present turn, or 0.
+    pub fn batch_since_ns(&self) -> u64 {
+        self.batch_since_ns.load(Ordering::Acquire)
+    }
+
+    /// Returns how long batch has stayed beside each busy partner, if it has to leave the lane: reactions that still
+    /// last, and have lasted for at least [`UNANSWERED_NS`]. The kernel program records those that end.
+    fn lasting_ns(
+        &self,
+        hold: &HoldWord,
+        partners_busy_since_ns: impl Iterator<Item = Option<u64>>,
+        now_ns: u64,
+    ) -> impl Iterator<Item = u64> {
+        let began_ns = self.batch_since_ns();
+        let leaves = hold.state().is_ok_and(HoldState::keeps_batch_off);
+        let lasts = began_ns > 0 && leaves && self.turn_is_lent.load(Ordering::Acquire) == 0;
+        let since_ns = partners_busy_since_ns.flatten().filter(move |_| lasts);
+        let lasting = since_ns.map(move |since_ns| now_ns.saturating_sub(since_ns.max(began_ns)));
+        lasting.filter(|ns| *ns >= UNANSWERED_NS)
+    }
+
+    /// Returns the time that batch ran beside the service, up to its last turn's end.
+    pub fn overlap_ns(&self) -> u64 {
+        self.overlap_ns.load(Ordering::Acquire)
+    }
+
+    /// Returns the naps that a context switch cut short and that are in no thread's accounting, and the part in which
+    /// the service surely ran.
+    pub fn cut_naps_ns(&self) -> (u64, u64) {
+        (self.cut_naps_ns.load(Ordering::Acquire), self.cut_naps_lc_ns.load(Ordering::Acquire))
+    }
+
+    /// Returns the most that the hypervisor took from the lane between two looks.
+    pub fn stolen_gap_max_ns(&self) -> u64 {
+        self.stolen_gap_max_ns.load(Ordering::Acquire)
+    }
+
+    /// Returns the lane's books at `at_ns`, by the LC clocks of the lane itself and of its partners.
+    pub(crate) fn read(&self, gate: &GateWord, at_ns: u64, clock_ns: u64, beside_ns: u64) -> LaneAccounting {
+        let seen = self.settled(at_ns, beside_ns);
+        let kernels = LaneAccounting { lc_ns: clock_ns.saturating_sub(seen.stolen_lc_ns), ..seen };
+        settle(kernels, GateAccounting::read(gate, self))
+    }
+
+    /// Returns all figures of one moment between two switches.
+    fn settled(&self, now_ns: u64, beside_ns: u64) -> LaneAccounting {
+        let mut seen = self.look(now_ns, beside_ns);
+        for _ in 0..LOOKS_MAX {
+            let again = self.look(now_ns, beside_ns);
+            if again == seen {
+                break;
+            }
+            seen = again;
+        }
+        seen
+    }
+
+    /// Reads the figures once. `beside_ns` is the LC clock of the lane's partners: batch's turn may still go on, and
+    /// its overlap with it.
+    fn look(&self, now_ns: u64, beside_ns: u64) -> LaneAccounting {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Acquire);
+        let (turn_ns, both_ns) = match get(&self.batch_since_ns) {
+            0 => (0, 0),
+            since_ns => (now_ns.saturating_sub(since_ns), beside_ns.saturating_sub(get(&self.overlap_mark_ns))),
+        };
+        let (overlap_ns, lent_ns) = if get(&self.turn_is_lent) == 0 { (both_ns, 0) } else { (0, both_ns) };
+        let [from_idle_ns, stolen_lc_ns, stolen_batch_ns, from_others_ns] = self.stolen_ns.each_ref().map(get);
+        LaneAccounting {
+            switches: get(&self.switches),
+            lc_switches: get(&self.lc_switches),
+            batch_ns: (get(&self.batch_ns) + turn_ns).saturating_sub(stolen_batch_ns),
+            stolen_ns: from_idle_ns + stolen_lc_ns + stolen_batch_ns + from_others_ns,
+            stolen_lc_ns,
+            stolen_batch_ns,
+            stolen_gap_max_ns: get(&self.stolen_gap_max_ns),
+            overlap_ns: get(&self.overlap_ns) + overlap_ns,
+            lent_overlap_ns: get(&self.lent_overlap_ns) + lent_ns,
+            leaks: get(&self.leaks),
+            batch_strays: get(&self.batch_strays),
+            lc_strays: get(&self.lc_strays),
+            untold: get(&self.untold),
+            cost_ns: get(&self.cost_ns),
+            cost_samples: get(&self.cost_samples),
+            ..LaneAccounting::default()
+        }
+    }
+}
+
+impl LaneAccounting {
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            switches: self.switches - earlier.switches,
+            lc_switches: self.lc_switches - earlier.lc_switches,
+            lc_ns: self.lc_ns.saturating_sub(earlier.lc_ns),
+            batch_ns: self.batch_ns.saturating_sub(earlier.batch_ns),
+            stolen_ns: self.stolen_ns.saturating_sub(earlier.stolen_ns),
+            stolen_lc_ns: self.stolen_lc_ns.saturating_sub(earlier.stolen_lc_ns),
+            stolen_batch_ns: self.stolen_batch_ns.saturating_sub(earlier.stolen_batch_ns),
+            // A maximum has no earlier part.
+            stolen_gap_max_ns: self.stolen_gap_max_ns,
+            overlap_ns: self.overlap_ns.saturating_sub(earlier.overlap_ns),
+            lent_overlap_ns: self.lent_overlap_ns.saturating_sub(earlier.lent_overlap_ns),
+            leaks: self.leaks - earlier.leaks,
+            batch_strays: self.batch_strays - earlier.batch_strays,
+            lc_strays: self.lc_strays - earlier.lc_strays,
+            untold: self.untold - earlier.untold,
+            cost_ns: self.cost_ns - earlier.cost_ns,
+            cost_samples: self.cost_samples - earlier.cost_samples,
+            summons: self.summons - earlier.summons,
+            lc_summons: self.lc_summons - earlier.lc_summons,
+            gate: self.gate.since(&earlier.gate),
+            work: self.work.since(&earlier.work),
+            unbelieved_ns: self.unbelieved_ns.saturating_sub(earlier.unbelieved_ns),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel_types::zeroed;
+    use sidelane_policy::borrow::LaneState;
+
+    #[test]
+    fn a_reaction_that_lasts_counts_while_batch_has_to_leave() {
+        const MS: u64 = 1_000_000;
+        let hold = HoldWord::default();
+        let stats = zeroed::<LaneStats>();
+        let lasting = |state: u32, began_ns, partners: &[Option<u64>]| {
+            hold.state.store(state, Ordering::Relaxed);
+            stats.batch_since_ns.store(began_ns, Ordering::Relaxed);
+            stats.lasting_ns(&hold, partners.iter().copied(), 100 * MS).collect::<Vec<_>>()
+        };
+        for state in [HoldState::SUMMONED, LaneState::Held as u32, LaneState::Evicted as u32] {
+            assert_eq!(lasting(state, 10 * MS, &[Some(40 * MS), None, Some(5 * MS)]), [60 * MS, 90 * MS]);
+            assert!(lasting(state, 0, &[Some(40 * MS)]).is_empty());
+            assert!(lasting(state, 10 * MS, &[None]).is_empty());
+            // Batch is about to leave.
+            assert!(lasting(state, 10 * MS, &[Some(99 * MS)]).is_empty());
+        }
+        assert!(lasting(LaneState::Released as u32, 10 * MS, &[Some(40 * MS)]).is_empty());
+        assert!(lasting(LaneState::Lent as u32, 10 * MS, &[Some(40 * MS)]).is_empty());
+    }
+}

@@ -1,0 +1,130 @@
+//! The books of batch that looks for itself, and their corrections to the kernel's books.
+//!
+//! For the kernel a thread that naps in place is a thread that runs. Its time counts as batch's time, and beside the
+//! service as overlap. The thread itself knows its naps. It records how long it napped, how much of that the service
+//! ran, and how long it ran beside the service with leave. It counts only what is certain (`crates/gate/src/chunk.rs`),
+//! so the remaining error is towards more overlap. If a context switch cuts a nap short, the kernel program adds the
+//! end of it (`bpf/lane/self_checking.h`).
+
+use std::sync::atomic::Ordering;
+
+use sidelane_formats::GateWord;
+
+use crate::accounting::LaneAccounting;
+use crate::kernel_types::LaneStats;
+
+/// Counts of threads that look for themselves on one lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GateAccounting {
+    /// Naps begun.
+    pub naps: u64,
+    /// Checks that found the check word set.
+    pub slow_paths: u64,
+    /// Time napped.
+    pub napped_ns: u64,
+    /// The part in which the service ran.
+    pub napped_lc_ns: u64,
+    /// Time that they ran beside the service with leave.
+    pub lent_lc_ns: u64,
+    /// Threads that promised to look; those that inherited the promise are not counted.
+    pub promises: u64,
+}
+
+impl GateAccounting {
+    /// Returns the counts of `word`, with the naps that a switch cut short, which the kernel program added to `stats`.
+    pub fn read(word: &GateWord, stats: &LaneStats) -> Self {
+        let (cut_ns, cut_lc_ns) = stats.cut_naps_ns();
+        Self {
+            naps: word.naps.load(Ordering::Relaxed).into(),
+            slow_paths: word.slow_paths.load(Ordering::Relaxed),
+            napped_ns: word.napped_ns.load(Ordering::Relaxed) + cut_ns,
+            napped_lc_ns: word.napped_lc_ns.load(Ordering::Relaxed) + cut_lc_ns,
+            lent_lc_ns: word.lent_lc_ns.load(Ordering::Relaxed),
+            promises: word.promises.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Returns the sum of both.
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            naps: self.naps + other.naps,
+            slow_paths: self.slow_paths + other.slow_paths,
+            napped_ns: self.napped_ns + other.napped_ns,
+            napped_lc_ns: self.napped_lc_ns + other.napped_lc_ns,
+            lent_lc_ns: self.lent_lc_ns + other.lent_lc_ns,
+            promises: self.promises + other.promises,
+        }
+    }
+
+    /// Returns the difference to `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            // The word has 32 bits.
+            naps: u64::from((self.naps as u32).wrapping_sub(earlier.naps as u32)),
+            slow_paths: self.slow_paths.saturating_sub(earlier.slow_paths),
+            napped_ns: self.napped_ns.saturating_sub(earlier.napped_ns),
+            napped_lc_ns: self.napped_lc_ns.saturating_sub(earlier.napped_lc_ns),
+            lent_lc_ns: self.lent_lc_ns.saturating_sub(earlier.lent_lc_ns),
+            promises: self.promises.saturating_sub(earlier.promises),
+        }
+    }
+}
+
+/// Tolerance by which naps and leave may exceed the run time: the two are not read in one moment.
+const BEYOND_NS_MAX: u64 = 1_000_000;
+
+/// Returns the naps and leave that the threads claim beyond their run time. Batch can write anything there.
+fn beyond_own_time_ns(kernels: &LaneAccounting, gate: &GateAccounting) -> u64 {
+    let own_ns = kernels.batch_ns + kernels.stolen_batch_ns;
+    let beyond_ns = gate.napped_ns.saturating_add(gate.lent_lc_ns).saturating_sub(own_ns);
+    if beyond_ns > BEYOND_NS_MAX.max(own_ns / 100) { beyond_ns } else { 0 }
+}
+
+/// Returns the kernel's books of a lane, corrected by the gate's. Impossible claims correct nothing.
+pub fn settle(kernels: LaneAccounting, gate: GateAccounting) -> LaneAccounting {
+    let unbelieved_ns = beyond_own_time_ns(&kernels, &gate);
+    if unbelieved_ns > 0 {
+        return LaneAccounting { gate, unbelieved_ns, ..kernels };
+    }
+    let excused_ns = gate.napped_lc_ns + gate.lent_lc_ns;
+    LaneAccounting {
+        batch_ns: kernels.batch_ns.saturating_sub(gate.napped_ns),
+        overlap_ns: kernels.overlap_ns.saturating_sub(excused_ns),
+        lent_overlap_ns: kernels.lent_overlap_ns + gate.lent_lc_ns,
+        gate,
+        ..kernels
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nap_is_neither_batch_nor_overlap_and_lent_time_is_no_leak() {
+        let kernels = LaneAccounting { batch_ns: 1_000, overlap_ns: 500, ..LaneAccounting::default() };
+        let gate = GateAccounting { napped_ns: 600, napped_lc_ns: 400, lent_lc_ns: 90, ..GateAccounting::default() };
+        let settled = settle(kernels, gate);
+        assert_eq!((settled.batch_ns, settled.overlap_ns, settled.lent_overlap_ns), (400, 10, 90));
+    }
+
+    #[test]
+    fn naps_longer_than_the_booked_time_are_not_believed() {
+        let ran = LaneAccounting { batch_ns: 10_000_000, overlap_ns: 5_000_000, ..LaneAccounting::default() };
+        let naps = |napped_ns, napped_lc_ns| GateAccounting { napped_ns, napped_lc_ns, ..GateAccounting::default() };
+        for lie in [naps(12_000_000, 5_000_000), naps(u64::MAX, u64::MAX)] {
+            let settled = settle(ran, lie);
+            assert_eq!((settled.batch_ns, settled.overlap_ns), (ran.batch_ns, ran.overlap_ns), "{lie:?}");
+            assert!(settled.unbelieved_ns >= 2_000_000, "{settled:?}");
+        }
+        let all_of_it = settle(ran, naps(10_000_000, 5_000_000));
+        assert_eq!((all_of_it.overlap_ns, all_of_it.unbelieved_ns), (0, 0));
+    }
+
+    #[test]
+    fn naps_wrap_as_their_word_does() {
+        let (earlier, now) =
+            (GateAccounting { naps: u64::from(u32::MAX), ..Default::default() }, GateAccounting::default());
+        assert_eq!(now.since(&earlier).naps, 1);
+    }
+}

@@ -1,0 +1,178 @@
+//! A second service that answers late, asked in three ways; and one that is slow to accept a connection.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+
+use anyhow::{Context, Result, ensure};
+
+use super::http2::{self, Frame};
+use crate::clock::{Nanos, now_ns, sleep_until};
+use crate::plant::accomplice::Accomplice;
+use crate::plant::cause::{PlantArgs, PlantedCause};
+use crate::scheduling;
+
+const QUESTION: &[u8] = b"GET / HTTP/1.1\r\nHost: second\r\nConnection: close\r\n\r\n";
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 3\r\n\r\nok\n";
+
+fn door() -> Result<(TcpListener, SocketAddr)> {
+    let door = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on 127.0.0.1")?;
+    let address = door.local_addr()?;
+    Ok((door, address))
+}
+
+fn connect(address: SocketAddr) -> Result<TcpStream> {
+    let connection = TcpStream::connect(address).context("cannot reach the second service")?;
+    connection.set_nodelay(true)?;
+    Ok(connection)
+}
+
+/// Plants questions of one byte on one lasting connection, each answered by one byte.
+pub fn plain(args: &PlantArgs) -> Result<Lasting> {
+    let serve = |mut client: TcpStream, length_ns| {
+        let mut question = [0];
+        while client.read(&mut question).is_ok_and(|length| length == 1) {
+            sleep_until(now_ns() + length_ns)?;
+            client.write_all(&question)?;
+        }
+        Ok(())
+    };
+    let ask = |connection: &mut TcpStream| {
+        connection.write_all(&[1])?;
+        connection.read_exact(&mut [0]).context("the second service is gone")
+    };
+    Lasting::start(args, serve, ask)
+}
+
+/// Plants a question by HTTP/2 on one connection, as in gRPC. The second service sends a ping at once and acknowledges
+/// the question. The answer comes later, in two parts.
+pub fn grpc(args: &PlantArgs) -> Result<Lasting> {
+    let serve = |mut client: TcpStream, length_ns| {
+        http2::greet(&mut client)?;
+        while let Ok(question) = http2::read_until(&mut client, http2::DATA) {
+            client.write_all(&Frame::ping(false).bytes())?;
+            http2::read_until(&mut client, http2::PING)?;
+            client.write_all(&Frame::window(question.length()).bytes())?;
+            sleep_until(now_ns() + length_ns)?;
+            client.write_all(&Frame::status(question.stream).bytes())?;
+            client.write_all(&Frame::data(question.stream).bytes())?;
+        }
+        Ok(())
+    };
+    let mut stream = 1;
+    let ask = move |connection: &mut TcpStream| {
+        if stream == 1 {
+            connection.write_all(http2::PREFACE)?;
+        }
+        connection.write_all(&[Frame::post(stream), Frame::data(stream)].map(Frame::bytes).concat())?;
+        http2::read_until(connection, http2::PING)?;
+        connection.write_all(&Frame::ping(true).bytes())?;
+        let answer = http2::read_until(connection, http2::DATA)?;
+        ensure!(answer.stream == stream, "the second service answered another question");
+        stream += 2;
+        Ok(())
+    };
+    Lasting::start(args, serve, ask)
+}
+
+type Ask = Box<dyn FnMut(&mut TcpStream) -> Result<()>>;
+
+/// Lasting connection to the second service, and the function that asks one question.
+pub struct Lasting {
+    connection: TcpStream,
+    ask: Ask,
+    /// Helper process that runs the second service.
+    _process: Accomplice,
+}
+
+impl Lasting {
+    /// Starts the second service, which runs `serve` until the first service is gone, and connects to it.
+    fn start(
+        args: &PlantArgs,
+        serve: impl FnOnce(TcpStream, Nanos) -> Result<()>,
+        ask: impl FnMut(&mut TcpStream) -> Result<()> + 'static,
+    ) -> Result<Self> {
+        let ((door, address), cpu, length_ns) = (door()?, args.other_cpu, args.delay_ns());
+        let prepare = move || {
+            scheduling::pin_to(cpu)?;
+            let (client, _) = door.accept()?;
+            client.set_nodelay(true)?;
+            serve(client, length_ns)?;
+            Ok(|| Ok(()))
+        };
+        let process = Accomplice::start(prepare, || ())?;
+        Ok(Self { connection: connect(address)?, ask: Box::new(ask), _process: process })
+    }
+}
+
+impl PlantedCause for Lasting {
+    fn strike(&mut self) -> Result<()> {
+        (self.ask)(&mut self.connection)
+    }
+}
+
+/// Second service that is asked by HTTP, with a new connection for each question.
+pub struct Http {
+    address: SocketAddr,
+    process: Accomplice,
+}
+
+impl Http {
+    pub fn prepare(args: &PlantArgs) -> Result<Self> {
+        let ((door, address), cpu, length_ns) = (door()?, args.other_cpu, args.delay_ns());
+        let prepare = move || {
+            scheduling::pin_to(cpu)?;
+            Ok(move || {
+                let (mut client, _) = door.accept()?;
+                client.read_exact(&mut [0; QUESTION.len()])?;
+                sleep_until(now_ns() + length_ns)?;
+                Ok(client.write_all(ANSWER)?)
+            })
+        };
+        Ok(Self { address, process: Accomplice::start(prepare, || ())? })
+    }
+}
+
+impl PlantedCause for Http {
+    fn strike(&mut self) -> Result<()> {
+        self.process.call()?;
+        let mut connection = connect(self.address)?;
+        connection.write_all(QUESTION)?;
+        let mut answer = Vec::new();
+        connection.read_to_end(&mut answer).context("the second service is gone")?;
+        ensure!(answer == ANSWER, "the second service answered something else");
+        Ok(())
+    }
+}
+
+/// Second service that accepts no connection for some time. Its accept queue has room for one. The SYN of the next
+/// connection is dropped, and the kernel sends it again after a second.
+pub struct FullQueue {
+    address: SocketAddr,
+    process: Accomplice,
+}
+
+impl FullQueue {
+    pub fn prepare(args: &PlantArgs) -> Result<Self> {
+        let ((door, address), cpu, length_ns) = (door()?, args.other_cpu, args.delay_ns());
+        rustix::net::listen(&door, 0).context("cannot make the accept queue short")?;
+        let prepare = move || {
+            scheduling::pin_to(cpu)?;
+            Ok(move || {
+                sleep_until(now_ns() + length_ns)?;
+                door.accept()?;
+                door.accept()?;
+                Ok(())
+            })
+        };
+        Ok(Self { address, process: Accomplice::start(prepare, || ())? })
+    }
+}
+
+impl PlantedCause for FullQueue {
+    fn strike(&mut self) -> Result<()> {
+        self.process.call()?;
+        let _in_the_queue = connect(self.address)?;
+        connect(self.address)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,166 @@
+//! Causes inside the service: a held lock, and a busy thread that is waited for through a pipe or a condition variable.
+
+use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+
+use anyhow::{Context, Result};
+
+use crate::clock::{Nanos, now_ns, sleep_until};
+use crate::plant::cause::{PlantArgs, PlantedCause, spin};
+
+/// Polling interval of a thread that waits for its cue. A wakeup by the request would make the thread work for that
+/// request.
+const LOOK_EVERY_NS: Nanos = 500_000;
+
+/// Start signal between two threads that needs no system call.
+#[derive(Default)]
+struct Cue {
+    wanted: AtomicU64,
+    begun: AtomicU64,
+}
+
+impl Cue {
+    /// Gives the cue, and returns when the other thread has begun.
+    fn give(&self) {
+        let number = self.wanted.fetch_add(1, Ordering::AcqRel) + 1;
+        while self.begun.load(Ordering::Acquire) < number {
+            thread::yield_now();
+        }
+    }
+
+    /// Waits until the cue is given.
+    fn wait(&self) -> Result<()> {
+        while self.wanted.load(Ordering::Acquire) == self.begun.load(Ordering::Relaxed) {
+            sleep_until(now_ns() + LOOK_EVERY_NS)?;
+        }
+        Ok(())
+    }
+
+    fn begin(&self) {
+        self.begun.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// Lock that another thread holds while it works.
+pub struct HeldLock {
+    lock: Arc<Mutex<()>>,
+    cue: Arc<Cue>,
+}
+
+impl HeldLock {
+    pub fn prepare(args: &PlantArgs) -> Result<Self> {
+        let (lock, cue, length_ns) = (Arc::new(Mutex::new(())), Arc::new(Cue::default()), args.delay_ns());
+        let (of_holder, its_cue) = (Arc::clone(&lock), Arc::clone(&cue));
+        let hold = move || -> Result<()> {
+            loop {
+                its_cue.wait()?;
+                let held = of_holder.lock().expect("nobody panics while holding it");
+                its_cue.begin();
+                spin(length_ns);
+                drop(held);
+            }
+        };
+        thread::Builder::new().name("lock-holder".to_owned()).spawn(hold).context("cannot start a thread")?;
+        Ok(Self { lock, cue })
+    }
+}
+
+impl PlantedCause for HeldLock {
+    fn strike(&mut self) -> Result<()> {
+        self.cue.give();
+        drop(self.lock.lock().expect("nobody panics while holding it"));
+        Ok(())
+    }
+}
+
+/// Worker thread that answers for the request through pipes, and is busy with other work first.
+pub struct Pool {
+    cue: Arc<Cue>,
+    jobs: PipeWriter,
+    answers: PipeReader,
+}
+
+impl Pool {
+    pub fn prepare(args: &PlantArgs) -> Result<Self> {
+        let (cue, length_ns) = (Arc::new(Cue::default()), args.delay_ns());
+        let (mut ear, jobs) = pipe().context("cannot make a pipe")?;
+        let (answers, mut mouth) = pipe().context("cannot make a pipe")?;
+        let its_cue = Arc::clone(&cue);
+        let work = move || -> Result<()> {
+            loop {
+                its_cue.wait()?;
+                its_cue.begin();
+                spin(length_ns);
+                ear.read_exact(&mut [0])?;
+                mouth.write_all(&[1])?;
+            }
+        };
+        thread::Builder::new().name("pool-worker".to_owned()).spawn(work).context("cannot start a thread")?;
+        Ok(Self { cue, jobs, answers })
+    }
+}
+
+impl PlantedCause for Pool {
+    fn strike(&mut self) -> Result<()> {
+        self.cue.give();
+        self.jobs.write_all(&[1])?;
+        Ok(self.answers.read_exact(&mut [0])?)
+    }
+}
+
+/// Counts of questions to a pool and of its answers.
+#[derive(Default)]
+struct Questions {
+    asked: u64,
+    answered: u64,
+}
+
+impl Questions {
+    fn all_are_answered(&mut self) -> bool {
+        self.asked == self.answered
+    }
+}
+
+/// Pool of one busy thread that reports its answer by a condition variable.
+pub struct Condition {
+    cue: Arc<Cue>,
+    shared: Arc<(Mutex<Questions>, Condvar)>,
+}
+
+impl Condition {
+    pub fn prepare(args: &PlantArgs) -> Result<Self> {
+        let (cue, shared, length_ns) =
+            (Arc::new(Cue::default()), Arc::<(Mutex<_>, Condvar)>::default(), args.delay_ns());
+        let (its_cue, its_shared) = (Arc::clone(&cue), Arc::clone(&shared));
+        let work = move || -> Result<()> {
+            let (questions, changed): &(Mutex<Questions>, Condvar) = &its_shared;
+            loop {
+                its_cue.wait()?;
+                its_cue.begin();
+                spin(length_ns);
+                let questions = questions.lock().expect("nobody panics while holding it");
+                let mut questions =
+                    changed.wait_while(questions, Questions::all_are_answered).expect("nobody panics while holding it");
+                questions.answered = questions.asked;
+                changed.notify_all();
+            }
+        };
+        thread::Builder::new().name("pool-worker".to_owned()).spawn(work).context("cannot start a thread")?;
+        Ok(Self { cue, shared })
+    }
+}
+
+impl PlantedCause for Condition {
+    fn strike(&mut self) -> Result<()> {
+        self.cue.give();
+        let (questions, changed) = &*self.shared;
+        let mut questions = questions.lock().expect("nobody panics while holding it");
+        questions.asked += 1;
+        changed.notify_all();
+        let is_waiting = |questions: &mut Questions| !questions.all_are_answered();
+        drop(changed.wait_while(questions, is_waiting).expect("nobody panics while holding it"));
+        Ok(())
+    }
+}
