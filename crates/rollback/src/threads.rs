@@ -231,9 +231,7 @@ impl Threads {
             (Some(mine), Some(theirs)) => Some(mine.union(&theirs)),
             (mine, theirs) => mine.or(theirs),
         };
-        guardian
-            .replace(self.change_id, Undo::Newcomers(self.newcomers.clone()))
-            .context(
+        guardian.replace(self.change_id, Undo::Newcomers(self.newcomers.clone())).context(
             "cannot register an undo with \
                                                                                         the guardian",
         )?;

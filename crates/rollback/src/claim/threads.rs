@@ -79,7 +79,9 @@ impl ThreadClaims {
         let all = std::mem::take(&mut self.taken).into_iter();
         let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) = all.partition(|(pid, _)| pids.contains(pid));
         self.taken = kept;
-        guardian.withdraw(gone.values().map(|(_, change_id)| *change_id)).context("cannot register an undo with the guardian")
+        guardian
+            .withdraw(gone.values().map(|(_, change_id)| *change_id))
+            .context("cannot register an undo with the guardian")
     }
 
     /// Returns the number of processes whose threads another Sidelane moves.

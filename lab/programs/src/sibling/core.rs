@@ -56,7 +56,7 @@ pub struct Lane {
     pub overlap: [Stopwatch; LOADS],
     /// Time in which the steal emulator ran while a thread waited for it.
     pub taken: Stopwatch,
-    /// Thread id of the lane's steal_tid.
+    /// Thread id of the lane's steal emulator.
     pub steal_tid: AtomicU32,
     waiting: AtomicU32,
     place: AtomicU32,
