@@ -41,7 +41,7 @@
 //!   (`tests/hurryup/properties.rs`: `threads_keep_allowed_cpus_and_big_cores_change_once`).
 //! - `hurryup`: no thread moves for a shorter request (`tests/hurryup/properties.rs`:
 //!   `no_thread_moves_for_a_shorter_request`).
-//! - `hurryup`: a thread that is placed ahead is idle and goes to an idle big core (`tests/hurryup/ahead.rs`:
+//! - `hurryup`: a thread that is placed ahead is idle and goes to an idle big core (`tests/hurryup/preplace.rs`:
 //!   `thread_placed_ahead_is_idle_and_goes_to_idle_big_core`).
 
 #![warn(missing_docs)]

@@ -193,7 +193,7 @@ mod tests {
         // With only little or only big cores there is no move, so the request takes its time there.
         assert_eq!(longest(&[(0, 100)], (0, 1), 1000), 200);
         assert_eq!(longest(&[(0, 100)], (1, 0), 1000), 100);
-        // Two requests come at once. After 40 the one on the little core has done 20 of 100; the other one ends at 30.
+        // Two requests come at once. After 40 the request on the little core has done 20 of 100; its neighbour ends at 30.
         assert!([130, 100 + 20].contains(&longest(&[(0, 30), (0, 100)], (1, 1), 40)));
     }
 
