@@ -14,7 +14,7 @@
 //! - *CPUs that are taken.* All threads of the core leave, be they two or four, and the CPU itself if it is not
 //!   reserved: counters do not tell which thread it was. A CPU without activity has no interference.
 //! - *Calm*: a core without an earlier disturbance is open at once (line 12 asks for S after a disturbance).
-//! - *Order of CPUs and containers*: see [`crate::cpus`]' `crowd.rs`. A container prefers CPUs with the fewest
+//! - *Order of CPUs and containers*: see [`crate::cpus`]' `assignment.rs`. A container prefers CPUs with the fewest
 //!   containers, then those not beside a service. A sibling is offered to one container a look (line 13: priority, then
 //!   fewest CPUs).
 //! - *Time at which batch returns*: S doubles when interference follows soon; when traffic ends S is enough

@@ -44,7 +44,7 @@ pub struct Options {
     pub rest_ns: Nanos,
     /// If requests move as they start, the thread that takes the next one waits on a big core.
     pub preplace: bool,
-    /// Threads are bound to cores only if there are not more threads than cores (`crowd.rs`).
+    /// Threads are bound to cores only if there are not more threads than cores (`oversubscription.rs`).
     pub float_oversubscribed: bool,
     /// One request moves in a round. Each move changes which cores are big, so the new sizes are needed before the next
     /// move.

@@ -11,7 +11,7 @@
 //! requests first. Age counts from the start of the request, since it is unknown where an unbound thread ran.
 //!
 //! A pool becomes a crowd with the first thread too many. It ceases to be one at the next
-//! [`Seen::Reconsider`](super::Seen). So threads that come and go do not bind and release all others each time.
+//! [`HurryEvent::Reconsider`](super::HurryEvent). So threads that come and go do not bind and release all others each time.
 //!
 //! With [`Options::one_by_one`](super::Options) the size of a lane depends on its siblings. The sizes are unknown while
 //! threads have no core, so the kernel places all threads, and none moves.

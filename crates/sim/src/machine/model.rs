@@ -88,7 +88,7 @@ pub struct Kind {
     pub wanted: u32,
     /// CPUs that a container of this kind may have at all.
     pub allowed: CpuMask,
-    /// Priority of the containers; see `sidelane_policy::cpus::ContainerSeen`.
+    /// Priority of the containers; see `sidelane_policy::cpus::ContainerObservation`.
     pub priority: i32,
     /// Most containers of this kind that run at a time.
     pub count: usize,

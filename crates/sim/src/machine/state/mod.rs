@@ -1,4 +1,4 @@
-//! State of the parts of a whole machine. No part knows the [`super::Engine`], which changes them.
+//! State of the parts of a whole machine. No part knows the [`super::MachineEngine`], which changes them.
 
 pub mod container;
 pub mod control;
