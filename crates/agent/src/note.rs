@@ -81,7 +81,7 @@ diagnostics! {
         NotMapped { service: String = "redis".to_owned(), why: String = "it listens at no TCP port".to_owned() } =>
             "long requests of service {service} do not move to big cores: {why}",
             "run `sidelane hurry` for this service, then send the agent SIGHUP";
-        NotPlaced { service: String = "redis".to_owned(), why: String = "another Sidelane moves its threads".to_owned() } =>
+        NotPlaced { service: String = "redis".to_owned(), why: String = "its threads are moved".to_owned() } =>
             "service {service} is not placed: {why}",
             "the agent places the service by itself when that process has ended";
         NoBigCores { why: String = "all cores are equal (cpu_capacity: missing)".to_owned() } =>

@@ -77,7 +77,7 @@ impl Tried {
         }
     }
 
-    /// A group that Sidelane makes serves a batch command. Adopted batch is confined by its own group or thread by thread.
+    /// Returns whether commands can be confined by a group. Adopted batch is confined by its own group, or by thread.
     fn cpuset(&self) -> Finding {
         const NAME: &str = "cgroup cpuset";
         let for_commands =

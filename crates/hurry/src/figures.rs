@@ -137,9 +137,10 @@ impl Summary {
                  moved it",
             ),
             ("unmoved_threads_count", *unseated, "threads are not moved, because at most 256 are"),
-            ("late_threads_count", missed.wordless, "threads are seen only when they answer, so their long requests do not \
-                                                 move"),
-            ("foreign_processes_count", *others, "processes are not moved, because another sidelane moves their threads"),
+            ("late_threads_count", missed.wordless, "threads are seen only when they answer, so their long requests do \
+                                                     not move"),
+            ("foreign_processes_count", *others, "processes are not moved, because another sidelane moves their \
+                                                  threads"),
             (
                 "interleaved_count",
                 *interleaved,

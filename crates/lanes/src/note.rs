@@ -20,9 +20,10 @@ diagnostics! {
              change itself; it is put back each time",
             "delegate the cpuset controller to the group of this process";
         NoCpusetOfBatch =>
-            "the adopted batch has no cpuset that sidelane can change alone: it is confined by CPU affinity, which it can \
-             change itself; it is put back each time",
-            "adopt it by a cgroup with a cpuset of its own (--adopt cgroup:/PATH); in v1 that group has no groups below it";
+            "the adopted batch has no cpuset that sidelane can change alone: it is confined by CPU affinity, which it \
+             can change itself; it is put back each time",
+            "adopt it by a cgroup with a cpuset of its own (--adopt cgroup:/PATH); in v1 that group has no groups \
+             below it";
         GuardianInGroup =>
             "the guardian is in the cgroup of this process: if the whole group is killed at once, changes to this \
              machine are not undone",

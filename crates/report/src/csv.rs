@@ -61,7 +61,8 @@ mod tests {
         let mut second = Row::new("alone");
         second.put("overlap_percent", 3.0);
         result.rows = vec![first, second];
-        let wanted = "setting,p99_us,memory_stall_per_access_cycles,overlap_percent\r\n\"search, \"\"hot\"\"\",812.5,,\r\nalone,,,3\r\n";
+        let wanted = "setting,p99_us,memory_stall_per_access_cycles,overlap_percent\r\n\"search, \
+                      \"\"hot\"\"\",812.5,,\r\nalone,,,3\r\n";
         assert_eq!(result.to_csv(), wanted);
     }
 }

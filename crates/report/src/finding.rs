@@ -206,8 +206,8 @@ mod tests {
     #[test]
     fn harm_that_may_be_noise_is_not_called_harm() {
         let noisy = of_sharing(&result(1.15, 1.02, (0.99, 1.04)), "search");
-        let wanted = "It is undecided whether batch harms search here: without Sidelane p99 was 1.15 times as long (1.03× \
-                      to 1.38×)";
+        let wanted = "It is undecided whether batch harms search here: without Sidelane p99 was 1.15 times as long \
+                      (1.03× to 1.38×)";
         let mut sure = result(1.15, 1.02, (0.99, 1.04));
         assert!(noisy.starts_with("Batch beside search without Sidelane made p99 1.15 times"), "{noisy}");
         sure.rows[0].put("p99_low_over_alone", 0.97);

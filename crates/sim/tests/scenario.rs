@@ -74,8 +74,8 @@ fn unknown_keys_are_refused() {
     wrong(
         "workers = 1",
         "worker = 1",
-        "a.toml:9: `service.worker` is not a key here; did you mean `workers`? the keys here are `arrivals`, `demand`, `name`, `queue`, \
-         `queue_limit`, `workers`",
+        "a.toml:9: `service.worker` is not a key here; did you mean `workers`? the keys here are `arrivals`, `demand`, \
+         `name`, `queue`, `queue_limit`, `workers`",
     );
     wrong(
         "rate_per_s\" = [20",

@@ -98,14 +98,14 @@ fn unknown_keys_and_names_are_refused() {
     wrong(
         "workers = 2",
         "worker = 2",
-        "a.toml:11: `service.0.worker` is not a key here; did you mean `workers`? the keys here are `arrivals`, `calls`, `class`, \
-         `cpus`, `demand`, `limit_ms`, `may_be_placed`, `name`, `queue`, `queue_limit`, `workers`",
+        "a.toml:11: `service.0.worker` is not a key here; did you mean `workers`? the keys here are `arrivals`, \
+         `calls`, `class`, `cpus`, `demand`, `limit_ms`, `may_be_placed`, `name`, `queue`, `queue_limit`, `workers`",
     );
     wrong(
         "count = 2",
         "counts = 2",
-        "a.toml:24: `container.0.counts` is not a key here; did you mean `count`? the keys here are `allowed`, `arrivals`, `class`, \
-         `count`, `cpus`, `gap_ms`, `name`, `priority`, `work`",
+        "a.toml:24: `container.0.counts` is not a key here; did you mean `count`? the keys here are `allowed`, \
+         `arrivals`, `class`, `count`, `cpus`, `gap_ms`, `name`, `priority`, `work`",
     );
     wrong(
         "service = \"leaf\", fan_out",
@@ -121,14 +121,15 @@ fn unknown_keys_and_names_are_refused() {
     wrong(
         "look_us",
         "looks_us",
-        "a.toml:43: `setting.1.control.looks_us` is not a key here; did you mean `look_us`? the keys here are `act_p50_us`, \
-         `act_p99_us`, `look_us`, `ring_p50_us`, `ring_p99_us`",
+        "a.toml:43: `setting.1.control.looks_us` is not a key here; did you mean `look_us`? the keys here are \
+         `act_p50_us`, `act_p99_us`, `look_us`, `ring_p50_us`, `ring_p99_us`",
     );
     wrong(
         "[[setting]]\npolicy = \"alone\"",
         "[gate]\nkind = \"holder\"\n[[setting]]\npolicy = \"alone\"",
-        "a.toml:37: `gate` is not a key here; the keys here are `case`, `chip`, `container`, `control`, `explanation`, `machine`, \
-         `memory`, `quick`, `requests`, `run_s`, `seed`, `service`, `setting`, `slowdown`, `sweep`, `title`, `warm_up_s`",
+        "a.toml:37: `gate` is not a key here; the keys here are `case`, `chip`, `container`, `control`, `explanation`, \
+         `machine`, `memory`, `quick`, `requests`, `run_s`, `seed`, `service`, `setting`, `slowdown`, `sweep`, \
+         `title`, `warm_up_s`",
     );
     wrong(
         "sort = 1.5",

@@ -136,7 +136,7 @@ impl WatchedSockets {
         let value = self.number.get().to_ne_bytes();
         let told = self.listeners.update(listener_key(listener).bytes(), &value, MapFlags::ANY);
         told.map_err(bpf("say where the service listens"))?;
-        let mut listens = self.listens.lock().expect("nobody panics with the list");
+        let mut listens = self.listens.lock().expect("no thread panics with the list");
         listens.at.insert(listener);
         if !listens.paused {
             self.show_port(listener);
@@ -147,7 +147,7 @@ impl WatchedSockets {
     /// Stops watching for now: this costs the service hardly anything, and its requests are unknown. Requests of other
     /// services at the same ports, in other network namespaces, are not seen either.
     pub fn pause(&self) {
-        let mut listens = self.listens.lock().expect("nobody panics with the list");
+        let mut listens = self.listens.lock().expect("no thread panics with the list");
         if std::mem::replace(&mut listens.paused, true) {
             return;
         }
@@ -158,7 +158,7 @@ impl WatchedSockets {
 
     /// Watches again after a pause. Requests under way on connections are not known.
     pub fn resume(&self) {
-        let mut listens = self.listens.lock().expect("nobody panics with the list");
+        let mut listens = self.listens.lock().expect("no thread panics with the list");
         if !std::mem::replace(&mut listens.paused, false) {
             return;
         }
@@ -174,7 +174,7 @@ impl WatchedSockets {
 impl Drop for WatchedSockets {
     /// The bit of a port stays: another service may listen there in another network namespace.
     fn drop(&mut self) {
-        for listener in &self.listens.lock().expect("nobody panics with the list").at {
+        for listener in &self.listens.lock().expect("no thread panics with the list").at {
             // An error means that it is gone already.
             let _ = self.listeners.delete(listener_key(*listener).bytes());
         }

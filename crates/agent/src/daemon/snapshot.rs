@@ -86,7 +86,7 @@ impl Agent {
         let may_run = |contained: &TrackedContainer| contained.cpus().contains(cpu as usize);
         CpuStatus {
             cpu,
-            owner: self.owners.of(&Thing::Cpu(cpu)).map_or_else(|| "nobody".to_owned(), ToString::to_string),
+            owner: self.owners.of(&Thing::Cpu(cpu)).map_or_else(|| "none".to_owned(), ToString::to_string),
             containers_count: self.tracked.containers.iter().filter(|(_, contained)| may_run(contained)).count(),
             reserved: self.here.reserved.contains(cpu),
             busy_percent: percent(shares.all_ns() - shares.idle_ns),

@@ -177,7 +177,7 @@ fn write_cpu(f: &mut fmt::Formatter<'_>, cpu: &CpuStatus) -> fmt::Result {
     writeln!(
         f,
         "  {number:>4}: busy {busy_percent:5.1} %, services {service_percent:5.1} %, batch {batch_percent:5.1} %; \
-         {containers_count} container(s); of {owner}{reserved}{interference}"
+         {containers_count} container(s); owner: {owner}{reserved}{interference}"
     )
 }
 

@@ -59,7 +59,11 @@ pub enum SymbolError {
     #[error("cannot observe {name} of {object}: it is thread-local, so each thread has its own; name an address")]
     ThreadLocal { name: String, object: String },
     /// Several variables match.
-    #[error("{name} may be any of these: {}; name one by its address, as in mem:{pid}:0x{:x}", listed(.candidates), .candidates[0].address)]
+    #[error(
+        "{name} may be any of these: {}; name one by its address, as in mem:{pid}:0x{:x}",
+        listed(.candidates),
+        .candidates[0].address
+    )]
     Ambiguous { pid: u32, name: String, candidates: Vec<Variable> },
     /// The variable exists, the field does not.
     #[error("{name} of {object}: {source}")]

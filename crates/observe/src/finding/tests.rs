@@ -43,8 +43,8 @@ fn pause_is_described_by_share_number_and_length() {
 #[test]
 fn a_counter_that_seldom_changes_is_events_beside_a_value() {
     let found = finding(&paused());
-    let wanted = "pauses: 20,000 events a second, with a median distance of 50.0 µs (50.0 µs to 50.0 µs); 100 % of them while \
-                  cause is G1 Evacuation Pause, 20.0 % of the time.";
+    let wanted = "pauses: 20,000 events a second, with a median distance of 50.0 µs (50.0 µs to 50.0 µs); 100 % of \
+                  them while cause is G1 Evacuation Pause, 20.0 % of the time.";
     assert_eq!(found.sentences[1..], [wanted]);
     assert_eq!(found.left_out.as_deref(), Some("Did not change: threads (20)."));
 }

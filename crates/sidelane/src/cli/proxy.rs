@@ -46,8 +46,8 @@ pub struct ProxyArgs {
     /// Protocol of clients and servers
     #[arg(long, value_name = "NAME", default_value = "http", value_parser = names(PROTOCOLS))]
     pub protocol: String,
-    /// Hazards to watch for: jvm-gc, safepoint, stopped, throttled, restart, with commas between; or all (those that can
-    /// be seen), or none
+    /// Hazards to watch for: jvm-gc, safepoint, stopped, throttled, restart, with commas between; or all (that can be
+    /// seen), or none
     #[arg(long, value_name = "HAZARDS", default_value = "all")]
     pub hazard: WatchedHazards,
     /// When to send a request to both servers: hazard, timer:TIME (no answer within TIME), none

@@ -48,7 +48,7 @@ fn planted(lab: &Lab, cause: &str) -> (Service, Proxy) {
     let port = service.ready("port").unwrap() as u16;
     let proxy = Proxy::start(([127, 0, 0, 1], port).into(), None, &["--hazard", "none", "--trace"]);
     let began = std::time::Instant::now();
-    while when_told(&proxy, &number_of(&proxy, "/plain"))["state"] != "told" {
+    while when_told(&proxy, &number_of(&proxy, "/plain"))["state"] != "known" {
         assert!(began.elapsed() < TIMEOUT, "the trace does not begin");
     }
     (service, proxy)
@@ -69,7 +69,7 @@ fn trace_of_a_slow_request_names_the_cause_at_its_server() {
         let told: Vec<[Value; 2]> =
             numbers.iter().map(|pair| pair.each_ref().map(|one| when_told(&proxy, one))).collect();
         let is_named = |plain: &Value, planted: &Value| {
-            let are_told = [plain, planted].iter().all(|told| told["state"] == "told");
+            let are_told = [plain, planted].iter().all(|told| told["state"] == "known");
             are_told && planted["time"][0]["cause"] == cause && part_ns(planted, cause) > part_ns(plain, cause)
         };
         let named = told.iter().filter(|[plain, planted]| is_named(plain, planted)).count();

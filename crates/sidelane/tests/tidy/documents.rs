@@ -36,7 +36,7 @@ fn every_link_leads_somewhere() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// Returns the messages that this guide explains: the quoted words before the colon of each item, as in "- `a`, `b`: do".
+/// Returns the messages that this guide explains: the quoted words before the colon of each item.
 fn explained(guide: &str) -> Vec<String> {
     let guide = guide.replace("\n  ", " ");
     let items = guide.lines().filter(|line| line.starts_with("- `"));

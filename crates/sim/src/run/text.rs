@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 use sidelane_report::{Machine, Pair};
 
 /// Note in every result of a simulation.
-pub const SIMULATED: &str = "simulated: every number here is from a model of a machine that ran the real code of the policies; nothing was \
-     measured";
+pub const SIMULATED: &str = "simulated: every number here is from a model of a machine that ran the real code of the \
+                             policies; nothing was measured";
 
 pub(super) fn settings<R: Run>(experiment: &Experiment<R>, scenario: &Path, choices: Choices) -> Map<String, Value> {
     let mut explanation = experiment.explanation.clone();

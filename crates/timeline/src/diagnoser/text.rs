@@ -63,7 +63,7 @@ fn bytes(count: u64) -> String {
 pub(super) fn who(task: Task, names: Names) -> String {
     let name = names.name(task).map(|name| format!("{name}, ")).unwrap_or_default();
     match task {
-        Task { tid: 0, pid: 0 } => "nobody known".to_owned(),
+        Task { tid: 0, pid: 0 } => "an unknown thread".to_owned(),
         Task { tid: 0, pid } => format!("{name}process {pid}"),
         Task { tid, pid: 0 } => format!("{name}thread {tid}"),
         Task { tid, pid } => format!("{name}thread {tid} of process {pid}"),

@@ -108,7 +108,7 @@ impl LaneMemory {
     }
 
     fn set_partners(&self, lanes: &Lanes, number: u32, requests: impl Fn(&BatchLane) -> Vec<u32>) {
-        let mut partners = self.partners.write().expect("nobody panics with the partners");
+        let mut partners = self.partners.write().expect("no thread panics with the partners");
         for lane in &lanes.batch {
             partners[lane.cpu as usize] = requests(lane);
             self.work[lane.cpu as usize].begin();
@@ -215,7 +215,7 @@ impl LaneMemory {
     /// Returns the kernel's books of all lanes, up to now.
     pub fn accounting(&self) -> Accounting {
         let (gates, counted) = (&self.gates, (&*self.stats, &*self.work));
-        let partners = self.partners.read().expect("nobody panics with the partners");
+        let partners = self.partners.read().expect("no thread panics with the partners");
         Accounting::read(self.words.iter(), self.holds.iter(), gates, counted, self.stolen_from, |cpu| &partners[cpu])
     }
 
@@ -223,7 +223,7 @@ impl LaneMemory {
     /// lanes.
     pub fn overlap(&self, request_lanes: &CpuSet, batch_lanes: &CpuSet) -> Overlap {
         let at_ns = now_ns();
-        let partners = self.partners.read().expect("nobody panics with the partners");
+        let partners = self.partners.read().expect("no thread panics with the partners");
         let clock_ns = |cpu| self.word(cpu).snapshot().map_or(0, |seen| seen.lc_ns(at_ns));
         let accounting = |cpu: u32| {
             let beside_ns = partners[cpu as usize].iter().map(|request| clock_ns(*request)).sum();

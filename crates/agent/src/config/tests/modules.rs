@@ -34,9 +34,10 @@ fn invalid_proxies_are_refused() {
         &with_proxy("active = \"9001\"\nbudgets = \"10%\""),
         &[
             &format!("a.toml:26: `proxy.active` is \"9001\", which is not an address with a port; {ADDRESS}"),
-            "a.toml:27: `proxy.budgets` is not a key here; did you mean `budget`? the keys here are `abort_on_close`, `access_log`, `active`, `answer_time`, \
-             `backup`, `budget`, `burst`, `clients`, `drain`, `forwarded`, `hazard`, `head_time`, `hedge`, `idle_time`, \
-             `listen`, `log_format`, `once_to`, `outlier_detection`, `poll`, `protocol`, `repeat`, `trace`, `warm_up`",
+            "a.toml:27: `proxy.budgets` is not a key here; did you mean `budget`? the keys here are `abort_on_close`, \
+             `access_log`, `active`, `answer_time`, `backup`, `budget`, `burst`, `clients`, `drain`, `forwarded`, \
+             `hazard`, `head_time`, `hedge`, `idle_time`, `listen`, `log_format`, `once_to`, `outlier_detection`, \
+             `poll`, `protocol`, `repeat`, `trace`, `warm_up`",
         ],
     );
     refused(
@@ -72,10 +73,8 @@ fn an_access_log_is_a_file() {
     assert_eq!((proxy.access_log.as_deref(), proxy.log_format), (Some(Path::new("/var/log/a.log")), Format::Json));
     refused(
         &with_proxy(&format!("{active}\naccess_log = \"-\"")),
-        &[
-            "a.toml:27: `proxy.access_log` is \"-\", which is not a path of a file; write the path of the access log, as in \
-           \"/var/log/sidelane-access.log\"",
-        ],
+        &["a.toml:27: `proxy.access_log` is \"-\", which is not a path of a file; write the path of the access log, \
+             as in \"/var/log/sidelane-access.log\""],
     );
     refused(
         &with_proxy(&format!("{active}\nlog_format = \"json\"")),
@@ -126,7 +125,8 @@ fn flight_recorders_need_a_service_with_an_objective() {
             "a.toml:26: `trace.keep` is \"2000s\", but each second takes 3.2 MB of memory for each service; write 60s \
              or less",
             "a.toml:27: `trace.recordings` is 0; write a whole number from 1 to 10000",
-            "a.toml:28: `trace.files` is not a key here; the keys here are `dir`, `keep`, `light`, `recordings`, `services`",
+            "a.toml:28: `trace.files` is not a key here; the keys here are `dir`, `keep`, `light`, `recordings`, \
+             `services`",
         ],
     );
     refused(&with(""), &["a.toml:24: `trace.dir` is missing; write the directory for recordings, as in \"/var/tmp\""]);
@@ -179,8 +179,8 @@ fn invalid_thread_mappings_are_refused() {
             "a.toml:27: `hurry.threshold` is 50, which has no unit; write a number and its unit, one of ns, us, ms, s, as \
              in \"8us\" or \"1.5s\"",
             "a.toml:28: `hurry.sampling` is \"1us\"; write 1ms or more",
-            "a.toml:29: `hurry.percentiles` is not a key here; did you mean `percentile`? the keys here are `big`, `little`, `log`, \
-             `percentile`, `sampling`, `services`, `siblings`, `threshold`",
+            "a.toml:29: `hurry.percentiles` is not a key here; did you mean `percentile`? the keys here are `big`, \
+             `little`, `log`, `percentile`, `sampling`, `services`, `siblings`, `threshold`",
             "a.toml:30: `hurry.services` has \"sql\", but no [[service]] has this name; write names of [[service]], as \
              in [\"redis\"]",
         ],
@@ -209,9 +209,7 @@ fn invalid_thread_mappings_are_refused() {
     );
     refused(
         &with_hurry("").replace("slo = \"p99=5ms\"\n", ""),
-        &[
-            "a.toml:23: `hurry.services` is missing, and no [[service]] has an slo, so no service would be mapped; write \
-           names of [[service]], as in [\"redis\"]",
-        ],
+        &["a.toml:23: `hurry.services` is missing, and no [[service]] has an slo, so no service would be mapped; \
+             write names of [[service]], as in [\"redis\"]"],
     );
 }

@@ -13,8 +13,9 @@ fn all_problems_of_a_file_are_reported_at_once() {
             "a.toml:5: `policy.kind` is \"holms\"; did you mean `holmes`? write one of `holmes`, `perfiso`, `unmanaged`",
             "a.toml:6: `policy.calm_time` is 1, which has no unit; write a number and its unit, one of ns, us, ms, s, as in \
              \"8us\" or \"1.5s\"",
-            "a.toml:7: `policy.Interference_thresold` is not a key here; did you mean `interference_threshold`? the keys here are `calm_time`, `floor`, `idle`, \
-             `interference_threshold`, `kind`, `reserved`, `reserved_busy`, `siblings`",
+            "a.toml:7: `policy.Interference_thresold` is not a key here; did you mean `interference_threshold`? the \
+             keys here are `calm_time`, `floor`, `idle`, `interference_threshold`, `kind`, `reserved`, \
+             `reserved_busy`, `siblings`",
             "a.toml: `batch` is missing; name a tree of cgroups in [[batch]], or write kubernetes = true",
         ],
     );
@@ -28,17 +29,15 @@ fn unknown_keys_are_refused() {
         &[
             "a.toml:8: `service.cgroup` is missing; write one of `cgroup`, `unit`, `pod`, `port`, `comm`, by which the \
              service is found",
-            "a.toml:10: `service.prot` is not a key here; did you mean `port`? the keys here are `cgroup`, `comm`, `cpus`, \
-             `may_be_placed`, `name`, `pod`, `port`, `slo`, `unit`",
+            "a.toml:10: `service.prot` is not a key here; did you mean `port`? the keys here are `cgroup`, `comm`, \
+             `cpus`, `may_be_placed`, `name`, `pod`, `port`, `slo`, `unit`",
         ],
     );
     wrong(
         "[lanes]",
         "[lane]",
-        &[
-            "a.toml:21: `lane` is not a key here; did you mean `lanes`? the keys here are `audit`, `batch`, `hurry`, `intervals`, \
-           `kubernetes`, `lanes`, `metric`, `metrics`, `policy`, `proxy`, `service`, `trace`",
-        ],
+        &["a.toml:21: `lane` is not a key here; did you mean `lanes`? the keys here are `audit`, `batch`, `hurry`, \
+             `intervals`, `kubernetes`, `lanes`, `metric`, `metrics`, `policy`, `proxy`, `service`, `trace`"],
     );
     wrong(
         "cgroup = \"/batch\"",

@@ -65,7 +65,7 @@ fn this(timeline: &Timeline, kept: &RecentTimelines, asked: &SentCopy) -> Value 
         })
     });
     json!({
-        "state": if timeline.incomplete.is_none() { "told" } else { "records of it are missing" },
+        "state": if timeline.incomplete.is_none() { "known" } else { "incomplete" },
         "arrived_ns": since(timeline.arrived_ns),
         "taken_up_ns": since(timeline.started_ns),
         "answered_ns": since(timeline.finished_ns),
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn times_start_at_arrival_and_longest_cause_comes_first() {
         let told = of(&[(Cause::NetworkReceive, 10), (Cause::RunQueue, 70), (Cause::OnCpu, 20)]);
-        assert_eq!((&told["state"], &told["arrived_ns"], &told["left_ns"]), (&json!("told"), &json!(5), &json!(105)));
+        assert_eq!((&told["state"], &told["arrived_ns"], &told["left_ns"]), (&json!("known"), &json!(5), &json!(105)));
         assert_eq!(told["time"][0]["cause"], "run-queue");
         assert_eq!(told["time"][0]["ns"], 70);
         assert!(told["time"][0]["what_to_do"].as_str().unwrap().contains("sidelane run"), "{told}");
