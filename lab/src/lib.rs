@@ -21,4 +21,5 @@ pub mod experiment;
 mod floor;
 pub mod note;
 pub mod programs;
+pub mod this_run;
 pub mod verbs;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use sidelane_diagnostics::machine;
 use sidelane_lab::cli::{Cli, Verb};
-use sidelane_lab::verbs;
+use sidelane_lab::{this_run, verbs};
 use sidelane_report::terminal::eprint_fitted;
 
 /// Exit code of an error for most verbs.
@@ -18,7 +18,11 @@ const EXIT_OWN_FAILURE: u8 = 125;
 fn main() -> ExitCode {
     machine::begin();
     let verb = Cli::parse().verb;
-    let failure = if matches!(verb, Verb::Demo(_) | Verb::Bench(_)) { EXIT_OWN_FAILURE } else { EXIT_FAILURE };
+    let measures = matches!(verb, Verb::Demo(_) | Verb::Bench(_));
+    if measures {
+        this_run::begin();
+    }
+    let failure = if measures { EXIT_OWN_FAILURE } else { EXIT_FAILURE };
     verbs::dispatch(verb).map(ExitCode::from).unwrap_or_else(|error| {
         eprint_fitted(&format!("sidelane-lab: {error:#}"));
         ExitCode::from(failure)

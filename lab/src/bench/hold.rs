@@ -11,13 +11,12 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use serde_json::{Map, json};
+use serde_json::json;
 use sidelane_policy::borrow::{BorrowConfig, Lending};
 
-use crate::experiment::comparison::finish;
+use crate::experiment::comparison::Report;
 use crate::floor::Floor;
 use crate::programs::{Lab, Service};
-use sidelane_diagnostics::machine;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::service::{Service as Tracked, Target};
 use sidelane_host::topology::{Lanes, Topology};
@@ -74,19 +73,16 @@ pub fn run(lanes: &str, round_options: RoundOptions) -> Result<ResultFile> {
     let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
     let limit = round_options.limit(PAIRS_QUICK, PAIRS);
     let bench = Bench { pair, lab: Lab::find()?, lanes, limit, scratch };
-    let mut settings = Map::new();
-    settings.insert("lanes".into(), json!(lanes));
-    settings.insert("pairs_limit_count".into(), json!(limit.rounds));
-    let mut result = ResultFile::new(machine::describe(bench.pair.kind), settings);
+    let mut report = Report::of(json!({ "lanes": lanes, "pairs_limit_count": limit.rounds }));
     let SwitchCost { tracking_ns, crowded_ns, floor_ns } = bench.switch_cost().context("tracking cost")?;
-    result.rows.push(cost_row("tracking", "per_switch_ns", &tracking_ns));
-    result.rows.push(cost_row("tracking_60_services", "per_switch_ns", &crowded_ns));
-    result.rows.push(cost_row("empty_programs", "per_switch_ns", &floor_ns));
+    report.rows.push(cost_row("tracking", "per_switch_ns", &tracking_ns));
+    report.rows.push(cost_row("tracking_60_services", "per_switch_ns", &crowded_ns));
+    report.rows.push(cost_row("empty_programs", "per_switch_ns", &floor_ns));
     let hold_us = bench.hold_us().context("cost of a hold")?;
-    result.rows.push(cost_row("hold_begun", "service_cost_per_hold_us", &hold_us));
-    let leak_percent = bench.long_hold(&mut result).context("long hold")?;
-    let [overlap_percent, share_percent] = bench.reactions(&mut result).context("reactions")?;
-    result.checks = vec![
+    report.rows.push(cost_row("hold_begun", "service_cost_per_hold_us", &hold_us));
+    let leak_percent = bench.long_hold(&mut report).context("long hold")?;
+    let [overlap_percent, share_percent] = bench.reactions(&mut report).context("reactions")?;
+    report.checks = vec![
         tracking_check(&tracking_ns),
         over_empty_check(&tracking_ns, &floor_ns),
         crowded_check(&crowded_ns, &tracking_ns),
@@ -100,8 +96,7 @@ pub fn run(lanes: &str, round_options: RoundOptions) -> Result<ResultFile> {
         ),
         Check::interval_at_least("idle time between them", share_percent, PULSES_SHARE_LIMIT_PERCENT, Unit::Percent),
     ];
-    finish(&mut result, round_options, limit.rounds);
-    Ok(result)
+    Ok(report.result(bench.pair.kind, round_options, limit.rounds))
 }
 
 fn tracking_check(per_switch_ns: &[f64]) -> Check {
@@ -227,7 +222,7 @@ impl Bench<'_> {
 
     /// Measures the leak of a long hold: the service is busy for ten seconds without a pause, and batch is always
     /// runnable.
-    fn long_hold(&self, result: &mut ResultFile) -> Result<Option<Interval>> {
+    fn long_hold(&self, report: &mut Report) -> Result<Option<Interval>> {
         let busy_us = (LONG_HOLD + Duration::from_secs(3)).as_micros().to_string();
         let (parts, holders) = self.watch_pulse([&busy_us, "1000", "1"], LONG_HOLD, HOLD_PARTS)?;
         let leak_percent = of_all(&parts, |parts| {
@@ -236,7 +231,7 @@ impl Bench<'_> {
             (lc_ns > 0.0).then(|| sum(&|part| part.sum(|lane| lane.overlap_ns)) * 100.0 / lc_ns)
         });
         let lc_ns: u64 = parts.iter().map(|part| part.lc_ns(&self.pair)).sum();
-        result.rows.push(row(
+        report.rows.push(row(
             "long_hold",
             &[
                 ("service_busy_s", Some(lc_ns as f64 / 1e9)),
@@ -249,7 +244,7 @@ impl Bench<'_> {
 
     /// Measures reactions to a service that a timer on its own CPU wakes. Returns the overlap and batch's share of the
     /// idle time.
-    fn reactions(&self, result: &mut ResultFile) -> Result<[Option<Interval>; 2]> {
+    fn reactions(&self, report: &mut Report) -> Result<[Option<Interval>; 2]> {
         let (parts, _) = self.watch_pulse(["200", "600", "1000000"], PULSES, PULSES_PARTS)?;
         let median = |figure: &dyn Fn(&Accounting) -> Option<f64>| of_median(parts.iter().filter_map(figure));
         let overlap_percent = median(&|part| part.overlap_percent(&self.pair));
@@ -267,7 +262,7 @@ impl Bench<'_> {
             on.add(part.reaction_on());
         }
         figures.extend(reaction_figures(&off, &on));
-        result.rows.push(row("pulses_woken_by_own_timer", &figures));
+        report.rows.push(row("pulses_woken_by_own_timer", &figures));
         Ok([overlap_percent, share_percent])
     }
 

@@ -10,14 +10,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::request_cost;
 use super::workload::{DESIGNS, Real, RealServer, ServiceCpus, echo, seen_during};
-use crate::experiment::comparison::finish;
+use crate::experiment::comparison::Report;
 use crate::note::LabNote;
 use crate::programs::Lab;
-use sidelane_diagnostics::machine;
 use sidelane_host::topology::{PairKind, Topology};
 use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_requests::{Times, Window, can_track};
@@ -52,20 +51,19 @@ pub fn run(lanes: &str, round_options: RoundOptions) -> Result<ResultFile> {
     let seconds = if round_options.quick { 0.3 } else { 1.0 };
     let (loads, pairs) = (round_options.limit(LOADS_QUICK, LOADS), round_options.limit(PAIRS_QUICK, PAIRS));
     let bench = Bench { lab: Lab::find()?, place, seconds, loads, pairs };
-    let mut settings = Map::new();
-    settings.insert("server_cpu".into(), json!(place.server_cpu));
-    settings.insert("client_cpu".into(), json!(place.client_cpu));
-    settings.insert("requests_per_s".into(), json!(RATE_PER_S));
-    settings.insert("each_s".into(), json!(seconds));
-    let mut result = ResultFile::new(machine::describe(PairKind::Declared), settings);
+    let mut report = Report::of(json!({
+        "server_cpu": place.server_cpu,
+        "client_cpu": place.client_cpu,
+        "requests_per_s": RATE_PER_S,
+        "each_s": seconds,
+    }));
     for design in DESIGNS {
-        bench.design(design, &mut result).with_context(|| format!("echo server, {design}"))?;
+        bench.design(design, &mut report).with_context(|| format!("echo server, {design}"))?;
     }
     for real in [Real::Redis, Real::Memcached] {
-        bench.real(real, &mut result).with_context(|| real.program().to_owned())?;
+        bench.real(real, &mut report).with_context(|| real.program().to_owned())?;
     }
-    finish(&mut result, round_options, pairs.rounds);
-    Ok(result)
+    Ok(report.result(PairKind::Declared, round_options, pairs.rounds))
 }
 
 /// Returns the CPUs of service and client: the two lanes of the pair.
@@ -95,7 +93,7 @@ struct LoadRound {
 }
 
 impl Bench {
-    fn design(&self, design: &str, result: &mut ResultFile) -> Result<()> {
+    fn design(&self, design: &str, report: &mut Report) -> Result<()> {
         let mut rounds = Vec::new();
         let round = |rounds: &mut Vec<EchoRound>, _: Turn<'_>| {
             rounds.push(self.echo_round(design)?);
@@ -113,8 +111,8 @@ impl Bench {
         row.put("within_20_us_percent", near.measured);
         row.put("apart_p50_ns", median(rounds.iter().filter_map(|round| round.apart_p50_ns).map(|ns| ns as f64)));
         put_times(&mut row, rounds.iter().map(|round| &round.window));
-        result.rows.push(row);
-        result.checks.extend([
+        report.rows.push(row);
+        report.checks.extend([
             near,
             Check::at_most(format!("{design}: requests invented"), invented, 0.0, Unit::Count),
             Check::at_most(format!("{design}: requests missed or invented"), wrong, told / 100.0, Unit::Count),
@@ -134,9 +132,9 @@ impl Bench {
         })
     }
 
-    fn real(&self, kind: Real, result: &mut ResultFile) -> Result<()> {
+    fn real(&self, kind: Real, report: &mut Report) -> Result<()> {
         if !kind.is_installed() {
-            result.notes.push(LabNote::NotInstalled { program: kind.program() }.to_string());
+            report.notes.push(LabNote::NotInstalled { program: kind.program() }.to_string());
             return Ok(());
         }
         let name = kind.program();
@@ -162,8 +160,8 @@ impl Bench {
         row.put("lanes_cost_us", median(cost.lanes_us.iter().copied()));
         row.put("requests_cost_us", median(cost.requests_us.iter().copied()));
         row.put("pairs_count", cost.requests_us.len() as f64);
-        result.rows.push(row);
-        result.checks.extend([
+        report.rows.push(row);
+        report.checks.extend([
             Check::at_most(format!("{name}: requests more or fewer than the client sent"), off, 0.0, Unit::Count),
             part_check(name, &rounds),
             cost_check(&cost.requests_us),

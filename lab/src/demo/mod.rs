@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::experiment::comparison::finish;
 use crate::experiment::fixture::Fixture;
 use crate::experiment::learn::Experience;
 use crate::experiment::load::{Rhythm, Shape};
@@ -100,8 +99,7 @@ pub fn run(options: &DemoOptions) -> Result<ResultFile> {
     let mut runs = Vec::new();
     let round = |runs: &mut Vec<Run>, turn: Turn<'_>| take_round(options, &fixture, pace, turn, runs);
     let rounds = until_decided("demo", pace.limit, &mut runs, round, |runs| verdict::checks(runs, &lanes))?;
-    let mut result = verdict::judge(options, &fixture, pace, &runs, &lanes);
-    finish(&mut result, options.round_options, rounds);
+    let result = verdict::judge(options, &fixture, pace, (&runs, rounds), &lanes);
     write(options, &result)?;
     Ok(result)
 }

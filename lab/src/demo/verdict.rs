@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, json};
+use serde_json::{Value, json};
 
 use super::{DemoOptions, Pace, Run, settings};
+use crate::experiment::comparison::Report;
 use crate::experiment::fixture::Fixture;
 use crate::experiment::run::BesideFigures;
 use crate::experiment::setting::Setting;
 use crate::experiment::sibling::Sibling;
 use crate::note::LabNote;
-use sidelane_diagnostics::machine;
 use sidelane_diagnostics::note::{Note, written};
 use sidelane_host::topology::{Lanes, PairKind};
 use sidelane_report::{Check, Curve, ResultFile, Row, Unit, finding};
@@ -30,13 +30,22 @@ const OFF_P99_LIMIT_NS: f64 = 20_000.0;
 const SHARE_OF_IDLE_LIMIT_PERCENT: f64 = 90.0;
 const P99_OVER_ALONE_LIMIT: f64 = 1.05;
 
-/// Makes the result file from all runs.
-pub(super) fn judge(options: &DemoOptions, fixture: &Fixture, pace: Pace, runs: &[Run], lanes: &Lanes) -> ResultFile {
-    let mut result = ResultFile::new(machine::describe(lanes.kind), describe(options, fixture, pace, runs, lanes));
+/// Makes the result file from all runs, which were in `rounds` rounds.
+pub(super) fn judge(
+    options: &DemoOptions,
+    fixture: &Fixture,
+    pace: Pace,
+    (runs, rounds): (&[Run], u64),
+    lanes: &Lanes,
+) -> ResultFile {
     let settings = settings::all();
-    result.rows = settings.iter().map(|setting| row(*setting, runs, lanes)).collect();
-    result.checks = checks(runs, lanes);
-    result.notes = written(&notes(fixture, runs, lanes));
+    let report = Report {
+        rows: settings.iter().map(|setting| row(*setting, runs, lanes)).collect(),
+        checks: checks(runs, lanes),
+        notes: written(&notes(fixture, runs, lanes)),
+        ..Report::of(describe(options, fixture, pace, runs, lanes))
+    };
+    let mut result = report.result(lanes.kind, options.round_options, rounds);
     result.curves = settings.iter().filter_map(|setting| curve(*setting, runs)).collect();
     result.timelines = runs.iter().filter_map(|run| run.figures.beside.as_ref()?.timeline.clone()).collect();
     result.settings.insert("finding".into(), finding::of_sharing(&result, "search").into());
@@ -44,14 +53,8 @@ pub(super) fn judge(options: &DemoOptions, fixture: &Fixture, pace: Pace, runs: 
     result
 }
 
-fn describe(
-    options: &DemoOptions,
-    fixture: &Fixture,
-    pace: Pace,
-    runs: &[Run],
-    lanes: &Lanes,
-) -> Map<String, serde_json::Value> {
-    let settings = json!({
+fn describe(options: &DemoOptions, fixture: &Fixture, pace: Pace, runs: &[Run], lanes: &Lanes) -> Value {
+    json!({
         "title": "Sidelane demo: full-text search beside batch work",
         "explanation": explanation(fixture, lanes),
         "lanes": fixture.place.lanes(),
@@ -64,8 +67,7 @@ fn describe(
         "rounds_limit_count": pace.limit.rounds,
         "run_s": pace.run.as_secs_f64(),
         "quick": options.round_options.quick,
-    });
-    settings.as_object().cloned().unwrap_or_default()
+    })
 }
 
 fn explanation(fixture: &Fixture, lanes: &Lanes) -> Vec<String> {

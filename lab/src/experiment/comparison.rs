@@ -9,9 +9,10 @@
 use anyhow::{Context, Result};
 use serde_json::{Map, Value};
 
+use crate::this_run;
 use sidelane_diagnostics::machine;
 use sidelane_host::topology::PairKind;
-use sidelane_report::chart::Multiples;
+use sidelane_report::chart::{Bars, Intervals, Multiples};
 use sidelane_report::{Check, ResultFile, Row};
 use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
@@ -24,12 +25,15 @@ pub struct Experiment<'e, V, F, T> {
     /// Limit on the number of rounds.
     pub limit: Limit,
     /// Function from the number of a round to its turns, in their order.
-    pub turns: &'e dyn Fn(u64) -> Vec<T>,
+    pub turns: &'e Turns<'e, V, F, T>,
     /// Function that returns the name of a turn for people.
     pub title: fn(&T) -> String,
     /// Function that checks the claims against the samples so far.
     pub checks: &'e dyn Fn(&Samples<V, F>) -> Vec<Check>,
 }
+
+/// Function from the number of a round, from 0 on, and the samples so far to the turns of the round.
+pub type Turns<'e, V, F, T> = dyn Fn(u64, &Samples<V, F>) -> Vec<T> + 'e;
 
 impl<V, F, T> Experiment<'_, V, F, T> {
     /// Runs rounds until each claim is decided, or up to the limit. `measure` takes the samples of a turn. Returns all
@@ -43,7 +47,7 @@ impl<V, F, T> Experiment<'_, V, F, T> {
     ) -> Result<(Samples<V, F>, u64)> {
         let mut samples = Samples(Vec::new());
         let round = |samples: &mut Samples<V, F>, round: Turn<'_>| {
-            for turn in (self.turns)(round.round) {
+            for turn in (self.turns)(round.round, samples) {
                 let title = (self.title)(&turn);
                 round.bar.set_message(title.clone());
                 measure(turn, round.round, samples).context(title)?;
@@ -102,17 +106,18 @@ impl<V: Copy + PartialEq, F> Samples<V, F> {
         self.of(variant).map(|sample| figure(&sample.figures)).sum()
     }
 
-    /// Returns the number of each round that has both variants, with the figures of both.
-    pub fn pairs(&self, variant: V, other: V) -> impl Iterator<Item = (u64, [&F; 2])> {
-        self.of(variant).filter_map(move |sample| {
-            let other = self.of(other).find(|other| other.round == sample.round)?;
-            Some((sample.round, [&sample.figures, &other.figures]))
-        })
+    /// Returns the figures of these variants for each round that has all of them.
+    pub fn together<const N: usize>(&self, variants: [V; N]) -> Vec<[&F; N]> {
+        let in_round = |round| {
+            let samples = variants.iter().filter_map(|variant| self.of(*variant).find(|sample| sample.round == round));
+            samples.map(|sample| &sample.figures).collect::<Vec<&F>>().try_into().ok()
+        };
+        self.of(variants[0]).filter_map(|first| in_round(first.round)).collect()
     }
 
     /// Returns one comparing figure for each round that has both variants, without values that are not finite.
     pub fn compared(&self, variant: V, other: V, figure: impl Fn(&F, &F) -> Option<f64>) -> Vec<f64> {
-        let figures = self.pairs(variant, other).filter_map(|(_, [one, other])| figure(one, other));
+        let figures = self.together([variant, other]).into_iter().filter_map(|[one, other]| figure(one, other));
         figures.filter(|figure| figure.is_finite()).collect()
     }
 }
@@ -126,27 +131,33 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// Checks of the claims, each with its verdict.
     pub checks: Vec<Check>,
-    /// Charts of the figures, for the page of the result.
+    /// Line charts, for the page of the result.
     pub multiples: Vec<Multiples>,
+    /// Charts of means with their intervals.
+    pub intervals: Vec<Intervals>,
+    /// Bar charts.
+    pub bars: Vec<Bars>,
     /// Notes on the result, as text.
     pub notes: Vec<String>,
 }
 
 impl Report {
-    /// Returns the result file for lanes of this kind. `rounds` is the largest number of rounds that ran.
+    /// Returns an empty report of a comparison with these settings; `settings` is a JSON object.
+    pub fn of(settings: Value) -> Self {
+        Self { settings: settings.as_object().cloned().unwrap_or_default(), ..Self::default() }
+    }
+
+    /// Returns the result file for lanes of this kind, with the run and the time that the host has stolen up to now.
+    /// `rounds` is the largest number of rounds that ran.
     pub fn result(self, kind: PairKind, round_options: RoundOptions, rounds: u64) -> ResultFile {
-        let mut result = ResultFile::new(machine::describe(kind), self.settings);
-        (result.rows, result.checks, result.multiples, result.notes) =
-            (self.rows, self.checks, self.multiples, self.notes);
-        finish(&mut result, round_options, rounds);
+        let Self { settings, rows, checks, multiples, intervals, bars, notes } = self;
+        let mut result = ResultFile::new(machine::describe(kind), settings);
+        result.run = this_run::described();
+        (result.rows, result.checks, result.notes) = (rows, checks, notes);
+        (result.multiples, result.intervals, result.bars) = (multiples, intervals, bars);
+        round_options.advise(&mut result, rounds);
         result
     }
-}
-
-/// Adds facts known only at the end: the time stolen by the host, and what would decide an undecided check.
-pub fn finish(result: &mut ResultFile, round_options: RoundOptions, rounds: u64) {
-    machine::note_stolen(&mut result.machine);
-    round_options.advise(result, rounds);
 }
 
 #[cfg(test)]
@@ -160,11 +171,12 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_of_the_same_round() {
+    fn figures_are_compared_within_a_round() {
         let samples = samples(&[(0, "a", 10.0), (1, "a", 20.0), (1, "b", 25.0), (0, "b", 5.0), (2, "b", 9.0)]);
         let over = |one: &f64, other: &f64| Some(one / other);
         assert_eq!(samples.compared("b", "a", over), [1.25, 0.5]);
-        assert_eq!(samples.pairs("b", "a").map(|(round, _)| round).collect::<Vec<_>>(), [1, 0]);
+        assert_eq!(samples.together(["b", "a"]), [[&25.0, &20.0], [&5.0, &10.0]]);
+        assert_eq!(samples.together(["b", "a", "b"]), [[&25.0, &20.0, &25.0], [&5.0, &10.0, &5.0]]);
         assert!(samples.compared("b", "c", over).is_empty());
         assert_eq!((samples.median("b", |us| Some(*us)), samples.sum("a", |us| *us)), (Some(9.0), 30.0));
         assert!(samples.has("a") && !samples.has("c"));
@@ -178,7 +190,7 @@ mod tests {
 
     #[test]
     fn variants_take_turns() {
-        let turns = |round: u64| if round == 0 { vec!["a", "b"] } else { vec!["b", "a"] };
+        let turns = |round: u64, _: &Samples<_, _>| if round == 0 { vec!["a", "b"] } else { vec!["b", "a"] };
         let limit = Limit { first: 2, rounds: 2, time: std::time::Duration::MAX };
         let (turns, checks) = (&turns, &|_: &Samples<_, _>| Vec::new());
         let experiment = Experiment { name: "test", limit, turns, title: |turn| (*turn).to_owned(), checks };

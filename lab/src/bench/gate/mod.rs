@@ -13,13 +13,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use serde_json::{Map, json};
+use serde_json::json;
 
 use self::build::GateBuild;
 use self::reaction::Reactions;
-use crate::experiment::comparison::finish;
+use crate::experiment::comparison::Report;
 use crate::note::LabNote;
-use sidelane_diagnostics::machine;
 use sidelane_host::topology::Topology;
 use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::of_median;
@@ -48,20 +47,16 @@ const ROUNDS_QUICK: Limit = Limit { first: 11, rounds: 44, time: Duration::from_
 pub fn run(lanes: &str, round_options: RoundOptions) -> Result<ResultFile> {
     let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
     let limit = round_options.limit(ROUNDS_QUICK, ROUNDS);
-    let mut settings = Map::new();
-    settings.insert("lanes".into(), json!(lanes));
-    settings.insert("rounds_limit_count".into(), json!(limit.rounds));
-    let mut result = ResultFile::new(machine::describe(pair.kind), settings);
+    let mut report = Report::of(json!({ "lanes": lanes, "rounds_limit_count": limit.rounds }));
     let c_build = GateBuild::open()?;
-    check_costs(&c_build, limit, &mut result).context("cost of a check")?;
-    program_cost(&c_build, limit, &mut result).context("cost to a program")?;
-    Reactions::new(lanes, &pair, &c_build, round_options).measure(&mut result).context("reactions")?;
-    finish(&mut result, round_options, limit.rounds);
-    Ok(result)
+    check_costs(&c_build, limit, &mut report).context("cost of a check")?;
+    program_cost(&c_build, limit, &mut report).context("cost to a program")?;
+    Reactions::new(lanes, &pair, &c_build, round_options).measure(&mut report).context("reactions")?;
+    Ok(report.result(pair.kind, round_options, limit.rounds))
 }
 
 /// Measures the cost of one check, for each method of building.
-fn check_costs(c_build: &GateBuild, limit: Limit, result: &mut ResultFile) -> Result<()> {
+fn check_costs(c_build: &GateBuild, limit: Limit, report: &mut Report) -> Result<()> {
     let plain = c_build.build("calls.c", "plain", &[])?;
     for (name, options) in WAYS {
         let checked = c_build.build("calls.c", name, options)?;
@@ -77,16 +72,16 @@ fn check_costs(c_build: &GateBuild, limit: Limit, result: &mut ResultFile) -> Re
         let mut row = Row::new(name);
         row.put("added_per_call_ns", median(added_ns.iter().copied()));
         row.put("pairs_count", added_ns.len() as f64);
-        result.rows.push(row);
-        result.checks.extend(is_checked.then(|| check(&added_ns)));
+        report.rows.push(row);
+        report.checks.extend(is_checked.then(|| check(&added_ns)));
     }
     Ok(())
 }
 
 /// Measures the slowdown of a real program that was built with checks at every function's entry.
-fn program_cost(c_build: &GateBuild, limit: Limit, result: &mut ResultFile) -> Result<()> {
+fn program_cost(c_build: &GateBuild, limit: Limit, report: &mut Report) -> Result<()> {
     let Some(source) = program::fetch(c_build.dir())? else {
-        result.notes.push(LabNote::NoLz4.to_string());
+        report.notes.push(LabNote::NoLz4.to_string());
         return Ok(());
     };
     let (plain, checked) = (source.build("plain", &[])?, source.build("checked", &["-pg", "-mfentry"])?);
@@ -99,7 +94,7 @@ fn program_cost(c_build: &GateBuild, limit: Limit, result: &mut ResultFile) -> R
     let mut row = Row::new("program_lz4_pg_mfentry");
     row.put("overhead_percent", median(percent.iter().copied()));
     row.put("pairs_count", percent.len() as f64);
-    result.rows.push(row);
-    result.checks.push(check(&percent));
+    report.rows.push(row);
+    report.checks.push(check(&percent));
     Ok(())
 }

@@ -8,10 +8,11 @@ use anyhow::{Context, Result};
 
 use super::build::GateBuild;
 use super::{OVERLAP_LIMIT_PERCENT, REACTION_LIMIT_US, WOKEN_LIMIT_PERCENT};
+use crate::experiment::comparison::Report;
 use sidelane_doctor::reaction::instrumented::beside_pulses;
 use sidelane_host::topology::Lanes;
 use sidelane_lanes::gate::{Gate, GateChoice};
-use sidelane_report::{Check, ResultFile, Row, Unit};
+use sidelane_report::{Check, Row, Unit};
 use sidelane_stats::interval::of_median;
 use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
@@ -42,7 +43,7 @@ impl<'a> Reactions<'a> {
     }
 
     /// Adds a row for each gate, and the checks of the instrumented gate.
-    pub(super) fn measure(&self, result: &mut ResultFile) -> Result<()> {
+    pub(super) fn measure(&self, report: &mut Report) -> Result<()> {
         let kernels = self.c_build.build("kernels.c", "kernels", &["-pg", "-mfentry"])?;
         let command = [kernels.into_os_string(), "matrix".into(), "3600".into()];
         let mut spent = Spent::default();
@@ -55,9 +56,9 @@ impl<'a> Reactions<'a> {
         let limit = self.round_options.limit(ROUNDS_QUICK, ROUNDS);
         until_decided("reactions", limit, &mut spent, round, |spent| checks(spent, self.pair).to_vec())?;
         for (accounting, (name, _)) in spent.iter().zip(GATES) {
-            result.rows.push(self.row(name, accounting));
+            report.rows.push(self.row(name, accounting));
         }
-        result.checks.extend(checks(&spent, self.pair));
+        report.checks.extend(checks(&spent, self.pair));
         Ok(())
     }
 

@@ -65,11 +65,11 @@ pub fn run(options: &GuardOptions) -> Result<ResultFile> {
         measured.groups.push((group.clone(), samples.with_context(|| group.name())?));
     }
     let report = Report {
-        settings: text::settings(&plan, place, &measured),
         rows: results::rows(&measured),
         checks: results::checks(&measured),
         multiples: results::pictures(&measured),
         notes: written(&text::notes(&measured, place)),
+        ..Report::of(text::settings(&plan, place, &measured))
     };
     Ok(report.result(place.kind, plan.round_options, plan.limit.rounds))
 }
@@ -91,7 +91,7 @@ fn of_group(
         measured.notes.extend(uncounted.map(Note::from));
     }
     // Rotates the variants, so that each is first in turn. A round is a block of samples of each variant.
-    let turns = |round: u64| {
+    let turns = |round: u64, _: &Samples<_, _>| {
         let variants = plan.variants.iter().copied().cycle();
         variants.skip(round as usize * 2).take(plan.variants.len()).collect()
     };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::plan::{GuardVariant, Plan};
 use super::results::{Measured, is_disturbed, names, unmanaged_slowdown};
@@ -14,8 +14,8 @@ use sidelane_host::topology::PairKind;
 /// Largest number of CPUs at which there is at most one CPU to give to batch.
 const FEW_CPUS: u64 = 2;
 
-pub(super) fn settings(plan: &Plan, place: ExperimentCpus, measured: &Measured) -> Map<String, Value> {
-    let settings = json!({
+pub(super) fn settings(plan: &Plan, place: ExperimentCpus, measured: &Measured) -> Value {
+    json!({
         "title": "Sidelane bench: guard",
         "explanation": explanation(plan, place, measured),
         "lanes": place.lanes(),
@@ -30,8 +30,7 @@ pub(super) fn settings(plan: &Plan, place: ExperimentCpus, measured: &Measured) 
         "blocks_limit_count": plan.limit.rounds,
         "metric": metrics(measured),
         "quick": plan.round_options.quick,
-    });
-    settings.as_object().cloned().unwrap_or_default()
+    })
 }
 
 /// Returns the interference metrics that agents used.

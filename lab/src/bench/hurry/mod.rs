@@ -31,7 +31,7 @@ pub fn run(options: &HurryOptions) -> Result<ResultFile> {
     let place = ExperimentCpus::choose(Some(&options.cores))?;
     let mut environment = Environment::prepare(options, &plan, place)?;
     environment.learn(&plan)?;
-    let turns = |round| plan.turns(round, options.speed);
+    let turns = |round, _: &Samples| plan.turns(round, options.speed);
     let title = |(variant, _): &(Variant, Vec<Load>)| variant.title();
     let checks = |samples: &Samples| results::checks(Compared(samples));
     let mapping = Experiment { name: "hurry", limit: plan.limit, turns: &turns, title, checks: &checks };
@@ -48,11 +48,11 @@ pub fn run(options: &HurryOptions) -> Result<ResultFile> {
     let cost = cost::measure(&mut environment, plan.cost)?;
     let (compared, measures) = (Compared(&samples), environment.measures);
     let report = Report {
-        settings: text::settings(options, &plan, place, &environment, little_speed),
         rows: results::rows(compared, &cost, measures),
         checks: results::checks(compared).into_iter().chain([results::check_of_cost(&cost.added_us)]).collect(),
         multiples: results::pictures(compared, measures),
         notes: written(&notes(&environment, place)),
+        ..Report::of(text::settings(options, &plan, place, &environment, little_speed))
     };
     Ok(report.result(place.kind, options.round_options, rounds))
 }

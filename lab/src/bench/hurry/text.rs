@@ -1,6 +1,6 @@
 //! The explanation in the result of the hurry bench: the compared variants, and which parts are real.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::environment::Environment;
 use super::plan::{HurryOptions, Load, Plan};
@@ -17,9 +17,9 @@ pub(super) fn settings(
     place: ExperimentCpus,
     environment: &Environment,
     little_speed: Option<f64>,
-) -> Map<String, Value> {
+) -> Value {
     let loads: Vec<f64> = Load::all(plan.quick).iter().map(|load| load.percent().round()).collect();
-    let settings = json!({
+    json!({
         "title": "Sidelane bench: hurry",
         "explanation": [WHAT, times(environment)],
         "big": place.request.to_string(),
@@ -33,8 +33,7 @@ pub(super) fn settings(
         "warm_up_s": plan.warm_up.as_secs_f64(),
         "energy": environment.energy_source(),
         "quick": plan.quick,
-    });
-    settings.as_object().cloned().unwrap_or_default()
+    })
 }
 
 fn times(environment: &Environment) -> String {

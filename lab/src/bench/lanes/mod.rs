@@ -25,13 +25,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::experiment::comparison::finish;
+use crate::experiment::comparison::Report;
 use crate::experiment::place::ExperimentCpus;
 use crate::experiment::sibling::{Carrier, Emulated, Sibling};
 use crate::experiment::store::{Mix, Store};
 use crate::experiment::{search, store};
 use crate::programs::Lab;
-use sidelane_diagnostics::machine;
 use sidelane_diagnostics::note::written;
 use sidelane_doctor as doctor;
 use sidelane_doctor::reaction::pair::TestPair;
@@ -46,7 +45,7 @@ use measured::Measured;
 pub use options::LanesOptions;
 use plan::Plan;
 use step::StepRuns;
-use sweep::Sweep;
+use sweep::Swept;
 
 /// Columns of the tables on a terminal; the page shows all.
 pub const COLUMNS: [&str; 20] = [
@@ -88,13 +87,11 @@ pub fn run(options: &LanesOptions) -> Result<ResultFile> {
     let redis = plan.redis.as_ref().map(|plan| sweep_redis(place, options.sibling, plan));
     let redis = redis.transpose().context("redis")?;
     let measured = Measured { ladder, emulated, search: swept, redis, step };
-    let mut result = ResultFile::new(machine::describe(lanes.kind), text::settings(&plan, place, &lanes, &measured));
-    fill(&measured, &mut result, place, &lanes);
-    finish(&mut result, plan.round_options, plan.search.limit.rounds);
-    Ok(result)
+    let report = report(&plan, &measured, place, &lanes);
+    Ok(report.result(lanes.kind, plan.round_options, plan.search.limit.rounds))
 }
 
-fn sweep_redis(place: ExperimentCpus, sibling: Option<Carrier>, plan: &plan::SweepPlan) -> Result<Sweep> {
+fn sweep_redis(place: ExperimentCpus, sibling: Option<Carrier>, plan: &plan::SweepPlan) -> Result<Swept> {
     let lab = Lab::find()?;
     let sibling = Sibling::choose(sibling, place, &lab)?;
     let fixture = store::measured_stage(place, lab, sibling, Store::Redis, Mix::PLAIN)?;
@@ -116,17 +113,18 @@ fn climb(options: &LanesOptions, plan: &Plan) -> Result<Ladder> {
     Ok(ladder)
 }
 
-/// Puts all measurements into the result.
-fn fill(measured: &Measured, result: &mut ResultFile, place: ExperimentCpus, lanes: &Lanes) {
-    result.rows = measured.ladder.rows();
-    result.rows.extend(rows::of_sweep(&measured.search));
-    result.rows.extend(measured.redis.iter().flat_map(rows::of_sweep));
-    result.rows.extend(measured.step.iter().flat_map(StepRuns::rows));
-    result.checks = checks::of_search(&measured.search);
-    result.checks.extend(measured.redis.iter().flat_map(checks::of_redis));
-    result.checks.extend(measured.step.iter().map(StepRuns::check));
-    result.intervals = vec![measured.ladder.picture()];
-    result.multiples = vec![pictures::of_sweep(&measured.search)];
-    result.multiples.extend(measured.step.iter().map(StepRuns::picture));
-    result.notes = written(&text::notes(measured, place, lanes));
+/// Returns the report of all measurements.
+fn report(plan: &Plan, measured: &Measured, place: ExperimentCpus, lanes: &Lanes) -> Report {
+    let Measured { ladder, search, redis, step, .. } = measured;
+    let rows_of_others = redis.iter().flat_map(rows::of_sweep).chain(step.iter().flat_map(StepRuns::rows));
+    let of_redis = redis.iter().flat_map(|redis| checks::of_redis(&redis.sweep, &redis.samples));
+    let of_search = checks::of_search(&search.sweep, &search.samples);
+    Report {
+        rows: ladder.rows().into_iter().chain(rows::of_sweep(search)).chain(rows_of_others).collect(),
+        checks: of_search.into_iter().chain(of_redis).chain(step.iter().map(StepRuns::check)).collect(),
+        intervals: vec![ladder.picture()],
+        multiples: [pictures::of_sweep(search)].into_iter().chain(step.iter().map(StepRuns::picture)).collect(),
+        notes: written(&text::notes(measured, place, lanes)),
+        ..Report::of(text::settings(plan, place, lanes, measured))
+    }
 }

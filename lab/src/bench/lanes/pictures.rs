@@ -1,7 +1,7 @@
 //! The pictures of Figs. 10 and 11: p99 and utilisation against load, with a line for each setting.
 
 use super::samples::{Figures, SampleKey};
-use super::sweep::Sweep;
+use super::sweep::Swept;
 use crate::experiment::setting::Setting;
 use sidelane_report::Unit;
 use sidelane_report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
@@ -10,8 +10,8 @@ use sidelane_report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
 const BOTH_LANES: f64 = 2.0;
 
 /// Returns the picture of a sweep, with two panels for each batch kernel.
-pub(super) fn of_sweep(sweep: &Sweep) -> Multiples {
-    let panels = sweep.plan.batches.iter().flat_map(|batch| [p99(sweep, batch), utilisation(sweep, batch)]);
+pub(super) fn of_sweep(swept: &Swept) -> Multiples {
+    let panels = swept.sweep.plan.batches.iter().flat_map(|batch| [p99(swept, batch), utilisation(swept, batch)]);
     Multiples {
         title: "What each way of sharing the pair costs the service, and gains".to_owned(),
         caption: "Against the load of the request lane, a row for each batch job. Left: 99th percentile of latency, \
@@ -26,36 +26,35 @@ pub(super) fn of_sweep(sweep: &Sweep) -> Multiples {
     }
 }
 
-fn p99(sweep: &Sweep, batch: &str) -> Panel {
+fn p99(swept: &Swept, batch: &'static str) -> Panel {
     Panel {
         title: format!("{batch}: p99 of the service"),
         unit: Unit::Us,
         scale: ScaleKind::Log,
         up_to: None,
-        limit: Some(Limit { name: "SLO".to_owned(), value: sweep.promise.slo_us }),
-        lines: lines(sweep, batch, |run| Some(run.p99_us)),
+        limit: Some(Limit { name: "SLO".to_owned(), value: swept.sweep.promise.slo_us }),
+        lines: lines(swept, batch, |run| Some(run.p99_us)),
     }
 }
 
-fn utilisation(sweep: &Sweep, batch: &str) -> Panel {
+fn utilisation(swept: &Swept, batch: &'static str) -> Panel {
     Panel {
         title: format!("{batch}: utilisation of both lanes"),
         unit: Unit::Ratio,
         scale: ScaleKind::Linear,
         up_to: Some(BOTH_LANES),
         limit: None,
-        lines: lines(sweep, batch, |run| Some(run.utilisation())),
+        lines: lines(swept, batch, |run| Some(run.utilisation())),
     }
 }
 
-fn lines(sweep: &Sweep, batch: &str, figure: fn(&Figures) -> Option<f64>) -> Vec<Line> {
+fn lines(swept: &Swept, batch: &'static str, figure: fn(&Figures) -> Option<f64>) -> Vec<Line> {
     let point = |setting: &Setting, load: u8| {
-        let at = SampleKey { load, batch, setting: setting.name };
-        Some((f64::from(load), sweep.samples.median(at, figure)?))
+        Some((f64::from(load), swept.samples.median(SampleKey::of(load, batch, setting.name), figure)?))
     };
     let line = |setting: &Setting| Line {
         setting: setting.title.to_owned(),
-        points: sweep.plan.loads.iter().filter_map(|load| point(setting, *load)).collect(),
+        points: swept.sweep.plan.loads.iter().filter_map(|load| point(setting, *load)).collect(),
     };
-    sweep.plan.settings(0, 0).iter().map(line).filter(|line| !line.points.is_empty()).collect()
+    swept.sweep.plan.settings(0, 0).iter().map(line).filter(|line| !line.points.is_empty()).collect()
 }

@@ -48,7 +48,7 @@ pub(super) struct Plan {
 pub(super) struct SweepPlan {
     pub(super) service: &'static str,
     pub(super) loads: Vec<u8>,
-    pub(super) batches: Vec<String>,
+    pub(super) batches: Vec<&'static str>,
     pub(super) comparison: Comparison,
     pub(super) limit: Limit,
     pub(super) run: Duration,
@@ -111,13 +111,17 @@ impl SweepPlan {
             None if quick => &LOADS_QUICK,
             None => &LOADS,
         };
-        let batches: &[&str] = if quick { &[BATCH_QUICK] } else { &BATCHES };
+        let batches = match &options.batches {
+            Some(asked) => BATCHES.into_iter().filter(|name| asked.iter().any(|one| one == name)).collect(),
+            None if quick => vec![BATCH_QUICK],
+            None => BATCHES.to_vec(),
+        };
         // Sorts the loads, since a line in a chart goes from left to right, and drops duplicates.
         let loads: BTreeSet<u8> = loads.iter().copied().collect();
         let plan = Self {
             service: "search",
             loads: loads.into_iter().collect(),
-            batches: options.batches.clone().unwrap_or_else(|| batches.iter().map(|name| (*name).to_owned()).collect()),
+            batches,
             comparison: if quick { Comparison::Policies } else { Comparison::Everything },
             limit: Limit { first: ROUNDS_MIN, rounds: ROUNDS_MIN, time },
             run,
@@ -133,7 +137,7 @@ impl SweepPlan {
         Self {
             service: "redis",
             loads: vec![MODERATE_PERCENT],
-            batches: vec![BATCH_QUICK.to_owned()],
+            batches: vec![BATCH_QUICK],
             comparison: Comparison::Policies,
             limit: round_options.limit(limit, limit),
             run: Duration::from_millis(1_500),

@@ -1,25 +1,23 @@
 //! The table rows of a sweep.
 
 use super::samples::{Figures, SampleKey};
-use super::sweep::Sweep;
+use super::sweep::Swept;
 use crate::experiment::setting::Setting;
 use sidelane_policy::borrow::Budget;
 use sidelane_report::Row;
 
 /// Returns a row for each load, batch kernel and setting, with medians over the rounds. Ratios are computed within a
 /// round first.
-pub(super) fn of_sweep(sweep: &Sweep) -> Vec<Row> {
+pub(super) fn of_sweep(swept: &Swept) -> Vec<Row> {
+    let plan = &swept.sweep.plan;
+    let batches = || [""].into_iter().chain(plan.batches.iter().copied());
     let mut rows = Vec::new();
-    for load in &sweep.plan.loads {
-        let settings = sweep.settings(*load);
-        rows.extend(
-            settings.iter().filter(|setting| setting.beside.is_none()).map(|alone| row(sweep, *load, "", alone)),
-        );
-        for batch in &sweep.plan.batches {
-            let at = |setting: &Setting| SampleKey { load: *load, batch, setting: setting.name };
-            let ran = |setting: &&Setting| sweep.samples.at(at(setting)).next().is_some();
-            let beside = settings.iter().filter(|setting| setting.beside.is_some()).filter(ran);
-            rows.extend(beside.map(|setting| row(sweep, *load, batch, setting)));
+    for load in &plan.loads {
+        let settings = swept.sweep.settings(*load);
+        for batch in batches() {
+            let own = settings.iter().filter(|setting| setting.beside.is_none() == batch.is_empty());
+            let ran = |setting: &&Setting| swept.samples.has(SampleKey::of(*load, batch, setting.name));
+            rows.extend(own.filter(ran).map(|setting| row(swept, *load, batch, setting)));
         }
     }
     rows
@@ -31,18 +29,24 @@ fn name(service: &str, batch: &str, setting: &Setting) -> String {
     format!("{service}{separator}{batch}/{}", setting.name)
 }
 
-fn row(sweep: &Sweep, load: u8, batch: &str, setting: &Setting) -> Row {
-    let at = SampleKey { load, batch, setting: setting.name };
-    let median = |figure: fn(&Figures) -> Option<f64>| sweep.samples.median(at, figure);
-    let mut row = Row::new(name(sweep.plan.service, batch, setting));
+fn row(swept: &Swept, load: u8, batch: &'static str, setting: &Setting) -> Row {
+    let (cell, samples) = (SampleKey::of(load, batch, setting.name), &swept.samples);
+    let median = |figure: fn(&Figures) -> Option<f64>| samples.median(cell, figure);
+    let over_alone =
+        samples.compared(cell, cell.under(Setting::ALONE.name), |one, alone| Some(one.p99_us / alone.p99_us));
+    let contention_cost = samples
+        .of(cell)
+        .last()
+        .and_then(|last| last.figures.contention_cost)
+        .filter(|_| setting.learns_contention_cost());
+    let mut row = Row::new(name(swept.sweep.plan.service, batch, setting));
     row.put("load_percent", f64::from(load));
     row.put("p50_us", median(|run| Some(run.p50_us)));
     row.put("p95_us", median(|run| Some(run.p95_us)));
     row.put("p99_us", median(|run| Some(run.p99_us)));
     row.put("client_p99_us", median(|run| run.client_p99_us));
-    let p99_us = |run: &Figures| Some(run.p99_us);
-    row.put("p99_over_alone", sidelane_stats::ranks::median(sweep.samples.ratios(at, Setting::ALONE.name, p99_us)));
-    row.put("slo_us", sweep.promise.slo_us);
+    row.put("p99_over_alone", sidelane_stats::ranks::median(over_alone));
+    row.put("slo_us", swept.sweep.promise.slo_us);
     row.put("budget_us", spends_us(setting));
     row.put("utilisation_ratio", median(|run| Some(run.utilisation())));
     row.put("service_utilisation_ratio", median(|run| Some(run.lc_utilisation)));
@@ -50,11 +54,10 @@ fn row(sweep: &Sweep, load: u8, batch: &str, setting: &Setting) -> Row {
     row.put("batch_work_ratio", median(|run| run.batch_work_ratio));
     row.put("overlap_percent", median(|run| run.overlap_percent));
     row.put("lent_overlap_percent", median(|run| run.lent_overlap_percent));
-    let contention_cost = sweep.samples.contention_cost(at).filter(|_| setting.learns_contention_cost());
     row.put("contention_cost_learned_percent", contention_cost.map(|contention_cost| 100.0 * contention_cost.mean));
     row.put("contention_cost_margin_percent", contention_cost.map(|contention_cost| 100.0 * contention_cost.margin()));
-    row.put("requests_count", sweep.samples.at(at).map(|run| run.figures.requests).sum::<f64>());
-    row.put("rounds_count", sweep.samples.at(at).count() as f64);
+    row.put("requests_count", samples.sum(cell, |run| run.requests));
+    row.put("rounds_count", samples.of(cell).count() as f64);
     row
 }
 

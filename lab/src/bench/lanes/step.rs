@@ -6,10 +6,11 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use sidelane_policy::borrow::{Budget, Objective, PolicyKind};
 
 use super::objective::rounded;
+use crate::experiment::comparison::{self, Experiment};
 use crate::experiment::fixture::Fixture;
 use crate::experiment::learn::Experience;
 use crate::experiment::load::{Rhythm, RunningClient, Shape, Step};
@@ -20,7 +21,6 @@ use crate::note::LabNote;
 use sidelane_report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
 use sidelane_report::{Check, Row, Unit};
 use sidelane_stats::rounds;
-use sidelane_stats::rounds::{Turn, until_decided};
 
 /// Objective as a multiple of the p99 alone at the load after the step, so that the service can keep it there.
 const FACTOR: f64 = 2.0;
@@ -55,9 +55,14 @@ impl StepPlan {
 pub(super) struct StepRuns {
     plan: StepPlan,
     pub(super) slo_us: f64,
-    alone: Vec<Figures>,
-    lent: Vec<Figures>,
+    samples: Samples,
 }
+
+/// Figures of all runs, by the setting's name in rows. A repetition is a round.
+type Samples = comparison::Samples<&'static str, Figures>;
+
+const ALONE: &str = Setting::ALONE.name;
+const LENT: &str = "slo_dynamic_refresh";
 
 /// Measures the service of `fixture`, alone and beside batch in turns.
 pub(super) fn run(fixture: &Fixture, plan: StepPlan, given_us: Option<f64>) -> Result<StepRuns> {
@@ -66,27 +71,20 @@ pub(super) fn run(fixture: &Fixture, plan: StepPlan, given_us: Option<f64>) -> R
         None => rounded(FACTOR * alone_p99_us(fixture, plan)?),
     };
     let slo = Objective { percentile: 99.0, limit_ns: (slo_us * 1e3) as u64 };
-    let setting = Setting::on_budget(PolicyKind::DynamicRefresh, Budget::Slo(slo));
-    let mut runs = StepRuns { plan, slo_us, alone: Vec::new(), lent: Vec::new() };
+    let lent = Setting::on_budget(PolicyKind::DynamicRefresh, Budget::Slo(slo));
     let batch_alone_per_s = batch::alone_per_s(fixture, plan.batch, BATCH_ALONE, 0)?;
-    let repetition = |runs: &mut StepRuns, turn: Turn<'_>| {
-        let rhythm = rhythm(fixture, plan, slo, turn.round + 1);
-        let task = Task {
-            fixture,
-            rhythm,
-            batch: plan.batch,
-            batch_alone_per_s,
-            draw: false,
-            experience: Experience::default(),
-        };
-        for (setting, runs) in [(Setting::ALONE, &mut runs.alone), (setting, &mut runs.lent)] {
-            turn.bar.set_message(setting.title);
-            runs.push(run::run(task, &setting).context("step of load")?);
-        }
+    let turns = |_, _: &Samples| vec![(ALONE, Setting::ALONE), (LENT, lent)];
+    let title = |(_, setting): &(&str, Setting)| setting.title.to_owned();
+    let checks = |samples: &Samples| vec![check(plan, samples)];
+    let step = Experiment { name: "step of load", limit: plan.limit, turns: &turns, title, checks: &checks };
+    let (samples, _) = step.run(|(name, setting), round, samples| {
+        let rhythm = rhythm(fixture, plan, slo, round + 1);
+        let (batch, draw, experience) = (plan.batch, false, Experience::default());
+        let task = Task { fixture, rhythm, batch, batch_alone_per_s, draw, experience };
+        samples.add(round, name, run::run(task, &setting)?);
         Ok(())
-    };
-    until_decided("step of load", plan.limit, &mut runs, repetition, |runs| vec![runs.check()])?;
-    Ok(runs)
+    })?;
+    Ok(StepRuns { plan, slo_us, samples })
 }
 
 fn alone_p99_us(fixture: &Fixture, plan: StepPlan) -> Result<f64> {
@@ -108,48 +106,55 @@ fn longest_s<'a>(runs: impl IntoIterator<Item = &'a Figures>) -> Option<f64> {
     each?.into_iter().reduce(f64::max)
 }
 
+/// Checks that the service is never late for long. Repetitions in which it is late alone do not count, since batch
+/// is not the cause. If no repetition counts, the check is undecided.
+fn check(plan: StepPlan, samples: &Samples) -> Check {
+    let (before, after) = (plan.before * 100.0, plan.after * 100.0);
+    let name = format!("longest time above the SLO after a step from {before:.0} to {after:.0} % load");
+    let in_time = |run: &Figures| run.latencies.longest_above_s.is_none_or(|alone_s| alone_s <= ABOVE_LIMIT_S);
+    let pairs = samples.together([ALONE, LENT]).into_iter().filter(|[alone, _]| in_time(alone));
+    let lent: Vec<&Figures> = pairs.map(|[_, lent]| lent).collect();
+    match lent.is_empty() {
+        true => Check::interval_at_most(name, None, ABOVE_LIMIT_S, Unit::S)
+            .undecided("a machine on which the service alone keeps its objective"),
+        false => Check::at_most(name, longest_s(lent), ABOVE_LIMIT_S, Unit::S),
+    }
+}
+
 impl StepRuns {
-    /// Checks that the service is never late for long. Repetitions in which it is late alone do not count, since batch
-    /// is not the cause. If no repetition counts, the check is undecided.
     pub(super) fn check(&self) -> Check {
-        let (before, after) = (self.plan.before * 100.0, self.plan.after * 100.0);
-        let name = format!("longest time above the SLO after a step from {before:.0} to {after:.0} % load");
-        let in_time = |run: &Figures| run.latencies.longest_above_s.is_none_or(|alone_s| alone_s <= ABOVE_LIMIT_S);
-        let pairs = self.alone.iter().zip(&self.lent).filter(|(alone, _)| in_time(alone));
-        let lent: Vec<&Figures> = pairs.map(|(_, lent)| lent).collect();
-        match lent.is_empty() {
-            true => Check::interval_at_most(name, None, ABOVE_LIMIT_S, Unit::S)
-                .undecided("a machine on which the service alone keeps its objective"),
-            false => Check::at_most(name, longest_s(lent), ABOVE_LIMIT_S, Unit::S),
-        }
+        check(self.plan, &self.samples)
+    }
+
+    /// Returns the longest time above the objective in a setting.
+    fn longest_s(&self, setting: &'static str) -> Option<f64> {
+        longest_s(self.samples.of(setting).map(|sample| &sample.figures))
     }
 
     /// Returns a note if the service alone was late for long, so that batch is not blamed.
     pub(super) fn note(&self) -> Option<LabNote> {
-        let above_s = longest_s(&self.alone).filter(|above_s| *above_s > ABOVE_LIMIT_S)?;
+        let above_s = self.longest_s(ALONE).filter(|above_s| *above_s > ABOVE_LIMIT_S)?;
         Some(LabNote::StepLateAlone { above: Duration::from_secs_f64(above_s) })
     }
 
     pub(super) fn rows(&self) -> Vec<Row> {
-        vec![self.row(Setting::ALONE.name, &self.alone), self.row("slo_dynamic_refresh", &self.lent)]
+        vec![self.row(ALONE), self.row(LENT)]
     }
 
-    fn row(&self, setting: &str, runs: &[Figures]) -> Row {
-        let median =
-            |figure: fn(&Figures) -> Option<f64>| sidelane_stats::ranks::median(runs.iter().filter_map(figure));
+    fn row(&self, setting: &'static str) -> Row {
+        let median = |figure: fn(&Figures) -> Option<f64>| self.samples.median(setting, figure);
         let mut row = Row::new(format!("step+{}/{setting}", self.plan.batch));
         row.put("limit_us", self.slo_us);
-        row.put("longest_above_s", longest_s(runs));
+        row.put("longest_above_s", self.longest_s(setting));
         row.put("step_p99_us", median(|run| Some(run.latencies.p99_us)));
         row.put("step_batch_work_ratio", median(|run| Some(run.beside.as_ref()?.batch_work_ratio)));
-        row.put("repetitions_count", runs.len() as f64);
+        row.put("repetitions_count", self.samples.of(setting).count() as f64);
         row
     }
 
     /// Returns the picture of the p99 of each half second, with a panel for each repetition.
     pub(super) fn picture(&self) -> Multiples {
-        let pairs = self.alone.iter().zip(&self.lent).enumerate();
-        let panel = |(number, (alone, lent)): (usize, (&Figures, &Figures))| Panel {
+        let panel = |(number, [alone, lent]): (usize, [&Figures; 2])| Panel {
             title: format!("repetition {}", number + 1),
             unit: Unit::Us,
             scale: ScaleKind::Log,
@@ -166,7 +171,7 @@ impl StepRuns {
             ),
             across: "time since the warm-up".to_owned(),
             across_unit: Unit::S,
-            panels: pairs.map(panel).collect(),
+            panels: self.samples.together([ALONE, LENT]).into_iter().enumerate().map(panel).collect(),
             columns: 3,
         }
     }
@@ -182,32 +187,37 @@ mod tests {
     use super::*;
     use crate::experiment::load::Latencies;
 
-    fn runs(lent_s: [Option<f64>; 2]) -> StepRuns {
+    fn runs(alone_s: [f64; 2], lent_s: [Option<f64>; 2]) -> StepRuns {
         let figures = |longest_above_s| Figures {
             latencies: Latencies { longest_above_s, ..Latencies::default() },
             at_socket: None,
             lc_utilisation: 0.5,
             beside: None,
         };
-        let alone = vec![figures(Some(0.4)), figures(Some(0.0))];
-        StepRuns { plan: StepPlan::DEFAULT, slo_us: 9_000.0, alone, lent: lent_s.map(figures).to_vec() }
+        let mut samples = Samples::default();
+        for ((round, alone_s), lent_s) in (0..).zip(alone_s).zip(lent_s) {
+            samples.add(round, ALONE, figures(Some(alone_s)));
+            samples.add(round, LENT, figures(lent_s));
+        }
+        StepRuns { plan: StepPlan::DEFAULT, slo_us: 9_000.0, samples }
     }
+
+    const IN_TIME_S: [f64; 2] = [0.4, 0.0];
 
     #[test]
     fn the_worst_repetition_counts() {
-        assert!(runs([Some(0.0), Some(2.0)]).check().ok);
-        let late = runs([Some(0.0), Some(2.05)]).check();
+        assert!(runs(IN_TIME_S, [Some(0.0), Some(2.0)]).check().ok);
+        let late = runs(IN_TIME_S, [Some(0.0), Some(2.05)]).check();
         assert!(!late.ok && late.measured == Some(2.05));
-        assert!(!runs([Some(0.0), None]).check().ok, "not measured");
-        assert_eq!(runs([Some(9.0), None]).note(), None, "the service alone was in time");
+        assert!(!runs(IN_TIME_S, [Some(0.0), None]).check().ok, "not measured");
+        assert_eq!(runs(IN_TIME_S, [Some(9.0), None]).note(), None, "the service alone was in time");
     }
 
     #[test]
     fn repetition_with_a_late_baseline_is_ignored() {
-        let mut noisy = runs([Some(7.0), Some(1.0)]);
-        noisy.alone[0].latencies.longest_above_s = Some(6.0);
+        let noisy = runs([6.0, 0.0], [Some(7.0), Some(1.0)]);
         assert!(noisy.check().ok && noisy.note().is_some());
-        noisy.alone[1].latencies.longest_above_s = Some(2.1);
-        assert!(noisy.check().is_undecided(), "no repetition is left");
+        let noisier = runs([6.0, 2.1], [Some(7.0), Some(1.0)]);
+        assert!(noisier.check().is_undecided(), "no repetition is left");
     }
 }

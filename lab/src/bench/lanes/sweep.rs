@@ -1,14 +1,16 @@
 //! The sweep: every setting, load and batch kernel in turn, round by round.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::checks::undecided_loads;
 use super::objective::Promise;
 use super::plan::SweepPlan;
-use super::samples::{Figures, Run, Samples};
+use super::samples::{Figures, SampleKey, Samples};
+use crate::experiment::comparison::Experiment;
 use crate::experiment::fixture::Fixture;
 use crate::experiment::learn::Experience;
 use crate::experiment::load::{Rhythm, Shape};
@@ -20,29 +22,49 @@ use sidelane_diagnostics::note::Note;
 use sidelane_host::topology::Lanes;
 use sidelane_lanes::lending_limits::LearnedLimits;
 use sidelane_report::Check;
-use sidelane_stats::rounds::{Turn, until_decided};
 
 /// Time for which batch is measured alone on its lane.
 const BATCH_ALONE: Duration = Duration::from_millis(300);
 /// Factor by which runs of the service alone are longer, since budgets are computed from one run per load.
 const CALIBRATION_TIMES: u32 = 2;
 
-/// Results of a sweep over loads and batch kernels.
+/// Plan of a sweep, with the promise that its service must keep.
 pub(super) struct Sweep {
     pub(super) plan: SweepPlan,
     pub(super) promise: Promise,
+    /// Emulated loss of a request for each moment beside batch, as a fraction of 1; `None` without emulation.
+    pub(super) emulated_contention_cost: Option<f64>,
+}
+
+/// Results of a sweep over loads and batch kernels.
+pub(super) struct Swept {
+    pub(super) sweep: Sweep,
     pub(super) samples: Samples,
     pub(super) mean_service_us: f64,
+    pub(super) seen: Observed,
+}
+
+/// Figures of earlier runs that later runs and the notes need.
+#[derive(Default)]
+pub(super) struct Observed {
     /// Largest CPU time of the client in any run, in percent of one CPU.
     pub(super) client_percent: f64,
     /// p99 of the sending delay at the client in its worst run, in microseconds.
     pub(super) send_lag_us: f64,
     pub(super) notes: BTreeSet<Note>,
-    /// Emulated loss of a request for each moment beside batch, as a fraction of 1; `None` without emulation.
-    pub(super) emulated_contention_cost: Option<f64>,
+    /// Speed of the batch kernels with the lane to themselves, by round.
+    alone_per_s: BTreeMap<(u64, &'static str), f64>,
     /// Knowledge of the sessions, by batch kernel and setting. Batch's cost to a request and a request's demand do not
     /// depend on the load.
-    pub(super) learned: BTreeMap<(String, &'static str), LearnedLimits>,
+    learned: BTreeMap<(&'static str, &'static str), LearnedLimits>,
+}
+
+/// One run in a round.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    load: u8,
+    batch: &'static str,
+    setting: Setting,
 }
 
 /// Runs `plan` on the service of `fixture`, until each of `checks` is decided. The objective is
@@ -51,24 +73,34 @@ pub(super) fn run(
     fixture: &Fixture,
     plan: &SweepPlan,
     slo_us: Option<f64>,
-    checks: fn(&Sweep) -> Vec<Check>,
-) -> Result<Sweep> {
-    let alone_p99_us = calibrate(fixture, plan)?;
-    let mut sweep = Sweep {
-        promise: Promise::of(slo_us, alone_p99_us, plan.moderate()),
+    checks: fn(&Sweep, &Samples) -> Vec<Check>,
+) -> Result<Swept> {
+    let sweep = Sweep {
+        promise: Promise::of(slo_us, calibrate(fixture, plan)?, plan.moderate()),
         plan: plan.clone(),
-        samples: Samples::default(),
-        mean_service_us: fixture.mean_service_us,
-        client_percent: 0.0,
-        send_lag_us: 0.0,
-        notes: BTreeSet::new(),
         emulated_contention_cost: fixture.sibling.as_ref().map(|sibling| sibling.service_loss()),
-        learned: BTreeMap::new(),
     };
     let lanes = fixture.beside()?.lanes;
-    let round = |sweep: &mut Sweep, turn: Turn<'_>| sweep.round(fixture, &lanes, turn);
-    until_decided(plan.service, plan.limit, &mut sweep, round, checks)?;
-    Ok(sweep)
+    let turns = |round, samples: &Samples| sweep.turns(round, samples);
+    let title = |turn: &Turn| format!("{} %, {}, {}", turn.load, turn.batch, turn.setting.title);
+    let checks = |samples: &Samples| checks(&sweep, samples);
+    let sharing = Experiment { name: plan.service, limit: plan.limit, turns: &turns, title, checks: &checks };
+    let mut seen = Observed::default();
+    let (samples, _) = sharing.run(|Turn { load, batch, setting }, round, samples| {
+        let task = Task {
+            fixture,
+            rhythm: rhythm(fixture, plan, load, round + 1),
+            batch,
+            batch_alone_per_s: seen.alone_per_s(fixture, batch, round)?,
+            draw: false,
+            experience: seen.experience(plan, batch, &setting),
+        };
+        let run = run::run(task, &setting)?;
+        seen.take(batch, &setting, &run);
+        samples.add(round, SampleKey::of(load, batch, setting.name), figures(&run, &lanes));
+        Ok(())
+    })?;
+    Ok(Swept { samples, mean_service_us: fixture.mean_service_us, seen, sweep })
 }
 
 /// Measures the p99 of the service alone at each load.
@@ -79,7 +111,7 @@ fn calibrate(fixture: &Fixture, plan: &SweepPlan) -> Result<BTreeMap<u8, f64>> {
         let alone = Task {
             fixture,
             rhythm,
-            batch: &plan.batches[0],
+            batch: plan.batches[0],
             batch_alone_per_s: 0.0,
             draw: false,
             experience: Experience::default(),
@@ -97,30 +129,18 @@ fn rhythm(fixture: &Fixture, plan: &SweepPlan, load: u8, seed: u64) -> Rhythm {
 
 impl Sweep {
     /// Runs one round. The first rounds have all loads, later ones only those with an undecided check.
-    fn round(&mut self, fixture: &Fixture, lanes: &Lanes, turn: Turn<'_>) -> Result<()> {
-        let round = turn.round;
+    fn turns(&self, round: u64, samples: &Samples) -> Vec<Turn> {
         let loads = match round < self.plan.limit.first {
             true => self.plan.loads.clone(),
-            false => undecided_loads(self),
+            false => undecided_loads(self, samples),
         };
-        let batches = self.plan.batches.clone();
-        let alone_per_s =
-            |kernel: &String| Ok((kernel.clone(), batch::alone_per_s(fixture, kernel, BATCH_ALONE, round)?));
-        let alone_per_s: Vec<(String, f64)> = batches.iter().map(alone_per_s).collect::<Result<_>>()?;
-        for load in loads {
-            let rhythm = rhythm(fixture, &self.plan, load, round + 1);
-            let turns = turns(&self.settings_of(round, load), &alone_per_s);
+        let of_load = |load| {
+            let turns = turns(load, &self.settings_of(round, load), &self.plan.batches);
             let first = round as usize % turns.len();
-            for (setting, kernel) in turns.iter().cycle().skip(first * 3).take(turns.len()) {
-                turn.bar.set_message(format!("{load} %, {}, {}", kernel.0, setting.title));
-                let experience = self.experience(&kernel.0, setting);
-                let task =
-                    Task { fixture, rhythm, batch: &kernel.0, batch_alone_per_s: kernel.1, draw: false, experience };
-                let figures = run::run(task, setting).with_context(|| format!("{} at {load} %", setting.title))?;
-                self.take(round, load, setting, &kernel.0, &figures, lanes);
-            }
-        }
-        Ok(())
+            let all = turns.len();
+            turns.into_iter().cycle().skip(first * 3).take(all).collect::<Vec<_>>()
+        };
+        loads.into_iter().flat_map(of_load).collect()
     }
 
     /// Returns the settings at a load, with the budget or age that its objective leaves.
@@ -138,37 +158,43 @@ impl Sweep {
         let settings = self.settings(load).into_iter();
         settings.filter(|setting| round.is_multiple_of(2) || is_judged(setting)).collect()
     }
-
-    /// Returns the knowledge of the earlier sessions; the first session gets time to learn.
-    fn experience(&self, kernel: &str, setting: &Setting) -> Experience {
-        let taken_over = self.learned.get(&(kernel.to_owned(), setting.name)).copied();
-        let learning = if taken_over.is_some() { Duration::ZERO } else { self.plan.learning };
-        Experience { taken_over, learning }
-    }
-
-    fn take(&mut self, round: u64, load: u8, setting: &Setting, kernel: &str, seen: &run::Figures, lanes: &Lanes) {
-        let batch = setting.beside.map(|_| kernel.to_owned());
-        let figures = figures(seen, lanes);
-        let learned = seen.beside.as_ref().and_then(|beside| beside.learned);
-        self.learned.extend(learned.map(|learned| ((kernel.to_owned(), setting.name), learned)));
-        self.samples.0.push(Run { round, load, batch, setting: setting.name, figures });
-        self.client_percent = self.client_percent.max(seen.latencies.cpu_percent);
-        self.send_lag_us = self.send_lag_us.max(seen.latencies.send_lag_p99_us);
-        let lends = setting.beside.is_some_and(|mode| mode.hold.is_some());
-        let notes = seen.beside.iter().flat_map(|beside| &beside.notes).filter(|_| lends);
-        self.notes.extend(notes.map(|note| in_setting(note.clone(), setting.title)));
-    }
 }
 
 /// Returns the turns at one load. The service alone and the paper's own rules take one turn, every other setting one
 /// turn per kernel.
-fn turns<'a>(settings: &[Setting], kernels: &'a [(String, f64)]) -> Vec<(Setting, &'a (String, f64))> {
-    let with = |kernel: &'a (String, f64)| {
-        let first = std::ptr::eq(kernel, &kernels[0]);
-        let taking_part = move |setting: &&Setting| setting.compares_everywhere() || first;
-        settings.iter().filter(taking_part).map(move |setting| (*setting, kernel)).collect::<Vec<_>>()
+fn turns(load: u8, settings: &[Setting], batches: &[&'static str]) -> Vec<Turn> {
+    let with = |(place, batch): (usize, &&'static str)| {
+        let (is_first, batch) = (place == 0, *batch);
+        let taking_part = settings.iter().filter(move |setting| setting.compares_everywhere() || is_first);
+        taking_part.map(move |setting| Turn { load, batch, setting: *setting })
     };
-    kernels.iter().flat_map(with).collect()
+    batches.iter().enumerate().flat_map(with).collect()
+}
+
+impl Observed {
+    /// Returns the speed of a batch kernel alone, which is measured once in a round.
+    fn alone_per_s(&mut self, fixture: &Fixture, batch: &'static str, round: u64) -> Result<f64> {
+        Ok(match self.alone_per_s.entry((round, batch)) {
+            Entry::Occupied(measured) => *measured.get(),
+            Entry::Vacant(none) => *none.insert(batch::alone_per_s(fixture, batch, BATCH_ALONE, round)?),
+        })
+    }
+
+    /// Returns the knowledge of the earlier sessions; the first session gets time to learn.
+    fn experience(&self, plan: &SweepPlan, batch: &'static str, setting: &Setting) -> Experience {
+        let taken_over = self.learned.get(&(batch, setting.name)).copied();
+        let learning = if taken_over.is_some() { Duration::ZERO } else { plan.learning };
+        Experience { taken_over, learning }
+    }
+
+    fn take(&mut self, batch: &'static str, setting: &Setting, run: &run::Figures) {
+        let learned = run.beside.as_ref().and_then(|beside| beside.learned);
+        self.learned.extend(learned.map(|learned| ((batch, setting.name), learned)));
+        self.client_percent = self.client_percent.max(run.latencies.cpu_percent);
+        self.send_lag_us = self.send_lag_us.max(run.latencies.send_lag_p99_us);
+        let notes = run.beside.iter().flat_map(|beside| &beside.notes).filter(|_| setting.is_lent());
+        self.notes.extend(notes.map(|note| in_setting(note.clone(), setting.title)));
+    }
 }
 
 fn figures(seen: &run::Figures, lanes: &Lanes) -> Figures {
@@ -197,9 +223,8 @@ mod tests {
     #[test]
     fn baseline_runs_once_and_others_with_every_batch() {
         let settings = [Setting::ALONE, Setting::SCHED_IDLE, Setting::borrow_idle()];
-        let kernels = [("loop".to_owned(), 1.0), ("flush".to_owned(), 1.0)];
-        let turns: Vec<(&str, String)> =
-            turns(&settings, &kernels).iter().map(|(setting, kernel)| (setting.name, kernel.0.clone())).collect();
+        let turns = turns(50, &settings, &["loop", "flush"]);
+        let names: Vec<(&str, &str)> = turns.iter().map(|turn| (turn.setting.name, turn.batch)).collect();
         let wanted = [
             ("alone", "loop"),
             ("sched_idle", "loop"),
@@ -207,6 +232,6 @@ mod tests {
             ("sched_idle", "flush"),
             ("borrow_idle", "flush"),
         ];
-        assert_eq!(turns, wanted.map(|(setting, kernel)| (setting, kernel.to_owned())));
+        assert_eq!(names, wanted);
     }
 }

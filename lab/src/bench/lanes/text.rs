@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::measured::Measured;
 use super::objective::FACTOR;
 use super::plan::Plan;
 use super::step::StepRuns;
-use super::sweep::Sweep;
+use super::sweep::Swept;
 use crate::experiment::place::ExperimentCpus;
 use crate::note::LabNote;
 use sidelane_diagnostics::note::Note;
@@ -17,9 +17,9 @@ use sidelane_host::topology::{Lanes, PairKind};
 /// Largest p99 delay of sending at the client; a later client is too busy itself.
 const SEND_LAG_LIMIT_US: u64 = 1_000;
 
-pub(super) fn settings(plan: &Plan, place: ExperimentCpus, lanes: &Lanes, measured: &Measured) -> Map<String, Value> {
+pub(super) fn settings(plan: &Plan, place: ExperimentCpus, lanes: &Lanes, measured: &Measured) -> Value {
     let search = &measured.search;
-    let settings = json!({
+    json!({
         "title": "Sidelane bench: lanes",
         "explanation": explanation(place, lanes, measured),
         "lanes": place.lanes(),
@@ -31,14 +31,13 @@ pub(super) fn settings(plan: &Plan, place: ExperimentCpus, lanes: &Lanes, measur
         "run_s": plan.search.run.as_secs_f64(),
         "warm_up_s": plan.search.warm_up.as_secs_f64(),
         "search_mean_service_us": search.mean_service_us,
-        "search_slo_us": search.promise.slo_us,
+        "search_slo_us": search.sweep.promise.slo_us,
         "search_slo_from": source(plan),
         "redis_mean_service_us": measured.redis.as_ref().map(|redis| redis.mean_service_us),
-        "redis_slo_us": measured.redis.as_ref().map(|redis| redis.promise.slo_us),
+        "redis_slo_us": measured.redis.as_ref().map(|redis| redis.sweep.promise.slo_us),
         "step_slo_us": measured.step.as_ref().map(|step| step.slo_us),
         "quick": plan.round_options.quick,
-    });
-    settings.as_object().cloned().unwrap_or_default()
+    })
 }
 
 fn source(plan: &Plan) -> String {
@@ -58,7 +57,7 @@ fn explanation(place: ExperimentCpus, lanes: &Lanes, measured: &Measured) -> Vec
         "The service's p99 is to stay within {:.1} ms. The budgets of the policies that run batch beside requests \
          are what that leaves: the objective less the p99 of the service alone at the same load (§3.4: 100 ms − 53 ms \
          = 47 ms).",
-        search.promise.slo_us / 1e3
+        search.sweep.promise.slo_us / 1e3
     );
     let pair = match (lanes.kind, &measured.emulated) {
         (_, Some(emulated)) => emulated.explanation.clone(),
@@ -82,10 +81,10 @@ pub(super) fn notes(measured: &Measured, place: ExperimentCpus, lanes: &Lanes) -
         notes.insert(LabNote::DeclaredPair.into());
     }
     notes.extend(measured.emulated.as_ref().map(|emulated| Note::from(emulated.note.clone())));
-    let sweeps = [Some(&measured.search), measured.redis.as_ref()].into_iter().flatten();
-    for sweep in sweeps {
-        notes.extend(of_client(sweep, place).map(Note::from));
-        notes.extend(sweep.notes.iter().cloned());
+    let swept = [Some(&measured.search), measured.redis.as_ref()].into_iter().flatten();
+    for swept in swept {
+        notes.extend(of_client(swept, place).map(Note::from));
+        notes.extend(swept.seen.notes.iter().cloned());
     }
     if measured.redis.is_none() {
         notes.insert(LabNote::WithoutRedisAndStep.into());
@@ -94,9 +93,9 @@ pub(super) fn notes(measured: &Measured, place: ExperimentCpus, lanes: &Lanes) -
     notes.into_iter().chain(measured.ladder.notes().into_iter().map(Note::from)).collect()
 }
 
-fn of_client(sweep: &Sweep, place: ExperimentCpus) -> impl Iterator<Item = LabNote> {
-    let (service, percent) = (sweep.plan.service, sweep.client_percent.round() as u64);
-    let lag_us = sweep.send_lag_us.round() as u64;
+fn of_client(swept: &Swept, place: ExperimentCpus) -> impl Iterator<Item = LabNote> {
+    let (service, percent) = (swept.sweep.plan.service, swept.seen.client_percent.round() as u64);
+    let lag_us = swept.seen.send_lag_us.round() as u64;
     let shares = place.client_on_batch_lane().then_some(LabNote::ClientOnBatchLane { service, percent });
     let late = (lag_us > SEND_LAG_LIMIT_US).then_some(LabNote::ClientLate { service, lag_us });
     shares.into_iter().chain(late)

@@ -5,12 +5,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::fixture::{Look, ObserveFixture};
+use crate::experiment::comparison::Report;
 use crate::note::LabNote;
 use sidelane_host::tsc;
 use sidelane_observe::observed::Observed;
 use sidelane_observe::period::Period;
 use sidelane_report::chart::{Line, Multiples, Panel, ScaleKind};
-use sidelane_report::{Check, Interval, ResultFile, Row, Unit};
+use sidelane_report::{Check, Interval, Row, Unit};
 use sidelane_stats::interval::of_median;
 use sidelane_stats::rounds::{Limit, Turn, until_decided};
 
@@ -30,7 +31,7 @@ const LONG: u64 = 2500;
 const KEPT_WANTED_PERCENT: f64 = 90.0;
 const TOLERANCE: f64 = 0.01;
 
-pub(super) fn measure(fixture: &ObserveFixture, length: Duration, limit: Limit, result: &mut ResultFile) -> Result<()> {
+pub(super) fn measure(fixture: &ObserveFixture, length: Duration, limit: Limit, report: &mut Report) -> Result<()> {
     let target = fixture.phases(COUNTED_EVERY)?;
     let (mut least_kept, mut worst_cpc, mut points) = (None::<Interval>, None::<f64>, Vec::new());
     for period in PERIODS {
@@ -48,19 +49,19 @@ pub(super) fn measure(fixture: &ObserveFixture, length: Duration, limit: Limit, 
         };
         until_decided(&format!("rate, period {period}"), limit, &mut rounds, round, judged)?;
         let (kept, seen) = (kept(&rounds), rounds.last().context("one round at least")?);
-        result.rows.push(row(&period, seen, kept));
+        report.rows.push(row(&period, seen, kept));
         points.extend(seen.analysis.periods.percentile(50.0).zip(kept.map(|kept| kept.measured)));
         if is_long(&period) {
             least_kept = least_kept.map_or(kept, |least| kept.map(|kept| least.min(kept)));
         }
         worst_cpc = rounds.iter().map(worst_of).chain(worst_cpc).reduce(f64::max);
     }
-    result.checks.push(kept_check(least_kept));
+    report.checks.push(kept_check(least_kept));
     // Allows for rounding errors only: a spread's smallest and largest values are exact.
     let wanted = TOLERANCE * 100.0 + 1e-9;
     let name = "kept samples: CPC furthest from 1";
-    result.checks.push(Check::at_most(name, worst_cpc.map(|worst| worst * 100.0), wanted, Unit::Percent));
-    result.multiples.push(picture(points));
+    report.checks.push(Check::at_most(name, worst_cpc.map(|worst| worst * 100.0), wanted, Unit::Percent));
+    report.multiples.push(picture(points));
     Ok(())
 }
 

@@ -5,10 +5,11 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::fixture::{Look, ObserveFixture};
+use crate::experiment::comparison::Report;
 use sidelane_observe::observed::Observed;
 use sidelane_observe::period::Period;
 use sidelane_report::chart::{Line, Multiples, Panel, ScaleKind};
-use sidelane_report::{Check, ResultFile, Row, Unit};
+use sidelane_report::{Check, Row, Unit};
 use sidelane_stats::interval::of_median;
 use sidelane_stats::rounds::{Limit, Turn, until_decided};
 
@@ -22,7 +23,7 @@ const RATES: [(&str, Period); 3] = [
 /// Bound on the span of the middle 80 % of samples at 1 kHz, divided by their span at the highest rate.
 const HIDDEN_RATIO: f64 = 0.2;
 
-pub(super) fn measure(fixture: &ObserveFixture, length: Duration, limit: Limit, result: &mut ResultFile) -> Result<()> {
+pub(super) fn measure(fixture: &ObserveFixture, length: Duration, limit: Limit, report: &mut Report) -> Result<()> {
     let target = fixture.bursts(PHASE_CYCLES)?;
     let mut rounds = Vec::new();
     let round = |rounds: &mut Vec<Vec<Observed>>, _: Turn<'_>| {
@@ -32,13 +33,13 @@ pub(super) fn measure(fixture: &ObserveFixture, length: Duration, limit: Limit, 
         Ok(())
     };
     until_decided("slow sampling", limit, &mut rounds, round, |rounds| vec![check(rounds)])?;
-    result.checks.push(check(&rounds));
+    report.checks.push(check(&rounds));
     // Shows the last round, not an average of several.
     let shown = rounds.last().into_iter().flatten();
     for ((name, _), seen) in RATES.iter().zip(shown.clone()) {
-        result.rows.push(row(name, seen));
+        report.rows.push(row(name, seen));
     }
-    result.multiples.push(picture(RATES.iter().zip(shown).map(|((name, _), seen)| line(name, seen)).collect()));
+    report.multiples.push(picture(RATES.iter().zip(shown).map(|((name, _), seen)| line(name, seen)).collect()));
     Ok(())
 }
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::fixture::{Look, ObserveFixture};
+use crate::experiment::comparison::Report;
 use sidelane_observe::period::Period;
-use sidelane_report::{Check, Interval, ResultFile, Row, Unit};
+use sidelane_report::{Check, Interval, Row, Unit};
 use sidelane_stats::interval::of_median;
 use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::{Limit, Turn, until_decided};
@@ -27,7 +28,7 @@ struct Turns {
     bare: Vec<f64>,
 }
 
-pub(super) fn measure(fixture: &ObserveFixture, limit: Limit, result: &mut ResultFile) -> Result<()> {
+pub(super) fn measure(fixture: &ObserveFixture, limit: Limit, report: &mut Report) -> Result<()> {
     let (mut worst_ratio, mut worst_cycles) = (None, None);
     for every in WRITTEN_EVERY {
         let turns = in_turns(fixture, every, limit)?;
@@ -35,13 +36,13 @@ pub(super) fn measure(fixture: &ObserveFixture, limit: Limit, result: &mut Resul
         row.put("ours_per_read_cycles", turns.cycles().map(|cycles| cycles.measured));
         row.put("bare_per_read_cycles", median(turns.bare.iter().copied()));
         row.put("over_bare_ratio", turns.ratio().map(|ratio| ratio.measured));
-        result.rows.push(row);
+        report.rows.push(row);
         if every >= SELDOM {
             worst_ratio = larger(worst_ratio, turns.ratio());
             worst_cycles = larger(worst_cycles, turns.cycles());
         }
     }
-    result.checks.extend(checks(worst_ratio, worst_cycles));
+    report.checks.extend(checks(worst_ratio, worst_cycles));
     Ok(())
 }
 

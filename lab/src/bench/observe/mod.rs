@@ -19,10 +19,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use self::fixture::ObserveFixture;
-use crate::experiment::comparison::finish;
+use crate::experiment::comparison::Report;
 use crate::note::LabNote;
 use sidelane_diagnostics::machine;
 use sidelane_host::topology::Topology;
@@ -39,33 +39,27 @@ pub fn run(lanes: &str, round_options: RoundOptions) -> Result<ResultFile> {
     let target = pair.request_lanes.first().context("a pair has a first lane")?;
     let observer = pair.batch.first().context("a pair has a second lane")?.cpu;
     let fixture = ObserveFixture::set(target, observer)?;
-    let mut result = ResultFile::new(machine::describe(pair.kind), settings(lanes));
+    let mut report = Report::of(settings(lanes));
     let length = Duration::from_millis(if round_options.quick { 200 } else { 1000 });
     let limit = round_options.limit(ROUNDS_QUICK, ROUNDS);
-    limit::measure(&fixture, limit, &mut result).context("one tag")?;
-    fidelity::measure(&fixture, length, limit, &mut result).context("rates")?;
-    overhead::measure(&fixture, length, limit, &mut result).context("overhead")?;
-    hidden::measure(&fixture, length, limit, &mut result).context("slow sampling")?;
-    profiler::measure(&fixture, limit, &mut result).context("perf record")?;
-    pause::measure(&fixture, limit, &mut result).context("pauses of a JVM")?;
-    if !result.machine.pmu {
-        result.notes.push(LabNote::NoHardwareCounters.to_string());
+    limit::measure(&fixture, limit, &mut report).context("one tag")?;
+    fidelity::measure(&fixture, length, limit, &mut report).context("rates")?;
+    overhead::measure(&fixture, length, limit, &mut report).context("overhead")?;
+    hidden::measure(&fixture, length, limit, &mut report).context("slow sampling")?;
+    profiler::measure(&fixture, limit, &mut report).context("perf record")?;
+    pause::measure(&fixture, limit, &mut report).context("pauses of a JVM")?;
+    if !machine::has_pmu() {
+        report.notes.push(LabNote::NoHardwareCounters.to_string());
     }
-    result.notes.extend(fidelity::coarse_cycles().map(|note| note.to_string()));
-    finish(&mut result, round_options, limit.rounds);
-    Ok(result)
+    report.notes.extend(fidelity::coarse_cycles().map(|note| note.to_string()));
+    Ok(report.result(pair.kind, round_options, limit.rounds))
 }
 
-fn settings(lanes: &str) -> Map<String, Value> {
-    let mut settings = Map::new();
-    settings.insert("title".into(), json!("Sidelane bench observe"));
-    settings.insert(
-        "explanation".into(),
-        json!([
-            "Programs that emit a tag and a counter run on one lane, an observer on another one. Cycles are those of the \
-             time stamp counter. Slowdowns are of pairs of windows with and without an observer.",
-        ]),
-    );
-    settings.insert("lanes".into(), json!(lanes));
-    settings
+fn settings(lanes: &str) -> Value {
+    json!({
+        "title": "Sidelane bench observe",
+        "explanation": "Programs that emit a tag and a counter run on one lane, an observer on another one. Cycles are \
+                        those of the time stamp counter. Slowdowns are of pairs of windows with and without an observer.",
+        "lanes": lanes,
+    })
 }

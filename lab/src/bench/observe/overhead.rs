@@ -5,8 +5,9 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::fixture::{Look, ObserveFixture};
+use crate::experiment::comparison::Report;
 use sidelane_observe::period::Period;
-use sidelane_report::{Check, ResultFile, Row, Unit};
+use sidelane_report::{Check, Row, Unit};
 use sidelane_stats::interval::of_median;
 use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::{Limit, Turn, until_decided};
@@ -23,23 +24,23 @@ const INNER_LOOP: u64 = 200;
 /// Length of a checked round, which holds at least three pairs.
 const CHECKED: Duration = Duration::from_millis(800);
 
-pub(super) fn measure(fixture: &ObserveFixture, length: Duration, limit: Limit, result: &mut ResultFile) -> Result<()> {
+pub(super) fn measure(fixture: &ObserveFixture, length: Duration, limit: Limit, report: &mut Report) -> Result<()> {
     for every in WRITTEN_EVERY {
         for period in PERIODS {
             if every == INNER_LOOP && period == MODERATE {
-                checked(fixture, limit, result)?;
+                checked(fixture, limit, report)?;
                 continue;
             }
             let mut rounds = Rounds::default();
             rounds.take(fixture, every, period, length)?;
-            result.rows.push(rounds.row(every, period));
+            report.rows.push(rounds.row(every, period));
         }
     }
     Ok(())
 }
 
 /// Measures the combination of store period and sampling period that has a bound.
-fn checked(fixture: &ObserveFixture, limit: Limit, result: &mut ResultFile) -> Result<()> {
+fn checked(fixture: &ObserveFixture, limit: Limit, report: &mut Report) -> Result<()> {
     let name = format!("slowdown of a target that stores its tag every {INNER_LOOP} cycles, period {MODERATE}");
     let check = |rounds: &Rounds| {
         let slowdown = of_median(rounds.slowdown_percent.iter().copied());
@@ -48,8 +49,8 @@ fn checked(fixture: &ObserveFixture, limit: Limit, result: &mut ResultFile) -> R
     let mut rounds = Rounds::default();
     let round = |rounds: &mut Rounds, _: Turn<'_>| rounds.take(fixture, INNER_LOOP, MODERATE, CHECKED);
     until_decided("slowdown of a target", limit, &mut rounds, round, |rounds| vec![check(rounds)])?;
-    result.checks.push(check(&rounds));
-    result.rows.push(rounds.row(INNER_LOOP, MODERATE));
+    report.checks.push(check(&rounds));
+    report.rows.push(rounds.row(INNER_LOOP, MODERATE));
     Ok(())
 }
 

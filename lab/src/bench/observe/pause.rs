@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
 use super::fixture::ObserveFixture;
+use crate::experiment::comparison::Report;
 use crate::note::LabNote;
 use sidelane_host::priority::with_this_thread_on;
 use sidelane_host::service::Target;
@@ -15,7 +16,7 @@ use sidelane_observe::log::LogReader;
 use sidelane_observe::period::Period;
 use sidelane_observe::session;
 use sidelane_observe::session::ObserveOptions;
-use sidelane_report::{Check, ResultFile, Row, Unit};
+use sidelane_report::{Check, Row, Unit};
 use sidelane_stats::interval::of_median;
 use sidelane_stats::ranks::percentile;
 use sidelane_stats::rounds::{Limit, Turn, until_decided};
@@ -30,9 +31,9 @@ const PAUSES_MIN: usize = 20;
 const ROUND: Duration = Duration::from_secs(1);
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
 
-pub(super) fn measure(fixture: &ObserveFixture, limit: Limit, result: &mut ResultFile) -> Result<()> {
+pub(super) fn measure(fixture: &ObserveFixture, limit: Limit, report: &mut Report) -> Result<()> {
     let Some(jvm) = Jvm::start(fixture.target_cpu)? else {
-        result.notes.push(LabNote::NoJava.to_string());
+        report.notes.push(LabNote::NoJava.to_string());
         return Ok(());
     };
     let mut delays_us = Vec::new();
@@ -43,13 +44,13 @@ pub(super) fn measure(fixture: &ObserveFixture, limit: Limit, result: &mut Resul
         Ok(())
     };
     until_decided("pauses", limit, &mut delays_us, round, |delays_us| vec![check(delays_us)])?;
-    result.checks.push(check(&delays_us));
+    report.checks.push(check(&delays_us));
     delays_us.sort_by(f64::total_cmp);
     let at = |percent| percentile(&delays_us, percent);
     let mut row = Row::new("JVM pause, from its counter's change to the sample, at most");
     row.put("pauses_count", delays_us.len() as f64);
     row.put("delay_p50_us", at(50.0)).put("delay_p99_us", at(99.0)).put("delay_max_us", delays_us.last().copied());
-    result.rows.push(row);
+    report.rows.push(row);
     Ok(())
 }
 

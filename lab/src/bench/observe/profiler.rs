@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::fixture::{Look, ObserveFixture, Running};
+use crate::experiment::comparison::Report;
 use crate::note::LabNote;
 use sidelane_channels::Reader;
 use sidelane_channels::app::EmittedSignals;
 use sidelane_host::tsc::Clock;
 use sidelane_observe::period::Period;
-use sidelane_report::{Check, ResultFile, Row, Unit};
+use sidelane_report::{Check, Row, Unit};
 use sidelane_stats::interval::of_median;
 use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::{Limit, Turn, until_decided};
@@ -39,9 +40,9 @@ struct Turns {
     perf: Rounds,
 }
 
-pub(super) fn measure(fixture: &ObserveFixture, limit: Limit, result: &mut ResultFile) -> Result<()> {
+pub(super) fn measure(fixture: &ObserveFixture, limit: Limit, report: &mut Report) -> Result<()> {
     if Command::new("perf").arg("--version").stdout(Stdio::null()).status().is_err() {
-        result.notes.push(LabNote::NoPerf.to_string());
+        report.notes.push(LabNote::NoPerf.to_string());
         return Ok(());
     }
     let clock = Clock::calibrate();
@@ -49,8 +50,8 @@ pub(super) fn measure(fixture: &ObserveFixture, limit: Limit, result: &mut Resul
     let mut turns = Turns::default();
     let round = |turns: &mut Turns, _: Turn<'_>| turns.take(fixture, &target, &clock);
     until_decided("perf record", limit, &mut turns, round, Turns::checks)?;
-    result.checks.extend(turns.checks());
-    result.rows.extend([
+    report.checks.extend(turns.checks());
+    report.rows.extend([
         turns.ours.row("observer, one tag at the highest rate"),
         turns.perf.row("perf record at its highest rate"),
     ]);

@@ -24,6 +24,7 @@ mod statement;
 use serde_json::{Map, Value, json};
 use sidelane_sim::{Choices, Experiment, Problems};
 
+use crate::this_run;
 use evidence::Evidence;
 use figures::{FIGURES, Figure};
 use machine::names_no_file;
@@ -54,6 +55,7 @@ pub const COLUMNS: [&str; 12] = [
 /// Fails only if one of Sidelane's own scenarios is wrong.
 pub fn run(quick: bool) -> Result<ResultFile, Problems> {
     let mut result = ResultFile::new(machine(), settings(quick));
+    result.run = this_run::described();
     for figure in &FIGURES {
         add(&mut result, figure, quick)?;
     }

@@ -3,9 +3,8 @@
 use sidelane_report::{Check, Interval, Row, Unit};
 use sidelane_stats::interval::of_median;
 
-/// Largest accepted ratio of measured and simulated latency. On a virtual machine, single pairs of runs of the *same*
-/// setting differ by a factor of up to 1.23 (`docs/measured.md`). A model cannot be more exact than this. Medians over
-/// rounds differ by less.
+/// Single pairs of runs of the *same* setting differ by a factor of up to 1.23 on a virtual machine (pairs of
+/// `sidelane-lab demo`), so a model cannot be more exact than this. Medians over rounds differ by less.
 const LATENCY_FACTOR: f64 = 1.25;
 /// Largest accepted difference in utilisation, as a share of a lane's time. The model lacks the kernel's own threads,
 /// wakeups and the agent.

@@ -14,10 +14,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use sidelane_sim::{Choices, Experiment, Model};
 
-use crate::experiment::comparison::finish;
+use crate::experiment::comparison::Report;
 use crate::experiment::fixture::Fixture;
 use crate::experiment::learn::Experience;
 use crate::experiment::load::{Rhythm, RunningClient, Shape};
@@ -27,7 +27,6 @@ use crate::experiment::sibling::{Carrier, Sibling};
 use crate::experiment::{batch, run, search};
 use crate::note::LabNote;
 use compare::Compared;
-use sidelane_diagnostics::machine;
 use sidelane_diagnostics::note::{Note, written};
 use sidelane_host::service::Target;
 use sidelane_host::topology::{Lanes, PairKind};
@@ -80,15 +79,13 @@ pub fn run(options: &ParityOptions) -> Result<ResultFile> {
     let limit = options.round_options.limit(ROUNDS_QUICK, ROUNDS);
     let round = |both: &mut Both, turn: Turn<'_>| both.take_round(&mut fixture, &lanes, &runs, turn);
     let rounds = until_decided("parity", limit, &mut both, round, Both::checks)?;
-    let mut result = ResultFile::new(
-        machine::describe(lanes.kind),
-        settings(options, &experiment, fixture.sibling.as_ref(), rounds),
-    );
-    result.rows = both.compared.iter().flat_map(Compared::rows).collect();
-    result.checks = both.checks();
-    result.notes = written(&both.notes);
-    finish(&mut result, options.round_options, rounds);
-    Ok(result)
+    let report = Report {
+        rows: both.compared.iter().flat_map(Compared::rows).collect(),
+        checks: both.checks(),
+        notes: written(&both.notes),
+        ..Report::of(settings(options, &experiment, fixture.sibling.as_ref(), rounds))
+    };
+    Ok(report.result(lanes.kind, options.round_options, rounds))
 }
 
 /// Records the service's requests under load, and returns the log.
@@ -188,21 +185,15 @@ impl Both {
     }
 }
 
-fn settings(
-    options: &ParityOptions,
-    experiment: &Experiment,
-    sibling: Option<&Sibling>,
-    rounds: u64,
-) -> Map<String, Value> {
-    let settings = json!({
+fn settings(options: &ParityOptions, experiment: &Experiment, sibling: Option<&Sibling>, rounds: u64) -> Value {
+    json!({
         "title": experiment.title,
         "explanation": experiment.explanation,
         "scenario": options.scenario.display().to_string(),
         "sibling": sibling.map(Sibling::title),
         "rounds_count": rounds,
         "quick": options.round_options.quick,
-    });
-    settings.as_object().cloned().unwrap_or_default()
+    })
 }
 
 fn words(lanes: &Lanes, place: ExperimentCpus, emulated: bool) -> BTreeSet<Note> {

@@ -15,11 +15,10 @@ mod worker;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use serde_json::{Map, json};
+use serde_json::json;
 
-use crate::experiment::comparison::finish;
+use crate::experiment::comparison::Report;
 use crate::experiment::place::ExperimentCpus;
-use sidelane_diagnostics::machine;
 use sidelane_diagnostics::note::written;
 use sidelane_host::topology::PairKind;
 use sidelane_report::ResultFile;
@@ -42,22 +41,22 @@ pub fn run(options: &SiblingOptions) -> Result<ResultFile> {
     if place.kind == PairKind::Smt {
         bail!("CPUs {} are real lanes of one core: there is nothing to emulate", place.lanes());
     }
-    let mut result = ResultFile::new(machine::describe(place.kind), settings(options, place));
     let achieved = achieved::run(place, options.round_options)?;
     let search = search::run(place, options)?;
-    result.rows = achieved.iter().map(achieved::Achieved::row).chain(search.rows()).collect();
-    result.checks = achieved.iter().flat_map(achieved::Achieved::checks).chain(search.checks()).collect();
-    result.notes = written(&search.notes(place));
-    finish(&mut result, options.round_options, achieved::PAIRS.rounds);
-    Ok(result)
+    let report = Report {
+        rows: achieved.iter().map(achieved::Achieved::row).chain(search.rows()).collect(),
+        checks: achieved.iter().flat_map(achieved::Achieved::checks).chain(search.checks()).collect(),
+        notes: written(&search.notes(place)),
+        ..Report::of(settings(options, place))
+    };
+    Ok(report.result(place.kind, options.round_options, achieved::PAIRS.rounds))
 }
 
-fn settings(options: &SiblingOptions, place: ExperimentCpus) -> Map<String, serde_json::Value> {
-    let settings = json!({
+fn settings(options: &SiblingOptions, place: ExperimentCpus) -> serde_json::Value {
+    json!({
         "title": "Sidelane bench: emulated sibling",
         "lanes": place.lanes(),
         "asked_percent": achieved::ASKED_PERCENT,
         "quick": options.round_options.quick,
-    });
-    settings.as_object().cloned().unwrap_or_default()
+    })
 }

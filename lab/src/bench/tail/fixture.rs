@@ -5,10 +5,10 @@ use anyhow::Result;
 use super::options::TailOptions;
 use crate::bench::workload;
 use crate::bench::workload::{Real, RealServer};
+use crate::experiment::comparison::Report;
 use crate::experiment::place::ExperimentCpus;
 use crate::note::LabNote;
 use crate::programs::Lab;
-use sidelane_report::ResultFile;
 
 /// CPUs and options of a part's measurement.
 pub(super) struct TailFixture<'a> {
@@ -20,9 +20,9 @@ pub(super) struct TailFixture<'a> {
 
 impl TailFixture<'_> {
     /// Starts Redis on the request lane; returns `None` and adds a note if Redis is not installed.
-    pub(super) fn redis(&self, result: &mut ResultFile) -> Result<Option<(RealServer, workload::ServiceCpus)>> {
+    pub(super) fn redis(&self, report: &mut Report) -> Result<Option<(RealServer, workload::ServiceCpus)>> {
         if !Real::Redis.is_installed() {
-            result.notes.push(LabNote::NotInstalled { program: Real::Redis.program() }.to_string());
+            report.notes.push(LabNote::NotInstalled { program: Real::Redis.program() }.to_string());
             return Ok(None);
         }
         let place = workload::ServiceCpus { server_cpu: self.place.request, client_cpu: self.place.client };

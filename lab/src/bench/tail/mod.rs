@@ -23,31 +23,29 @@ mod traced;
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::experiment::comparison::finish;
+use crate::experiment::comparison::Report;
 use crate::experiment::place::ExperimentCpus;
 use crate::note::LabNote;
 use crate::programs::Lab;
 use fixture::TailFixture;
 pub use options::{Part, TailOptions};
 pub use planted::Claim;
-use sidelane_diagnostics::machine;
 use sidelane_host::topology::PairKind;
 use sidelane_report::ResultFile;
 
 /// Measures the selected parts.
 pub fn run(options: &TailOptions) -> Result<ResultFile> {
     let fixture = TailFixture { lab: Lab::find()?, place: ExperimentCpus::choose(options.lanes.as_deref())?, options };
-    let mut result = ResultFile::new(machine::describe(fixture.place.kind), settings(&fixture));
+    let mut report = Report::of(settings(&fixture));
     for part in options.parts() {
-        measure(part, &fixture, &mut result).with_context(|| part.name().to_owned())?;
+        measure(part, &fixture, &mut report).with_context(|| part.name().to_owned())?;
     }
     if fixture.place.kind == PairKind::Declared {
-        result.notes.push(LabNote::DeclaredPair.to_string());
+        report.notes.push(LabNote::DeclaredPair.to_string());
     }
-    finish(&mut result, options.round_options, lucene::rounds(options.round_options).rounds);
-    Ok(result)
+    Ok(report.result(fixture.place.kind, options.round_options, lucene::rounds(options.round_options).rounds))
 }
 
 /// Plants a cause once, by its name in the lab. Returns the expected statement of a trace on its slow requests, and the
@@ -58,28 +56,27 @@ pub fn claims(lab: Lab, options: &TailOptions, planted: &str) -> Result<(Claim, 
 }
 
 /// Measures one part, which adds its rows, checks, notes and pictures.
-fn measure(part: Part, fixture: &TailFixture<'_>, result: &mut ResultFile) -> Result<()> {
+fn measure(part: Part, fixture: &TailFixture<'_>, report: &mut Report) -> Result<()> {
     match part {
-        Part::Planted => planted::measure(fixture, result),
-        Part::Redis => redis::measure(fixture, result),
-        Part::Cost => cost::measure(fixture, result),
-        Part::Lucene => lucene::measure(fixture, result),
-        Part::Proxy => proxy::measure(fixture, result),
-        Part::Hazard => hazard::measure(fixture, result),
+        Part::Planted => planted::measure(fixture, report),
+        Part::Redis => redis::measure(fixture, report),
+        Part::Cost => cost::measure(fixture, report),
+        Part::Lucene => lucene::measure(fixture, report),
+        Part::Proxy => proxy::measure(fixture, report),
+        Part::Hazard => hazard::measure(fixture, report),
     }
 }
 
-fn settings(fixture: &TailFixture<'_>) -> Map<String, Value> {
+fn settings(fixture: &TailFixture<'_>) -> Value {
     let parts: Vec<&str> = fixture.options.parts().into_iter().map(Part::name).collect();
-    let settings = json!({
+    json!({
         "title": "Sidelane bench: tail",
         "explanation": EXPLANATION,
         "lanes": fixture.place.lanes(),
         "client_cpu": fixture.place.client,
         "parts": parts,
         "quick": fixture.options.round_options.quick,
-    });
-    settings.as_object().cloned().unwrap_or_default()
+    })
 }
 
 const EXPLANATION: &str = "Why requests are slow, and what helps (thesis \"SHIM and Its Applications\", chapter 4). \

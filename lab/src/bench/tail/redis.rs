@@ -6,11 +6,11 @@ use anyhow::Result;
 
 use super::fixture::TailFixture;
 use super::traced::{TraceResult, TracedService, while_running};
+use crate::experiment::comparison::{self, Experiment, Report};
 use sidelane_host::service::Target;
-use sidelane_report::{Check, ResultFile, Row, Unit};
+use sidelane_report::{Check, Row, Unit};
 use sidelane_stats::interval::of_median;
-use sidelane_stats::ranks::median;
-use sidelane_stats::rounds::{Limit, Turn, until_decided};
+use sidelane_stats::rounds::Limit;
 
 const RATE_PER_S: f64 = 20_000.0;
 const REBUILT_PERCENT: f64 = 99.9;
@@ -27,22 +27,24 @@ struct Run {
     records: f64,
 }
 
+type Samples = comparison::Samples<(), Run>;
+
 /// Traces Redis in rounds until the checks are decided.
-pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Result<()> {
-    let Some((server, place)) = fixture.redis(result)? else { return Ok(()) };
+pub(super) fn measure(fixture: &TailFixture<'_>, report: &mut Report) -> Result<()> {
+    let Some((server, place)) = fixture.redis(report)? else { return Ok(()) };
     let limit = fixture.options.round_options.limit(ROUNDS_QUICK, ROUNDS);
     let seconds = if fixture.options.round_options.quick { 0.5 } else { 5.0 };
-    let mut runs: Vec<Run> = Vec::new();
-    let round = |runs: &mut Vec<Run>, _: Turn<'_>| {
+    let redis =
+        Experiment { name: "redis", limit, turns: &|_, _| vec![()], title: |_| "traced".to_owned(), checks: &checks };
+    let (samples, _) = redis.run(|(), round, samples| {
         let load = || server.load(&fixture.lab, place, RATE_PER_S, seconds);
         let service = TracedService { service: Target::Pid(server.pid()), place: fixture.place, batch: None };
         let (traced, client) = while_running(&service, load)?;
-        runs.push(Run::of(&traced, client["requests"].as_f64().unwrap_or(0.0)));
+        samples.add(round, (), Run::of(&traced, client["requests"].as_f64().unwrap_or(0.0)));
         Ok(())
-    };
-    until_decided("redis", limit, &mut runs, round, |runs| checks(runs))?;
-    result.rows.push(row(&runs));
-    result.checks.extend(checks(&runs));
+    })?;
+    report.rows.push(row(&samples));
+    report.checks.extend(checks(&samples));
     Ok(())
 }
 
@@ -65,21 +67,22 @@ impl Run {
     }
 }
 
-fn checks(runs: &[Run]) -> Vec<Check> {
-    let rebuilt = of_median(runs.iter().map(Run::rebuilt_percent));
+fn checks(samples: &Samples) -> Vec<Check> {
+    let rebuilt = of_median(samples.of(()).map(|sample| sample.figures.rebuilt_percent()));
+    let lost = samples.sum((), |run| run.lost);
     vec![
         Check::interval_at_least("redis: requests that are rebuilt", rebuilt, REBUILT_PERCENT, Unit::Percent),
-        Check::at_most("redis: records lost", runs.iter().map(|run| run.lost).sum::<f64>(), 0.0, Unit::Count),
+        Check::at_most("redis: records lost", lost, 0.0, Unit::Count),
     ]
 }
 
-fn row(runs: &[Run]) -> Row {
-    let sum = |of: fn(&Run) -> f64| runs.iter().map(of).sum::<f64>();
+fn row(samples: &Samples) -> Row {
+    let sum = |of: fn(&Run) -> f64| samples.sum((), of);
     let mut row = Row::new("redis/20000_per_s");
     row.put("requests_count", sum(|run| run.sent));
-    row.put("rebuilt_percent", median(runs.iter().map(Run::rebuilt_percent)));
+    row.put("rebuilt_percent", samples.median((), |run| Some(run.rebuilt_percent())));
     row.put("lost_count", sum(|run| run.lost));
     row.put("records_per_request_ratio", sum(|run| run.records) / sum(|run| run.sent));
-    row.put("rounds_count", runs.len() as f64);
+    row.put("rounds_count", samples.of(()).count() as f64);
     row
 }

@@ -16,18 +16,18 @@ use std::thread;
 use anyhow::{Context, Result};
 
 use super::fixture::TailFixture;
+use crate::experiment::comparison::Report;
 use sidelane_host::priority::pin_this_thread;
-use sidelane_report::ResultFile;
 
 /// Measures the cost of a request and the cost at saturation.
-pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Result<()> {
-    let Some((server, place)) = fixture.redis(result)? else { return Ok(()) };
+pub(super) fn measure(fixture: &TailFixture<'_>, report: &mut Report) -> Result<()> {
+    let Some((server, place)) = fixture.redis(report)? else { return Ok(()) };
     // Keeps the thread that reads records off the service's CPU. It is a new thread, since it stays pinned.
     thread::scope(|scope| {
         let measured = scope.spawn(|| {
             pin_this_thread(&[place.client_cpu]).context("cannot stay off the service's CPU")?;
-            request::measure(fixture, &server, place, result)?;
-            saturation::measure(fixture, &server, place, result)
+            request::measure(fixture, &server, place, report)?;
+            saturation::measure(fixture, &server, place, report)
         });
         measured.join().expect("measuring does not panic")
     })

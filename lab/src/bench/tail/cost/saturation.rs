@@ -9,11 +9,12 @@ use super::peer::{Peer, RunningPeer};
 use super::setting::{Setting, Watchers};
 use crate::bench::tail::fixture::TailFixture;
 use crate::bench::workload::{RealServer, ServiceCpus};
+use crate::experiment::comparison::{self, Experiment, Report};
 use crate::note::LabNote;
-use sidelane_report::{Check, ResultFile, Row, Unit};
+use sidelane_report::{Check, Row, Unit};
 use sidelane_stats::interval::of_median;
 use sidelane_stats::ranks::median;
-use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
+use sidelane_stats::rounds::{Limit, RoundOptions};
 
 const CLIENT: &str = "redis-benchmark";
 const CONNECTIONS: &str = "20";
@@ -29,55 +30,52 @@ const ROUNDS: Limit = Limit { first: 12, rounds: 48, time: Duration::from_secs(3
 const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 6, time: Duration::from_secs(9) };
 
 /// Figures of one turn of one setting.
-#[derive(Clone, Copy)]
 struct Measured {
-    setting: Setting,
     requests_per_s: f64,
     p99_us: Option<f64>,
 }
 
-/// Figures of all settings in one round.
-type Round = Vec<Measured>;
+type Samples = comparison::Samples<Setting, Measured>;
 
 /// Adds a row for each setting, and the checks of a trace.
 pub(super) fn measure(
     fixture: &TailFixture<'_>,
     server: &RealServer,
     place: ServiceCpus,
-    result: &mut ResultFile,
+    report: &mut Report,
 ) -> Result<()> {
     let mut watchers = Watchers::load(server)?;
-    let peers = peers(fixture.options.round_options, result);
+    let peers = peers(fixture.options.round_options, report);
     let own = [Setting::Untraced, Setting::Empty, Setting::Traced, Setting::EmptyLight, Setting::Light];
     let settings: Vec<Setting> = own.into_iter().chain(peers.into_iter().map(Setting::Peer)).collect();
     let limit = fixture.options.round_options.limit(ROUNDS_QUICK, ROUNDS);
-    let mut rounds: Vec<Round> = Vec::new();
-    let round = |rounds: &mut Vec<Round>, turn: Turn<'_>| {
-        let mut round = Round::new();
-        for index in 0..settings.len() {
-            // Rotates the settings, since the machine changes during a round.
-            let setting = settings[(index + turn.round as usize) % settings.len()];
-            round.push(one(fixture, server, place, &mut watchers, setting)?);
-        }
-        rounds.push(round);
-        Ok(())
+    // Rotates the settings, since the machine changes during a round.
+    let turns = |round: u64, _: &Samples| {
+        let first = round as usize % settings.len();
+        [&settings[first..], &settings[..first]].concat()
     };
-    until_decided("saturation", limit, &mut rounds, round, |rounds| checks(rounds, &settings))?;
-    result.rows.extend(settings.iter().map(|setting| row(&rounds, *setting)));
-    result.checks.extend(checks(&rounds, &settings));
-    result.checks.push(Check::at_most("cost: records lost", watchers.lost() as f64, 0.0, Unit::Count));
+    let checks = |samples: &Samples| checks(samples, &settings);
+    let title = |setting: &Setting| setting.name().to_owned();
+    let saturation = Experiment { name: "saturation", limit, turns: &turns, title, checks: &checks };
+    let (samples, _) = saturation.run(|setting, round, samples| {
+        samples.add(round, setting, one(fixture, server, place, &mut watchers, setting)?);
+        Ok(())
+    })?;
+    report.rows.extend(settings.iter().map(|setting| row(&samples, *setting)));
+    report.checks.extend(checks(&samples));
+    report.checks.push(Check::at_most("cost: records lost", watchers.lost() as f64, 0.0, Unit::Count));
     Ok(())
 }
 
 /// Returns the tools that can be compared on this machine in the available time. The result notes the missing ones.
-fn peers(round_options: RoundOptions, result: &mut ResultFile) -> Vec<Peer> {
+fn peers(round_options: RoundOptions, report: &mut Report) -> Vec<Peer> {
     if round_options.quick {
-        result.notes.push(LabNote::TracedWithoutPeers.to_string());
+        report.notes.push(LabNote::TracedWithoutPeers.to_string());
         return Vec::new();
     }
     let (peers, missing): (Vec<Peer>, Vec<Peer>) = Peer::ALL.into_iter().partition(|peer| works(*peer));
     let absent = missing.iter().map(|peer| LabNote::NotInstalled { program: peer.program() }.to_string());
-    result.notes.extend(absent);
+    report.notes.extend(absent);
     peers
 }
 
@@ -104,7 +102,7 @@ fn one(
         saturate(server, place, REQUESTS_QUICK)?;
         let requests_per_s = saturate(server, place, requests)?;
         let load = server.load(&fixture.lab, place, RATE_PER_S, seconds)?;
-        Ok(Measured { setting, requests_per_s, p99_us: load["p99_us"].as_f64() })
+        Ok(Measured { requests_per_s, p99_us: load["p99_us"].as_f64() })
     })
 }
 
@@ -124,19 +122,14 @@ fn per_s(csv: &str) -> Option<f64> {
     line.split(',').nth(1)?.trim_matches('"').parse().ok()
 }
 
-fn figure(round: &Round, setting: Setting) -> Option<Measured> {
-    round.iter().find(|measured| measured.setting == setting).copied()
-}
-
 /// Returns the throughput of one setting as a share of that of another setting in the same round.
-fn share(rounds: &[Round], of: Setting, to: Setting) -> impl Iterator<Item = f64> {
-    let one = move |round: &Round| Some(figure(round, of)?.requests_per_s / figure(round, to)?.requests_per_s);
-    rounds.iter().filter_map(one)
+fn share(samples: &Samples, of: Setting, to: Setting) -> Vec<f64> {
+    samples.compared(of, to, |of, to| Some(of.requests_per_s / to.requests_per_s))
 }
 
-fn checks(rounds: &[Round], settings: &[Setting]) -> Vec<Check> {
+fn checks(samples: &Samples, settings: &[Setting]) -> Vec<Check> {
     let at_least = |name: String, of, to, least| {
-        Check::interval_at_least(name, of_median(share(rounds, of, to)), least, Unit::Ratio)
+        Check::interval_at_least(name, of_median(share(samples, of, to)), least, Unit::Ratio)
     };
     let own = [(Setting::Traced, OF_UNTRACED_MIN), (Setting::Light, LIGHT_OF_UNTRACED_MIN)];
     let own = own.map(|(of, least)| {
@@ -149,13 +142,12 @@ fn checks(rounds: &[Round], settings: &[Setting]) -> Vec<Check> {
     own.into_iter().chain(peers).collect()
 }
 
-fn row(rounds: &[Round], setting: Setting) -> Row {
-    let all = || rounds.iter().filter_map(move |round| figure(round, setting));
+fn row(samples: &Samples, setting: Setting) -> Row {
     let mut row = Row::new(format!("cost/saturation/{}", setting.name()));
-    row.put("requests_per_s", median(all().map(|measured| measured.requests_per_s)));
-    row.put("of_untraced_ratio", median(share(rounds, setting, Setting::Untraced)));
-    row.put("p99_us", median(all().filter_map(|measured| measured.p99_us)));
-    row.put("rounds_count", rounds.len() as f64);
+    row.put("requests_per_s", samples.median(setting, |measured| Some(measured.requests_per_s)));
+    row.put("of_untraced_ratio", median(share(samples, setting, Setting::Untraced)));
+    row.put("p99_us", samples.median(setting, |measured| measured.p99_us));
+    row.put("rounds_count", samples.of(setting).count() as f64);
     row
 }
 

@@ -14,7 +14,7 @@ use super::fixture::TailFixture;
 use super::lucene::{CONNECTIONS, ClientReport, Lucene, LuceneLoad, LuceneVariant, Memory, Server, prepared};
 use super::proxied::{Done, ProxySettings, RunningProxy};
 use crate::experiment::comparison::{self, Experiment};
-use sidelane_report::{Check, ResultFile, Row, Unit};
+use sidelane_report::{Check, Row, Unit};
 use sidelane_stats::interval::{of_all, of_median};
 use sidelane_stats::rounds::Limit;
 use timer::Timer;
@@ -81,8 +81,8 @@ struct Servers<'a> {
 }
 
 /// Compares the rules until the checks are decided.
-pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Result<()> {
-    let Some(lucene) = prepared(fixture, result) else { return Ok(()) };
+pub(super) fn measure(fixture: &TailFixture<'_>, report: &mut comparison::Report) -> Result<()> {
+    let Some(lucene) = prepared(fixture, report) else { return Ok(()) };
     let start = |cpu| Server::start(&lucene, LuceneVariant::Pretouch, cpu, MEMORY, 0);
     let started = [start(fixture.place.request)?, start(fixture.place.batch)?];
     for server in &started {
@@ -99,13 +99,13 @@ pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Res
         samples.add(round, hedging, run);
         Ok(())
     })?;
-    result.rows.extend(Hedging::ALL.map(|hedging| row(&samples, hedging)));
-    result.checks.extend(checks(&samples));
+    report.rows.extend(Hedging::ALL.map(|hedging| row(&samples, hedging)));
+    report.checks.extend(checks(&samples));
     Ok(())
 }
 
 /// Returns the order of the runs in a round. The first two alternate.
-fn turns(round: u64) -> Vec<Hedging> {
+fn turns(round: u64, _: &Samples) -> Vec<Hedging> {
     match round % 2 {
         0 => vec![Hedging::Never, Hedging::Hazard, Hedging::Timer],
         _ => vec![Hedging::Hazard, Hedging::Never, Hedging::Timer],
@@ -131,8 +131,7 @@ impl Servers<'_> {
 fn checks(samples: &Samples) -> Vec<Check> {
     let late = samples
         .compared(Hedging::Hazard, Hedging::Timer, |hazard, timer| Some(hazard.seen.p999_us / timer.seen.p999_us));
-    let rounds: Vec<[&Run; 2]> = samples.pairs(Hedging::Hazard, Hedging::Timer).map(|(_, pair)| pair).collect();
-    let hedges = of_all(&rounds, |drawn| {
+    let hedges = of_all(&samples.together([Hedging::Hazard, Hedging::Timer]), |drawn| {
         let of = |place: usize| share(drawn.iter().map(|round| round[place]));
         of(0).filter(|share| *share > 0.0).and_then(|hazard| Some(of(1)? / hazard))
     });

@@ -22,7 +22,7 @@ pub(super) use load::{CONNECTIONS, ClientReport, LuceneLoad, Point};
 use load::{ITERATIONS, Iteration};
 pub(super) use server::{Memory, Server};
 use sidelane_report::chart::{Line, Multiples, Panel, ScaleKind};
-use sidelane_report::{Check, ResultFile, Row, Unit};
+use sidelane_report::{Check, Row, Unit};
 use sidelane_stats::interval::of_median;
 use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::{Limit, RoundOptions};
@@ -101,24 +101,24 @@ pub(super) fn rounds(round_options: RoundOptions) -> Limit {
 }
 
 /// Builds the server's program; returns `None` and adds a note if that fails.
-pub(super) fn prepared(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Option<Lucene> {
+pub(super) fn prepared(fixture: &TailFixture<'_>, report: &mut comparison::Report) -> Option<Lucene> {
     let prepared = Lucene::prepare(&fixture.options.cache);
-    prepared.map_err(|why| result.notes.push(LabNote::LuceneMissing { why: format!("{why:#}") }.to_string())).ok()
+    prepared.map_err(|why| report.notes.push(LabNote::LuceneMissing { why: format!("{why:#}") }.to_string())).ok()
 }
 
 /// Measures all variants of the server, and compares them.
-pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Result<()> {
-    let Some(lucene) = prepared(fixture, result) else { return Ok(()) };
-    let turns = |_| LuceneVariant::of(fixture.options.round_options).collect();
+pub(super) fn measure(fixture: &TailFixture<'_>, report: &mut comparison::Report) -> Result<()> {
+    let Some(lucene) = prepared(fixture, report) else { return Ok(()) };
+    let turns = |_, _: &Samples| LuceneVariant::of(fixture.options.round_options).collect();
     let (limit, title) = (rounds(fixture.options.round_options), |variant: &LuceneVariant| variant.title().to_owned());
     let remedies = Experiment { name: "lucene", limit, turns: &turns, title, checks: &checks };
     let (samples, _) = remedies.run(|variant, round, samples| {
         samples.add(round, variant, run(fixture, &lucene, variant, round)?);
         Ok(())
     })?;
-    result.rows.extend(LuceneVariant::of(fixture.options.round_options).map(|variant| row(&samples, variant)));
-    result.checks.extend(checks(&samples));
-    result.multiples.extend(picture(&samples));
+    report.rows.extend(LuceneVariant::of(fixture.options.round_options).map(|variant| row(&samples, variant)));
+    report.checks.extend(checks(&samples));
+    report.multiples.extend(picture(&samples));
     Ok(())
 }
 

@@ -18,14 +18,14 @@ use anyhow::{Context, Result, ensure};
 use super::fixture::TailFixture;
 use super::lucene::{Lucene, LuceneVariant, Memory, Server};
 use super::traced::{TracedService, while_running};
+use crate::experiment::comparison::{self, Experiment, Report};
 use crate::note::LabNote;
 use crate::programs::Service;
 pub use cause::Claim;
 use cause::{DELAY_MS, Planted, PlantedProgram};
 use named::Named;
 use sidelane_host::service::Target;
-use sidelane_report::ResultFile;
-use sidelane_stats::rounds::{Limit, RoundOptions, Turn, until_decided};
+use sidelane_stats::rounds::{Limit, RoundOptions};
 use sidelane_timeline::cause::Cause;
 
 /// Heap of a Java service: a collection of all its live objects takes tens of milliseconds.
@@ -36,6 +36,8 @@ const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: std::time::Duration::f
 /// Number of rounds with `--quick`: there is time only for one round of a few causes. The requests of the round are
 /// judged one by one.
 const ROUNDS_QUICK: Limit = Limit { first: 1, rounds: 1, time: std::time::Duration::from_secs(12) };
+
+type Samples = comparison::Samples<&'static Planted, Named>;
 
 /// Number of requests of a run, and the interval between planted ones.
 #[derive(Clone, Copy)]
@@ -60,31 +62,27 @@ impl Size {
 }
 
 /// Plants the causes in turn, and compares them with the statements of traces.
-pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Result<()> {
-    let mut seen: Vec<Named> = Vec::new();
+pub(super) fn measure(fixture: &TailFixture<'_>, report: &mut Report) -> Result<()> {
     let mut notes = Vec::new();
     let chosen = Planted::chosen(fixture.options.round_options);
     if chosen.len() < Planted::ALL.len() {
         notes.push(LabNote::FewPlanted { chosen: chosen.len(), all: Planted::ALL.len() }.to_string());
     }
-    let round = |seen: &mut Vec<Named>, turn: Turn<'_>| {
-        for planted in chosen.iter().copied() {
-            turn.bar.set_message(planted.name);
-            match run(fixture, planted) {
-                Ok(named) => seen.push(named),
-                Err(why) => {
-                    notes.push(LabNote::NotPlanted { cause: planted.name, why: format!("{why:#}") }.to_string())
-                }
-            }
+    let (limit, turns) = (fixture.options.round_options.limit(ROUNDS_QUICK, ROUNDS), |_, _: &Samples| chosen.clone());
+    let title = |planted: &&'static Planted| planted.name.to_owned();
+    let planting = Experiment { name: "planted causes", limit, turns: &turns, title, checks: &checks::of };
+    let (samples, _) = planting.run(|planted, round, samples| {
+        match run(fixture, planted) {
+            Ok(named) => samples.add(round, planted, named),
+            Err(why) => notes.push(LabNote::NotPlanted { cause: planted.name, why: format!("{why:#}") }.to_string()),
         }
         Ok(())
-    };
-    until_decided("planted causes", rounds(fixture.options.round_options), &mut seen, round, |seen| checks::of(seen))?;
-    result.rows.extend(rows::of(&seen));
-    result.checks.extend(checks::of(&seen));
-    result.bars.extend(rows::confusion(&seen));
+    })?;
+    report.rows.extend(rows::of(&samples));
+    report.checks.extend(checks::of(&samples));
+    report.bars.extend(rows::confusion(&samples));
     notes.dedup();
-    result.notes.extend(notes);
+    report.notes.extend(notes);
     Ok(())
 }
 
@@ -92,10 +90,6 @@ pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Res
 pub(super) fn claims(fixture: &TailFixture<'_>, name: &str) -> Result<(Claim, BTreeMap<Option<Claim>, u64>)> {
     let planted = Planted::ALL.iter().find(|planted| planted.name == name).context("no such cause")?;
     Ok((planted.claim, run(fixture, planted)?.of_planted))
-}
-
-fn rounds(round_options: RoundOptions) -> Limit {
-    round_options.limit(ROUNDS_QUICK, ROUNDS)
 }
 
 /// Plants one cause, and compares it with the statements of a trace.
@@ -117,7 +111,7 @@ fn run(fixture: &TailFixture<'_>, planted: &'static Planted) -> Result<Named> {
     let of = TracedService { service: Target::Pid(service.pid()), place: fixture.place, batch };
     let (traced, ()) = while_running(&of, || fixture.lab.run(words))?;
     ensure!(planted.claim.can_be_told(traced.recorded), "a trace here cannot tell: {}", planted.claim.text());
-    Ok(Named::of(planted, &truth::read(&file)?, &traced))
+    Ok(Named::of(planted.claim, &truth::read(&file)?, &traced))
 }
 
 /// Returns the client's command line.

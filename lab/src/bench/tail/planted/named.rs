@@ -8,13 +8,14 @@ use sidelane_timeline::ending::{Ending, UnansweredRequest};
 use sidelane_timeline::record::{Kinds, Task};
 use sidelane_timeline::timeline::{Span, Timeline};
 
-use super::cause::{Claim, Planted, SLOW_NS};
+use super::cause::{Claim, SLOW_NS};
 use super::truth::Asked;
 use crate::bench::tail::traced::TraceResult;
 
 /// Result of a run with one planted cause.
 pub(super) struct Named {
-    pub(super) planted: &'static Planted,
+    /// Claim that is expected for the planted requests.
+    pub(super) claim: Claim,
     /// Number of slow planted requests by statement; the key is `None` if the trace lacks the request.
     pub(super) of_planted: BTreeMap<Option<Claim>, u64>,
     /// Number of slow requests that were not planted, by statement.
@@ -34,7 +35,7 @@ pub(super) struct Named {
 }
 
 impl Named {
-    pub(super) fn of(planted: &'static Planted, asked: &[Asked], traced: &TraceResult) -> Named {
+    pub(super) fn of(claim: Claim, asked: &[Asked], traced: &TraceResult) -> Named {
         let whole: Vec<&Timeline> = traced.timelines.iter().filter(|timeline| timeline.incomplete.is_none()).collect();
         let diagnoser = diagnoser(&whole, traced.recorded);
         let of = |planted: bool| {
@@ -46,7 +47,7 @@ impl Named {
         };
         let (tail_ns, not_explained_ns) = tail(&diagnoser);
         Named {
-            planted,
+            claim,
             of_planted: of(true),
             of_others: of(false),
             others: asked.iter().filter(|asked| !asked.planted).count() as u64,
@@ -61,13 +62,13 @@ impl Named {
 
     /// Returns the number of slow planted requests, and the number of those for which the cause was named.
     pub(super) fn right(&self) -> (u64, u64) {
-        let named = self.of_planted.get(&Some(self.planted.claim)).copied().unwrap_or(0);
+        let named = self.of_planted.get(&Some(self.claim)).copied().unwrap_or(0);
         (self.of_planted.values().sum(), named)
     }
 
     /// Returns the number of other slow requests for which the planted cause was named.
     pub(super) fn wrong(&self) -> u64 {
-        self.of_others.get(&Some(self.planted.claim)).copied().unwrap_or(0)
+        self.of_others.get(&Some(self.claim)).copied().unwrap_or(0)
     }
 }
 

@@ -9,13 +9,14 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::fixture::TailFixture;
+use crate::experiment::comparison::{self, Experiment, Report};
 use crate::note::LabNote;
 use client::{as_fast_as_possible, on_time};
 use peers::{Peer, Running, start_server};
-use sidelane_report::{Check, ResultFile, Row, Unit};
+use sidelane_report::{Check, Row, Unit};
 use sidelane_stats::interval::of_median;
 use sidelane_stats::ranks::{median, percentile};
-use sidelane_stats::rounds::{Limit, Turn, until_decided};
+use sidelane_stats::rounds::Limit;
 
 const ROUNDS: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(150) };
 /// Number of rounds with `--quick`, too few to decide anything.
@@ -33,27 +34,25 @@ const SPEED_RATIO: f64 = 0.9;
 const P99_RATIO: f64 = 1.0;
 
 /// Figures of one proxy in one round.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct ProxyFigures {
-    per_s: f64,
-    cpu_us: f64,
+    /// Requests per second at saturation. It and the next field are `None` for the server without a proxy.
+    per_s: Option<f64>,
+    /// The proxy's CPU time per request in microseconds.
+    cpu_us: Option<f64>,
     p50_ns: Option<f64>,
     p99_ns: Option<f64>,
     /// Number of access-log lines divided by the number of requests.
     logged: Option<f64>,
 }
 
-/// Figures of all proxies in one round, in the order of [`Peer::ALL`], and of the server without a proxy.
-struct Round {
-    seen: [ProxyFigures; 3],
-    direct_p50_ns: Option<f64>,
-    direct_p99_ns: Option<f64>,
-}
+/// Figures of proxies; `None` is the server without a proxy.
+type Samples = comparison::Samples<Option<Peer>, ProxyFigures>;
 
 /// Compares the proxies until the checks are decided.
-pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Result<()> {
+pub(super) fn measure(fixture: &TailFixture<'_>, report: &mut Report) -> Result<()> {
     if let Some(program) = Peer::missing() {
-        result.notes.push(LabNote::NotInstalled { program }.to_string());
+        report.notes.push(LabNote::NotInstalled { program }.to_string());
         return Ok(());
     }
     let scratch = tempfile::tempdir()?;
@@ -63,14 +62,11 @@ pub(super) fn measure(fixture: &TailFixture<'_>, result: &mut ResultFile) -> Res
     let (time, time_at_half) = if fixture.options.round_options.quick { TIME_QUICK } else { TIME };
     let limit = fixture.options.round_options.limit(ROUNDS_QUICK, ROUNDS);
     let field = Field { client_cpu: fixture.place.client, proxies: &proxies, server: &server, time, time_at_half };
-    let round = |rounds: &mut Vec<Round>, turn: Turn<'_>| {
-        rounds.push(field.round(turn.round)?);
-        Ok(())
-    };
-    let mut rounds = Vec::new();
-    until_decided("proxy", limit, &mut rounds, round, |rounds| checks(rounds))?;
-    result.rows.extend(rows(&rounds));
-    result.checks.extend(checks(&rounds));
+    let (turns, title) = (|_, _: &Samples| vec![()], |_: &()| "all proxies".to_owned());
+    let proxy = Experiment { name: "proxy", limit, turns: &turns, title, checks: &checks };
+    let (samples, _) = proxy.run(|(), round, samples| field.round(round, samples))?;
+    report.rows.extend(Peer::ALL.map(|peer| row(&samples, peer)));
+    report.checks.extend(checks(&samples));
     Ok(())
 }
 
@@ -85,22 +81,25 @@ struct Field<'a> {
 impl Field<'_> {
     /// Measures each proxy at saturation, then each and the server itself at half the rate of the slowest. The first
     /// turn changes from round to round.
-    fn round(&self, round: u64) -> Result<Round> {
-        let mut seen = [ProxyFigures { per_s: 0.0, cpu_us: 0.0, p50_ns: None, p99_ns: None, logged: None }; 3];
+    fn round(&self, round: u64, samples: &mut Samples) -> Result<()> {
+        let (mut seen, mut requests) = ([ProxyFigures::default(); 4], [0.0; 3]);
         for place in (0..3).map(|place| (place + round as usize) % 3) {
-            (seen[place].per_s, seen[place].cpu_us) = self.saturate(&self.proxies[place])?;
+            let (count, used_us) = self.saturate(&self.proxies[place])?;
+            requests[place] = count;
+            (seen[place].per_s, seen[place].cpu_us) = (Some(count / self.time.as_secs_f64()), Some(used_us / count));
         }
-        let slowest = seen.iter().map(|seen| seen.per_s).fold(f64::INFINITY, f64::min);
+        let slowest = seen.iter().filter_map(|seen| seen.per_s).fold(f64::INFINITY, f64::min);
         let latencies = self.at_half(slowest / 2.0, round as usize)?;
-        let percentiles =
-            |at: usize| [50.0, 99.0].map(|percent| percentile(&latencies[at], percent).map(|ns| ns as f64));
-        for (place, seen) in seen.iter_mut().enumerate() {
-            [seen.p50_ns, seen.p99_ns] = percentiles(place);
-            let requests = seen.per_s * self.time.as_secs_f64() + latencies[place].len() as f64;
-            seen.logged = Some(self.proxies[place].take_log_lines()? as f64 / requests);
+        for (seen, latencies) in seen.iter_mut().zip(&latencies) {
+            [seen.p50_ns, seen.p99_ns] = [50.0, 99.0].map(|percent| percentile(latencies, percent).map(|ns| ns as f64));
         }
-        let [direct_p50_ns, direct_p99_ns] = percentiles(seen.len());
-        Ok(Round { seen, direct_p50_ns, direct_p99_ns })
+        for (place, proxy) in self.proxies.iter().enumerate() {
+            let all = requests[place] + latencies[place].len() as f64;
+            seen[place].logged = Some(proxy.take_log_lines()? as f64 / all);
+        }
+        let variants = Peer::ALL.into_iter().map(Some).chain([None]);
+        variants.zip(seen).for_each(|(variant, seen)| samples.add(round, variant, seen));
+        Ok(())
     }
 
     /// Returns the sorted latencies of each proxy and of the server itself.
@@ -117,37 +116,27 @@ impl Field<'_> {
         Ok(latencies)
     }
 
-    /// Returns the requests per second, and the proxy's CPU time per request in microseconds.
+    /// Requests, and the CPU time that the proxy used for all of them in microseconds.
     fn saturate(&self, proxy: &Running) -> Result<(f64, f64)> {
         let before_ns = proxy.cpu_ns();
         let requests = as_fast_as_possible(self.client_cpu, proxy.address, self.time)?;
         let used_us = (proxy.cpu_ns() - before_ns) as f64 / 1e3;
-        Ok((requests / self.time.as_secs_f64(), used_us / requests))
+        Ok((requests, used_us))
     }
 }
 
-/// Returns a number of the proxy at index `place` in each round; index 0 is Sidelane's.
-fn of(rounds: &[Round], place: usize, number: impl Fn(&ProxyFigures) -> Option<f64>) -> Vec<Option<f64>> {
-    rounds.iter().map(|round| number(&round.seen[place])).collect()
+/// Returns Sidelane's number divided by the better peer's, for each round. The better peer has the higher median, or the
+/// lower one.
+fn ratios(samples: &Samples, number: impl Fn(&ProxyFigures) -> Option<f64> + Copy, is_high_good: bool) -> Vec<f64> {
+    let median_of = |peer| samples.median(Some(peer), number).unwrap_or(f64::NAN);
+    let is_nginx_higher = median_of(Peer::Nginx) > median_of(Peer::Haproxy);
+    let better = if is_nginx_higher == is_high_good { Peer::Nginx } else { Peer::Haproxy };
+    samples.compared(Some(Peer::Sidelane), Some(better), |own, peers| Some(number(own)? / number(peers)?))
 }
 
-/// Returns the index of the peer with the better median: the higher number, or the lower.
-fn best(rounds: &[Round], number: impl Fn(&ProxyFigures) -> Option<f64> + Copy, is_high_good: bool) -> usize {
-    let median_of = |place: usize| median(of(rounds, place, number).into_iter().flatten()).unwrap_or(f64::NAN);
-    let (haproxy, nginx) = (median_of(1), median_of(2));
-    if (nginx > haproxy) == is_high_good { 2 } else { 1 }
-}
-
-/// Returns Sidelane's number divided by the better peer's, for each round.
-fn ratios(rounds: &[Round], number: impl Fn(&ProxyFigures) -> Option<f64> + Copy, is_high_good: bool) -> Vec<f64> {
-    let peer = best(rounds, number, is_high_good);
-    let pairs = of(rounds, 0, number).into_iter().zip(of(rounds, peer, number));
-    pairs.filter_map(|(own, peers)| Some(own? / peers?)).collect()
-}
-
-fn checks(rounds: &[Round]) -> Vec<Check> {
-    let per_s = of_median(ratios(rounds, |seen| Some(seen.per_s), true));
-    let p99 = of_median(ratios(rounds, |seen| seen.p99_ns, false));
+fn checks(samples: &Samples) -> Vec<Check> {
+    let per_s = of_median(ratios(samples, |seen| seen.per_s, true));
+    let p99 = of_median(ratios(samples, |seen| seen.p99_ns, false));
     let speed = "proxy: requests at saturation over those of the better of haproxy and nginx";
     let late = "proxy: p99 at half of it over that of the better of haproxy and nginx";
     vec![
@@ -156,21 +145,16 @@ fn checks(rounds: &[Round]) -> Vec<Check> {
     ]
 }
 
-fn rows(rounds: &[Round]) -> Vec<Row> {
-    let added = |place: usize, own: fn(&ProxyFigures) -> Option<f64>, direct: fn(&Round) -> Option<f64>| {
-        median(rounds.iter().filter_map(|round| Some((own(&round.seen[place])? - direct(round)?) / 1e3)))
+fn row(samples: &Samples, peer: Peer) -> Row {
+    let of = |number: fn(&ProxyFigures) -> Option<f64>| samples.median(Some(peer), number);
+    let added_us = |number: fn(&ProxyFigures) -> Option<f64>| {
+        median(samples.compared(Some(peer), None, |own, direct| Some((number(own)? - number(direct)?) / 1e3)))
     };
-    let row = |(place, peer): (usize, Peer)| {
-        let mut row = Row::new(peer.name());
-        row.put("requests_per_s", median(rounds.iter().map(|round| round.seen[place].per_s)));
-        row.put("cpu_per_request_us", median(rounds.iter().map(|round| round.seen[place].cpu_us)));
-        row.put("added_p50_us", added(place, |seen| seen.p50_ns, |round| round.direct_p50_ns));
-        row.put(
-            "logged_percent",
-            median(of(rounds, place, |seen| seen.logged).into_iter().flatten()).map(|part| 100.0 * part),
-        );
-        row.put("added_p99_us", added(place, |seen| seen.p99_ns, |round| round.direct_p99_ns));
-        row
-    };
-    Peer::ALL.into_iter().enumerate().map(row).collect()
+    let mut row = Row::new(peer.name());
+    row.put("requests_per_s", of(|seen| seen.per_s));
+    row.put("cpu_per_request_us", of(|seen| seen.cpu_us));
+    row.put("added_p50_us", added_us(|seen| seen.p50_ns));
+    row.put("logged_percent", of(|seen| Some(100.0 * seen.logged?)));
+    row.put("added_p99_us", added_us(|seen| seen.p99_ns));
+    row
 }

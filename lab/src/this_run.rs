@@ -1,0 +1,128 @@
+//! Run of this process: its command, its date and the commit of its sources, for results.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::SystemTime;
+
+use sidelane_host::wall_clock::utc;
+use sidelane_report::Run;
+
+use crate::programs::sidelane;
+
+/// Options that name files. What is measured does not depend on them.
+const OF_FILES: [&str; 5] = ["--json", "--csv", "--page", "--out", "--cache"];
+
+static AT_START: OnceLock<Run> = OnceLock::new();
+
+/// Records the command, the date and the commit. Called once, when a command that measures starts.
+pub fn begin() {
+    AT_START.get_or_init(|| of(std::env::args().skip(1), utc(SystemTime::now()), commit()));
+}
+
+/// Returns this run; `None` in a process that no command started.
+pub fn described() -> Option<Run> {
+    AT_START.get().cloned()
+}
+
+/// Describes the run of these arguments. `at` has a fraction of a second, which is left out.
+fn of(arguments: impl Iterator<Item = String>, at: String, commit: Option<String>) -> Run {
+    let arguments = without_files(arguments);
+    let words = if arguments.first().is_some_and(|first| first == "bench") { 2 } else { 1 };
+    Run {
+        name: arguments.iter().take(words).cloned().collect::<Vec<_>>().join(" "),
+        command: format!("sidelane-lab {}", arguments.join(" ")),
+        date: at.split_once('.').map_or(at.clone(), |(seconds, _)| format!("{seconds}Z")),
+        commit,
+    }
+}
+
+fn without_files(mut arguments: impl Iterator<Item = String>) -> Vec<String> {
+    let mut kept = Vec::new();
+    while let Some(argument) = arguments.next() {
+        match argument.split_once('=').map_or(argument.as_str(), |(option, _)| option) {
+            option if !OF_FILES.contains(&option) => kept.push(argument),
+            option if option == argument => drop(arguments.next()),
+            _ => {}
+        }
+    }
+    kept
+}
+
+/// Returns the commit of the sources. `None` if these programs are older than their sources, or not where cargo
+/// builds.
+fn commit() -> Option<String> {
+    let own = std::env::current_exe().ok()?;
+    let programs = [Some(own.clone()), sidelane().ok()];
+    if !programs.iter().flatten().all(|program| is_as_its_sources(program)) {
+        return None;
+    }
+    let source = sources(&own)?.into_iter().find(|file| file.ends_with("src/main.rs"))?;
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").arg("-C").arg(Path::new(&source).parent()?).args(arguments).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let paths = [":(top)", ":(top,exclude)docs", ":(top,exclude)results"];
+    let changes = git(&[&["status", "--porcelain", "--untracked-files=no", "--"], &paths[..]].concat())?;
+    let changed = if changes.is_empty() { "" } else { "-dirty" };
+    Some(git(&["rev-parse", "HEAD"])? + changed)
+}
+
+/// Returns the sources of a program, files and folders: cargo lists them beside it, as `PROGRAM: FILE FILE …`.
+fn sources(program: &Path) -> Option<Vec<String>> {
+    let list = fs::read_to_string(program.with_extension("d")).ok()?;
+    Some(list.split_whitespace().skip(1).map(str::to_owned).collect())
+}
+
+/// Returns whether no source of a program was changed since it was built.
+fn is_as_its_sources(program: &Path) -> bool {
+    let (Some(built_at), Some(sources)) = (changed_at(program), sources(program)) else { return false };
+    sources.iter().all(|source| changed_at(Path::new(source)).is_some_and(|changed_at| changed_at <= built_at))
+}
+
+/// Returns when a file, or the last one in a folder, was changed.
+fn changed_at(path: &Path) -> Option<SystemTime> {
+    let metadata = fs::metadata(path).ok()?;
+    if metadata.is_file() {
+        return metadata.modified().ok();
+    }
+    fs::read_dir(path).ok()?.flatten().filter_map(|entry| changed_at(&entry.path())).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(line: &str) -> Run {
+        of(line.split(' ').map(str::to_owned), "2026-03-01T14:02:11.000042Z".to_owned(), None)
+    }
+
+    #[test]
+    fn a_run_has_the_name_of_its_bench_and_a_command_without_files() {
+        let hold = run("bench hold --quick --json /tmp/hold.json --lanes 0:1 --csv=/tmp/hold.csv");
+        assert_eq!(hold.name, "bench hold");
+        assert_eq!(hold.command, "sidelane-lab bench hold --quick --lanes 0:1");
+        assert_eq!(hold.date, "2026-03-01T14:02:11Z");
+        let demo = run("demo --out out/demo --batch zstd");
+        assert_eq!((demo.name.as_str(), demo.command.as_str()), ("demo", "sidelane-lab demo --batch zstd"));
+    }
+
+    #[test]
+    fn a_program_is_as_its_sources_until_one_of_them_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str, seconds: u64| {
+            let path = folder.path().join(name);
+            fs::write(&path, "").unwrap();
+            let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+            fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+            path
+        };
+        let (program, source) = (at("lab", 2_000), at("lab.rs", 1_000));
+        assert!(!is_as_its_sources(&program), "its sources are not known");
+        fs::write(program.with_extension("d"), format!("{}: {}\n", program.display(), source.display())).unwrap();
+        assert!(is_as_its_sources(&program));
+        at("lab.rs", 3_000);
+        assert!(!is_as_its_sources(&program));
+    }
+}
