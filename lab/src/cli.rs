@@ -32,6 +32,8 @@ pub enum Verb {
     /// Measure what Sidelane itself costs, leaks and gains on this machine
     #[command(subcommand)]
     Bench(Bench),
+    /// Make the page of the results files in a folder
+    Results(ResultsArgs),
     /// The programs that experiments run
     #[command(flatten)]
     Program(sidelane_programs::LabCommand),
@@ -312,6 +314,14 @@ pub struct SiblingArgs {
     /// Folder of the search index.
     #[command(flatten)]
     pub cache: CacheDir,
+}
+
+/// Arguments of `sidelane-lab results`.
+#[derive(Debug, Args)]
+pub struct ResultsArgs {
+    /// The folder with the files, which gets the page README.md
+    #[arg(value_name = "FOLDER", default_value = "results")]
+    pub folder: PathBuf,
 }
 
 /// Parses the mean time of a search, 1ms to 1s: beyond a second the bench takes days.

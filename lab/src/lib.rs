@@ -21,5 +21,6 @@ pub mod experiment;
 mod floor;
 pub mod note;
 pub mod programs;
+pub mod results;
 pub mod this_run;
 pub mod verbs;

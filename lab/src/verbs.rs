@@ -20,6 +20,7 @@ use crate::cli::{
     SiblingArgs, TailArgs, Verb,
 };
 use crate::demo::{self, DemoOptions};
+use crate::results;
 
 /// Carries out a verb. Returns the exit code.
 ///
@@ -29,6 +30,7 @@ pub fn dispatch(verb: Verb) -> Result<u8> {
     match verb {
         Verb::Demo(args) => demonstrate(args),
         Verb::Bench(bench) => run_bench(bench),
+        Verb::Results(args) => results::write_page(&args.folder).map(|()| 0),
         Verb::Program(command) => sidelane_programs::run(command).map(|()| 0),
         Verb::Internal(internal) => run_internal(internal),
     }

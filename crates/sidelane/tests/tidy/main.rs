@@ -1,5 +1,5 @@
 //! Checks of the source tree: no large cycles of files, short functions, documents that are right about files, text
-//! that can be read once, and a product without the laboratory.
+//! that can be read once, a page of results that is made of its files, and a product without the laboratory.
 
 mod documents;
 mod functions;
@@ -7,3 +7,4 @@ mod graph;
 mod language;
 mod modules;
 mod product;
+mod results;
