@@ -60,7 +60,8 @@ fn path(object: &str, out: &Path) -> PathBuf {
     out.join(format!("{object}.bpf.o"))
 }
 
-/// Compiles one object, and compresses it to a quarter: the objects were a twelfth of the binary.
+/// Compiles one object file, and compresses it to a quarter: uncompressed, the object files were a twelfth of the
+/// binary.
 fn compile(object: &str, definitions: &[&str], out: &Path) {
     let path = path(object, out);
     let built = SkeletonBuilder::new()

@@ -1,4 +1,4 @@
-//! The policy that the file names, made for this machine.
+//! Makes the policy that the file names, for this machine.
 
 use sidelane_policy::cpus::{CpuActions, CpuReason, MachineObservation};
 use sidelane_policy::holmes::{Holmes, HolmesConfig};
@@ -9,10 +9,10 @@ use sidelane_policy::{Nanos, Policy};
 use super::config::{Kind, MachineConfig, PolicyConfig};
 use sidelane_rollback::cpu_mask::mask;
 
-/// A policy of CPUs, of any kind.
+/// Policy of CPUs, of any kind.
 pub type AnyPolicy = Box<dyn Policy<Observation = MachineObservation, Actions = CpuActions, Reason = CpuReason>>;
 
-/// Makes the policy.
+/// Makes the policy that the file names.
 pub fn choose(config: &PolicyConfig, here: &MachineConfig) -> AnyPolicy {
     let floor = config.floor as usize;
     match &config.kind {
@@ -35,17 +35,17 @@ pub fn choose(config: &PolicyConfig, here: &MachineConfig) -> AnyPolicy {
     }
 }
 
-/// Returns whether the policy says where containers may run, apart from lanes from which batch is evicted.
+/// Returns whether the policy decides where containers may run, apart from lanes from which batch is evicted.
 pub fn moves_containers(config: &PolicyConfig) -> bool {
     !matches!(config.kind, Kind::Unmanaged)
 }
 
-/// Returns whether the policy places services that may be placed.
+/// Returns whether the policy places services on CPUs, if their rules allow it.
 pub fn places_services(config: &PolicyConfig) -> bool {
     matches!(config.kind, Kind::Holmes(_))
 }
 
-/// Returns whether the policy uses interference.
+/// Returns whether the policy uses measured interference.
 pub fn goes_by_interference(config: &PolicyConfig) -> bool {
     matches!(config.kind, Kind::Holmes(_))
 }

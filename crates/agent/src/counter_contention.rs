@@ -1,27 +1,28 @@
 //! Contention for the counters that measure interference: the share of time in which other programs have them.
 //!
-//! A processor has few counters. If other programs count too, the kernel gives the counters in turns, and events in the
-//! turns of other programs are not seen.
+//! A processor has few counters. If other programs count too, the kernel gives the counters to the programs in turns.
+//! Events
+//! in the turns of other programs are not seen.
 
 use std::collections::BTreeMap;
 
 use sidelane_policy::Nanos;
 use sidelane_tracker::interference::Counted;
 
-/// Share below which there is no note, in percent.
+/// Share of time below which there is no note, in percent.
 const WORTH_A_NOTE: u64 = 1;
-/// Increase below which there is no further note, in percent.
+/// Increase of the share below which there is no further note, in percent.
 const WORTH_ANOTHER: u64 = 10;
 
-/// The share of time in which other programs have the counters, by CPU.
+/// Share of time in which other programs have the counters, by CPU.
 #[derive(Debug, Default)]
 pub struct CounterContention {
     cpus: BTreeMap<u32, Before>,
-    /// Highest share that was noted, in percent.
+    /// Highest share of time for which a note was made, in percent.
     told: Option<u64>,
 }
 
-/// A CPU at the last look that found new values of its counters.
+/// Counts of a CPU when its counters last had new values.
 #[derive(Clone, Copy, Debug)]
 struct Before {
     at_ns: Nanos,
@@ -29,8 +30,8 @@ struct Before {
 }
 
 impl CounterContention {
-    /// Takes in the counts of each CPU so far. Returns a CPU and the share of time, in percent, in which other programs
-    /// had its counters, if a note is due.
+    /// Takes in the counts of each CPU so far. If a note is due, returns a CPU and the share of time, in percent, in
+    /// which other programs had its counters.
     pub fn look(&mut self, now_ns: Nanos, cpus: impl Iterator<Item = (u32, Counted)>) -> Option<(u32, u64)> {
         let shares = cpus.filter_map(|(cpu, counted)| Some((cpu, self.share(cpu, now_ns, counted)?)));
         let (cpu, percent) = shares.collect::<Vec<_>>().into_iter().max_by_key(|(_, percent)| *percent)?;

@@ -24,37 +24,36 @@ use super::discover::{Birthplace, Changes, Container, ContainerId, DiscoveryProb
 /// Pause after the kernel had no memory for a wait.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Report of the helper.
 pub enum Report {
-    /// A look with changes.
+    /// Scan of the machine that found changes.
     Looked(Box<MachineScan>),
-    /// The first look after another file was read, with all services and containers.
+    /// First scan after another file was read, with all services and containers.
     Reloaded(Box<Reloaded>),
-    /// The place where requests of a service can be seen.
+    /// Place where requests of a service can be seen.
     Requests(Answer),
 }
 
-/// The result of a look at the machine.
+/// Result of a scan of the machine.
 pub struct MachineScan {
     /// Services and containers that came and went since the last report.
     pub changes: Changes,
     /// Things that the file names and the machine lacks.
     pub lacks: Vec<DiscoveryProblem>,
-    /// The groups in which new batch is made.
+    /// Cgroups in which new batch is made.
     pub birthplaces: Vec<Birthplace>,
 }
 
 /// Everything that the new file names and the machine has.
 pub struct Reloaded {
-    /// The first look by the new file.
+    /// First scan by the new file.
     pub looked: MachineScan,
-    /// All services.
+    /// All services that the new file names.
     pub services: BTreeMap<ServiceId, FoundService>,
-    /// All containers.
+    /// All containers that the new file names.
     pub containers: BTreeMap<ContainerId, Container>,
 }
 
-/// Orders for the helper.
+/// Orders of the agent's thread for the helper.
 #[derive(Default)]
 struct Orders {
     looks: bool,
@@ -73,19 +72,19 @@ impl Board {
     }
 }
 
-/// The agent's handle of the helper. Dropping it ends the helper.
+/// Handle of the helper thread. Dropping it ends the helper.
 pub struct Helper {
     board: Arc<Board>,
-    /// Wakes the helper.
+    /// Event that wakes the helper.
     ordered: Arc<EventFd>,
-    /// Wakes the agent.
+    /// Event that wakes the agent.
     reported: Arc<EventFd>,
     reports: Receiver<Report>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Helper {
-    /// Starts the helper.
+    /// Starts the helper thread.
     pub fn start(config: &Config) -> Result<Self> {
         let event = || EventFd::new().map(Arc::new);
         let (ordered, reported) = (event()?, event()?);
@@ -110,7 +109,7 @@ impl Helper {
         self.reported.as_fd()
     }
 
-    /// Orders a look for services and containers.
+    /// Orders a scan for services and containers.
     ///
     /// # Errors
     /// If the helper has ended by itself: the agent would see no changes any more.
@@ -123,7 +122,7 @@ impl Helper {
         Ok(())
     }
 
-    /// Orders a search for where requests of these services, and of no others, can be seen.
+    /// Orders a search for the places where requests of these services can be seen. It replaces earlier searches.
     pub fn ask(&self, questions: Vec<Question>) {
         self.order(|orders| orders.questions = Some(questions));
     }
@@ -133,7 +132,7 @@ impl Helper {
         self.order(|orders| orders.held.push(id.clone()));
     }
 
-    /// Returns the reports since the last call.
+    /// Returns the reports of the helper since the last call.
     pub fn reports(&self) -> Vec<Report> {
         self.reported.clear();
         self.reports.try_iter().collect()
@@ -144,7 +143,7 @@ impl Helper {
         self.order(|orders| orders.reload = Some(Box::new(config.clone())));
     }
 
-    /// Waits for a report. `None`: there was none in this time.
+    /// Waits for a report. Returns `None` if none comes within this time.
     ///
     /// # Errors
     /// If the helper has ended by itself.
@@ -164,12 +163,12 @@ impl Helper {
 
 impl Drop for Helper {
     fn drop(&mut self) {
-        // The thread is not joined: it may be reading a large machine, and changes nothing.
+        // The thread is not joined: it may be reading a large machine, and it changes nothing.
         self.order(|orders| orders.ends = true);
     }
 }
 
-/// The helper's thread.
+/// State of the helper thread.
 struct Worker {
     finder: Finder,
     search: Search,
@@ -177,7 +176,7 @@ struct Worker {
     ordered: Arc<EventFd>,
     reported: Arc<EventFd>,
     reports: Sender<Report>,
-    /// Lacks and birthplaces of the last report.
+    /// Problems and birthplaces of batch in the last report.
     told: (Vec<DiscoveryProblem>, Vec<Birthplace>),
 }
 
@@ -205,7 +204,7 @@ impl Worker {
         }
     }
 
-    /// Waits for orders, or until a group comes or goes. Returns whether one did.
+    /// Waits for orders, or until a cgroup comes or goes. Returns whether a cgroup did.
     fn wait(&self) -> io::Result<bool> {
         let mut fds = vec![PollFd::from_borrowed_fd(self.ordered.as_fd(), PollFlags::IN)];
         fds.extend(self.finder.fd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
@@ -243,7 +242,7 @@ impl Worker {
 }
 
 fn tell(reports: &Sender<Report>, reported: &EventFd, report: Report) {
-    // The agent may have ended.
+    // The agent may have ended, so a report may have no receiver.
     if reports.send(report).is_ok() {
         reported.notify();
     }

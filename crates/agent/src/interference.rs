@@ -1,4 +1,4 @@
-//! The source of interference: counters, latency, a recording, or none.
+//! The source of interference values: counters, latency, a recording, or none.
 
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -18,23 +18,23 @@ use super::observation::Span;
 use super::tracked::Tracked;
 use crate::replay::Replay;
 
-/// Time after which a recorded value expires: without a newer one, the service was not active, as with counters.
+/// Time after which a recorded value expires. Without a newer value the service was not active, as with counters.
 const VALUE_LASTS_NS: Nanos = 10_000_000;
 
-/// Source of interference.
+/// Source of interference values.
 pub enum InterferenceSource {
-    /// No source: the policy does not use interference.
+    /// No source, because the policy does not use interference.
     None,
-    /// Counters that the kernel program reads.
+    /// Hardware counters that the kernel program reads.
     Counters(Box<OpenCounters>),
-    /// The services' own request times.
+    /// Request times of the services.
     Latency(Box<LatencyRise>),
-    /// A recording.
+    /// Recording of interference values.
     Replay(Replayed),
 }
 
 impl InterferenceSource {
-    /// Starts the source that the file asks for on this machine. The tracker was loaded for it.
+    /// Starts the source that the file asks for on this machine. The tracker must be loaded for this source.
     pub fn start(here: &MachineConfig, is_needed: bool, tracker: &Tracker) -> Result<Self> {
         match &here.source {
             _ if !is_needed => Ok(Self::None),
@@ -65,9 +65,9 @@ impl InterferenceSource {
         Self::start(here, true, tracker)
     }
 
-    /// Sets the CPUs that are watched closely: on the CPUs beside batch, counters are read each `tick` while a service
-    /// runs on, and a value that reaches `threshold` rings. On other CPUs there is no batch to move; the next look
-    /// reads the peak.
+    /// Sets the CPUs `beside_batch` that are watched closely. On these, counters are read each `tick` while a service
+    /// runs on, and a value that reaches `threshold` is reported at once. On other CPUs there is no batch to move, and
+    /// the next check reads the peak.
     pub fn watch_closely(&self, all: &CpuSet, beside_batch: &CpuMask, tick: Duration, threshold: f64) {
         let Self::Counters(counters) = self else { return };
         for cpu in all {
@@ -77,7 +77,7 @@ impl InterferenceSource {
         }
     }
 
-    /// Opens counters on CPUs that have come online: counters that were open there before do not count any more.
+    /// Opens counters on CPUs that have come online. Counters that were open on them before do not count any more.
     pub fn count_on(&mut self, came: &CpuSet) -> Result<()> {
         let Self::Counters(counters) = self else { return Ok(()) };
         for cpu in came {
@@ -88,14 +88,14 @@ impl InterferenceSource {
         Ok(())
     }
 
-    /// Sets the cores.
+    /// Sets the cores by which a rise in latency is measured.
     pub fn has_cores(&mut self, cores: &CoreTopology) {
         if let Self::Latency(rise) = self {
             rise.cores = cores.clone();
         }
     }
 
-    /// Returns the source as text.
+    /// Returns the name of the source as text.
     pub fn text(&self) -> String {
         match self {
             Self::None => "nothing: the policy does not need it".to_owned(),
@@ -108,7 +108,7 @@ impl InterferenceSource {
         }
     }
 
-    /// Returns when the next value is due, if it does not ring.
+    /// Returns when the next value is due; `None` if values are reported as events.
     pub fn due_ns(&self) -> Option<Nanos> {
         match self {
             Self::Replay(replayed) => Some(replayed.began_ns + replayed.replay.next_ns()?),
@@ -116,14 +116,14 @@ impl InterferenceSource {
         }
     }
 
-    /// Takes in the values that are due.
+    /// Takes in the values of the source that are due.
     pub fn follow(&mut self, now_ns: Nanos) {
         if let Self::Replay(replayed) = self {
             replayed.follow(now_ns);
         }
     }
 
-    /// Returns interference on a CPU; `None` if it is unknown.
+    /// Returns the interference on a CPU; `None` if it is unknown.
     pub fn read(&self, cpu: u32) -> Option<f64> {
         match self {
             Self::None => None,
@@ -133,7 +133,7 @@ impl InterferenceSource {
         }
     }
 
-    /// Returns the highest interference on a CPU since the last call.
+    /// Returns the highest interference on a CPU since the last call; `None` if there was none.
     pub fn peak(&self, cpu: u32) -> Option<f64> {
         match self {
             Self::Counters(counters) => counters.open.take_peak(cpu),
@@ -166,20 +166,20 @@ impl InterferenceSource {
         onset_ns
     }
 
-    /// Returns a CPU on which other programs have the counters, and the share of time in percent, if a note is due.
+    /// Returns a CPU on which other programs have the counters, and their share of time in percent, if a note is due.
     pub fn shared(&mut self, now_ns: Nanos) -> Option<(u32, u64)> {
         let Self::Counters(counters) = self else { return None };
         let OpenCounters { open, cpus, contention } = &mut **counters;
         contention.look(now_ns, cpus.iter().map(|cpu| (cpu, open.counted(cpu))))
     }
 
-    /// Returns whether requests have to be seen for it.
+    /// Returns whether the source needs to see requests.
     pub fn needs_requests(&self) -> bool {
         matches!(self, Self::Latency(_))
     }
 }
 
-/// Counters that are open.
+/// Counters that are open, with their contention by other programs.
 pub struct OpenCounters {
     open: Interference,
     cpus: CpuSet,
@@ -187,7 +187,7 @@ pub struct OpenCounters {
     contention: CounterContention,
 }
 
-/// A recording that is replayed since the start of the agent.
+/// Recording that is replayed since the start of the agent.
 pub struct Replayed {
     file: PathBuf,
     replay: Replay,
@@ -215,18 +215,18 @@ impl Replayed {
 /// Rise in latency beside batch: of each service, and on each CPU on which a service ran.
 pub struct LatencyRise {
     cores: CoreTopology,
-    /// Services by slot.
+    /// Rise in latency of each service, by the service's number.
     services: Vec<(u32, Inflation)>,
     values: Vec<Option<f64>>,
 }
 
 impl LatencyRise {
-    /// Makes a source without values.
+    /// Makes a source of values that has none yet.
     pub fn new(cores: CoreTopology) -> Self {
         Self { cores, services: Vec::new(), values: vec![None; MAX_CPUS] }
     }
 
-    /// Takes in the request times of the services in the span.
+    /// Takes in the request times of the services in the time span `span`.
     pub fn note(&mut self, span: &Span, tracked: &Tracked) {
         self.values.fill(None);
         self.services.retain(|(number, _)| {
@@ -248,7 +248,7 @@ impl LatencyRise {
         }
     }
 
-    /// Returns why the rise of a service is unknown, if it has been for long.
+    /// Returns why the rise in latency of a service is unknown, if it has been unknown for many requests.
     pub fn silence(&self, number: u32) -> Option<Inconclusive> {
         self.services.iter().find(|(other, _)| *other == number)?.1.silence()
     }

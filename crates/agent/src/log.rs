@@ -9,10 +9,10 @@ use super::tracked::Tracked;
 use sidelane_diagnostics::audit::{Audit, Line};
 use sidelane_rollback::cpu_mask::set;
 
-/// The pen of the agent.
+/// Writer of the agent's decisions on CPUs.
 pub type CpuAudit = Audit<CpuLine>;
 
-/// A decision with its circumstances.
+/// Line of the audit log: a decision with its circumstances.
 #[derive(Clone, Debug)]
 pub struct CpuLine {
     /// Action that was decided.
@@ -21,16 +21,16 @@ pub struct CpuLine {
     pub name: Arc<str>,
     /// Reason of the decision.
     pub why: CpuReason,
-    /// Observation on which it was made.
+    /// Observation on which the decision was made.
     pub seen: LoggedObservation,
 }
 
-/// Observed values of the whole machine.
+/// Observed values of the whole machine, as logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LoggedObservation {
-    /// Highest interference on any CPU, and this CPU.
+    /// Highest interference on any CPU, with the number of this CPU; `None` if unknown.
     pub interference: Option<(f64, u32)>,
-    /// Interference threshold.
+    /// Interference threshold; `None` if the policy does not use interference.
     pub threshold: Option<f64>,
     /// CPU time of all tasks, in CPUs.
     pub busy: f64,
@@ -41,7 +41,7 @@ pub struct LoggedObservation {
 }
 
 impl LoggedObservation {
-    /// Returns the values of an observation.
+    /// Returns the values of an observation that are logged.
     pub fn of(seen: &MachineObservation, threshold: Option<f64>) -> Self {
         let online = || seen.cpus.iter().enumerate().filter(|(_, cpu)| cpu.online);
         let most = online().filter_map(|(number, cpu)| Some((cpu.interference?, number as u32)));
@@ -83,7 +83,7 @@ impl Line for CpuLine {
     }
 }
 
-/// Returns the kind of the action's target, a word for the action, and the CPUs.
+/// Returns the kind of the action's target, a word for the action, and the CPUs if the action has any.
 pub fn in_words(action: CpuAction) -> (&'static str, &'static str, Option<String>) {
     match action {
         CpuAction::Confine { cpus, .. } => ("container", "confine", Some(cpus.to_string())),
@@ -92,7 +92,7 @@ pub fn in_words(action: CpuAction) -> (&'static str, &'static str, Option<String
     }
 }
 
-/// Returns the action as a sentence.
+/// Returns the action as a sentence; `name` is its target.
 pub fn sentence(action: CpuAction, name: &str) -> String {
     match action {
         CpuAction::Confine { cpus, .. } => format!("run {name} on CPUs {}", set(&cpus)),

@@ -1,4 +1,4 @@
-//! Notes of the agent.
+//! Notes of the agent on what is degraded or failed.
 
 use sidelane_diagnostics::diagnostics;
 use sidelane_diagnostics::note::Note;
@@ -7,10 +7,10 @@ use sidelane_policy::cpus::Inconclusive;
 use sidelane_requests::RequestNote;
 
 diagnostics! {
-    /// Note of the agent.
+    /// Note of the agent on what is degraded or failed.
     pub enum AgentNote in Agent;
     degraded {
-        // Of the agent.
+        // Notes of the agent on degraded measurements.
         InterferenceUnknown { service: String = "redis".to_owned(), why: String = "it listens at no TCP port".to_owned() } =>
             "interference with service {service} is not known: {why}",
             "run `sidelane requests` for this service";
@@ -106,7 +106,7 @@ diagnostics! {
             "restart the agent to use the new ones";
     }
     told {
-        // Of the agent: errors, and what is lacking, say themselves what to do.
+        // Notes on errors and on missing things; their texts contain the advice.
         Lacking { what: String = "batch /batch: there is no such group".to_owned() } =>
             "{what}";
         Failed { what: String = "cannot place the service on CPUs 0-1: Operation not permitted".to_owned() } =>
@@ -124,7 +124,7 @@ impl AgentNote {
         }
     }
 
-    /// Returns whether the note says why interference with a service is unknown.
+    /// Returns whether the note gives the reason why interference with a service is unknown.
     pub(crate) fn is_of_silence(&self) -> bool {
         matches!(
             self,
@@ -135,7 +135,7 @@ impl AgentNote {
     }
 }
 
-/// Returns whether `note` is about the agent's service `of`, and ends with it.
+/// Returns whether `note` is about the agent's service `of`, so that it is removed with this service.
 pub(crate) fn is_of_service(note: &Note, of: &str) -> bool {
     let is_own = |note: &AgentNote| match note {
         AgentNote::InterferenceUnknown { service, .. } | AgentNote::NoLaneBeside { service, .. } => service == of,
@@ -147,7 +147,7 @@ pub(crate) fn is_of_service(note: &Note, of: &str) -> bool {
         || note.is(|note| matches!(note, RequestNote::OtherSockets { service, .. } if service == of))
 }
 
-/// Returns whether `note` says that the requests of the service `of` cannot be seen.
+/// Returns whether `note` reports that the requests of the service `of` cannot be seen.
 pub(crate) fn is_of_unseen_requests(note: &Note, of: &str) -> bool {
     note.is(|note| matches!(note, AgentNote::InterferenceUnknown { service, .. } if service == of))
         || note.is(|note: &LaneNote| note.is_unknown_cost_of(of))

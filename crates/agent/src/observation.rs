@@ -1,4 +1,4 @@
-//! Observation: from the kernel program's sums to the input of a policy of CPUs.
+//! Observation: computes the input of a policy of CPUs from the kernel program's sums.
 
 use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::Nanos;
@@ -11,21 +11,22 @@ use sidelane_tracker::tracker::LaneMemory;
 
 use super::tracked::Tracked;
 
-/// Shares of each CPU in the time between two looks.
+/// CPU times on each CPU in the time between two samples.
 #[derive(Debug, Default)]
 pub struct Span {
-    /// Length of this time.
+    /// Length of the time between the two samples.
     pub length_ns: Nanos,
     cpus: Vec<Option<Shares>>,
 }
 
 impl Span {
-    /// Returns the shares of the CPU; `None` if they are unknown.
+    /// Returns the CPU times on the CPU; `None` if they are unknown.
     pub fn of(&self, cpu: usize) -> Option<&Shares> {
         self.cpus.get(cpu)?.as_ref()
     }
 
-    /// Takes in a CPU. One that could not be read keeps its old values, and the next look covers the time of both.
+    /// Takes in the sample of a CPU. A CPU that could not be read keeps its old values, and its next sample covers the
+    /// time of both.
     fn take_in(&mut self, cpu: usize, now: Option<Shares>, before: &mut Option<Shares>) {
         let Some(now) = now else { return };
         if let Some(before) = before.replace(now) {
@@ -55,7 +56,7 @@ impl Span {
     }
 }
 
-/// Samples all CPUs repeatedly.
+/// Sampler of the CPU times on all CPUs.
 #[derive(Debug, Default)]
 pub struct Sampler {
     looked_ns: Nanos,
@@ -64,7 +65,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Takes a sample, and returns the span since the last one.
+    /// Takes a sample of all CPUs, and returns the span since the last sample.
     pub fn look(&mut self, memory: &LaneMemory, now_ns: Nanos) -> &Span {
         let count = memory.cpu_count();
         self.before.resize(count, None);
@@ -78,19 +79,19 @@ impl Sampler {
         &self.span
     }
 
-    /// Returns the shares of the CPU since the kernel program began to count; `None` if they are unknown.
+    /// Returns the CPU times on the CPU since the kernel program began to count; `None` if they are unknown.
     pub fn total(&self, cpu: usize) -> Option<&Shares> {
         self.before.get(cpu)?.as_ref()
     }
 
-    /// Returns the span of the last sample.
+    /// Returns the span that ends with the last sample.
     pub fn span(&self) -> &Span {
         &self.span
     }
 }
 
 /// Fills the input of a policy. `usable` are the CPUs that are online and claimed by the agent, without the lanes from
-/// which batch is evicted; `closed` are the CPUs of these lanes' cores.
+/// which batch is evicted. `closed` are the CPUs of these lanes' cores.
 pub fn fill(
     seen: &mut MachineObservation,
     span: &Span,
@@ -99,7 +100,7 @@ pub fn fill(
     closed: &CpuMask,
     interference: impl Fn(u32) -> Option<f64>,
 ) {
-    // CPUs that this machine cannot have are left out.
+    // CPUs with numbers that this machine cannot have are left out.
     seen.cpus.iter_mut().take(span.cpus.len()).enumerate().for_each(|(cpu, out)| {
         let online = usable.contains(cpu as u32);
         *out = if online { look_at(span, cpu, interference(cpu as u32)) } else { CpuObservation::default() };
@@ -125,7 +126,8 @@ fn look_at(span: &Span, cpu: usize, interference: Option<f64>) -> CpuObservation
     let Some(shares) = span.of(cpu) else {
         return CpuObservation { online: true, interference, ..CpuObservation::default() };
     };
-    // Shares of the time that was counted on this CPU: its last sample may be older than those of the others.
+    // Shares refer to the time that was counted on this CPU, because its last sample may be older than those of other
+    // CPUs.
     let share = |part_ns: Nanos| part_ns as f64 / shares.all_ns().max(1) as f64;
     let busy_ns = shares.all_ns().saturating_sub(shares.idle_ns);
     CpuObservation { online: true, busy: share(busy_ns), serving: share(shares.services_ns()), interference }

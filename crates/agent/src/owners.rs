@@ -1,7 +1,7 @@
-//! Owners: every CPU, group and service that the agent changes has one part of Sidelane that may change it.
+//! Owners: every CPU, cgroup and service that the agent changes has one part of Sidelane that may change it.
 //!
-//! Within the agent this is a table. Between processes it is the claims: an agent claims each CPU that it may give to
-//! batch. It leaves CPUs alone that a `sidelane run` has claimed before, for batch or for requests; see
+//! Within the agent, owners are in a table. Between processes, claims are used: an agent claims each CPU that it may
+//! give to batch. It leaves CPUs alone that a `sidelane run` has claimed before, for batch or for requests; see
 //! [`sidelane_rollback::claim`].
 
 use std::collections::BTreeMap;
@@ -21,14 +21,14 @@ use sidelane_rollback::claim::{Claim, ClaimError};
 const GUARDIAN_TIMEOUT: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A thing that can be owned.
+/// Thing that can have an owner.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Thing {
-    /// A CPU that batch may be given.
+    /// CPU that batch may be given.
     Cpu(u32),
-    /// A group of batch, by the kernel's path.
+    /// Cgroup of batch, by the kernel's path.
     Group(String),
-    /// A service, by its name.
+    /// Service, by its name.
     Service(String),
 }
 
@@ -42,14 +42,14 @@ impl fmt::Display for Thing {
     }
 }
 
-/// Owner of a thing, which may change it.
+/// Owner of a thing: the only part of Sidelane that may change it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// The policy of CPUs.
+    /// Policy that gives CPUs to batch.
     Policy,
-    /// The gate of a batch lane.
+    /// Gate of a batch lane.
     Lanes,
-    /// Another Sidelane, by its process.
+    /// Another Sidelane process, by its description.
     Run(String),
 }
 
@@ -67,13 +67,13 @@ impl fmt::Display for Owner {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{thing} is managed by {owner} already")]
 pub struct OwnedElsewhere {
-    /// The thing.
+    /// Thing that was requested.
     pub thing: Thing,
     /// Owner of the thing.
     pub owner: Owner,
 }
 
-/// The table of owners, with the claims of the CPUs.
+/// Table of owners, with the claims of the CPUs.
 #[derive(Debug, Default)]
 pub struct Owners {
     table: BTreeMap<Thing, Owner>,
@@ -81,7 +81,10 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Gives the thing to this owner, unless it has another one.
+    /// Gives the thing to this owner.
+    ///
+    /// # Errors
+    /// If the thing has another owner.
     pub fn take(&mut self, thing: Thing, owner: Owner) -> Result<(), OwnedElsewhere> {
         match self.table.get(&thing) {
             Some(other) if *other != owner => Err(OwnedElsewhere { thing, owner: other.clone() }),
@@ -102,12 +105,12 @@ impl Owners {
         Ok(())
     }
 
-    /// Frees the thing.
+    /// Frees the thing, so that it has no owner.
     pub fn free(&mut self, thing: &Thing) {
         self.table.remove(thing);
     }
 
-    /// Returns the owner of the thing.
+    /// Returns the owner of the thing; `None` if it has none.
     pub fn of(&self, thing: &Thing) -> Option<&Owner> {
         self.table.get(thing)
     }
@@ -122,8 +125,8 @@ impl Owners {
         self.claims.keys().copied().collect()
     }
 
-    /// Claims those CPUs that are not claimed yet, and notes the owners of the others. Returns the undos of new claims,
-    /// which are to be announced when the guardian knows them.
+    /// Claims those CPUs that are not claimed yet, and records the owners of the others. Returns the undo entries of
+    /// new claims, which are to be announced when the guardian knows them.
     pub fn claim(&mut self, cpus: &CpuSet) -> Result<Vec<Undo>, ClaimError> {
         let mut new = Vec::new();
         for cpu in cpus.iter().filter(|cpu| !self.claims.contains_key(cpu)).collect::<Vec<_>>() {
@@ -142,12 +145,12 @@ impl Owners {
         Ok(new)
     }
 
-    /// Returns the undos of the claims of these CPUs.
+    /// Returns the undo entries of the claims of these CPUs.
     pub fn undo_of(&self, cpus: &CpuSet) -> Vec<Undo> {
         self.claims.iter().filter(|(cpu, _)| cpus.contains(**cpu)).map(|(_, claim)| claim.undo()).collect()
     }
 
-    /// Announces the claims, except those of CPUs that a run has claimed since.
+    /// Announces the claims, except those of CPUs that a `sidelane run` has claimed since.
     pub fn announce(&mut self) -> Result<(), ClaimError> {
         for cpu in self.cpus().iter() {
             match self.claims[&cpu].announce() {
@@ -161,7 +164,7 @@ impl Owners {
         Ok(())
     }
 
-    /// Returns second handles on all claims, for the guardian to hold.
+    /// Returns duplicates of the descriptors of all claims, for the guardian to hold.
     pub fn share(&self) -> io::Result<Vec<OwnedFd>> {
         self.claims.values().map(Claim::share).collect()
     }
@@ -199,7 +202,7 @@ mod tests {
     }
 
     proptest! {
-        /// In whatever order it is asked for, a thing keeps its owner until it is freed or passed on.
+        /// A thing keeps its owner until it is freed or passed on, whatever the order of requests.
         #[test]
         fn a_thing_has_one_owner(asked in prop::collection::vec((things(), owners(), any::<bool>()), 1..100)) {
             let mut table = Owners::default();

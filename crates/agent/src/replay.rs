@@ -16,22 +16,22 @@ use serde::{Deserialize, Serialize};
 use sidelane_policy::cpus::MAX_CPUS;
 use thiserror::Error;
 
-/// One value of one CPU.
+/// Recorded value of interference on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recorded {
-    /// Time of the value.
+    /// Time of the value, in ns of any clock.
     pub at_ns: u64,
-    /// CPU of the value.
+    /// CPU on which the value was measured.
     pub cpu: u32,
-    /// Interference with the service there.
+    /// Interference with the service on this CPU.
     pub value: f64,
 }
 
 /// Reason why a file is not a recording.
 #[derive(Debug, Error)]
 pub enum ReplayError {
-    /// A file that cannot be read.
+    /// File that cannot be read.
     #[error("cannot read the recording {file}")]
     File {
         /// Path of the file.
@@ -39,19 +39,19 @@ pub enum ReplayError {
         /// Error of the system.
         source: io::Error,
     },
-    /// A wrong line.
+    /// Line that is no valid record.
     #[error("{file}:{line}: {what}; write lines such as {{\"at_ns\":1000,\"cpu\":0,\"value\":41.5}}")]
     Line {
         /// Path of the file.
         file: PathBuf,
         /// Number of the line, from 1.
         line: usize,
-        /// Problem of the line.
+        /// Description of what is wrong in the line.
         what: String,
     },
 }
 
-/// A recording that is replayed from its first time on.
+/// Recording that is replayed from its first time on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Replay {
     /// Values that were not replayed yet.
@@ -61,13 +61,16 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Reads a recording.
+    /// Reads a recording from a file.
     pub fn read(file: &Path) -> Result<Self, ReplayError> {
         let bytes = fs::read(file).map_err(|source| ReplayError::File { file: file.to_owned(), source })?;
         Self::of_bytes(&bytes).map_err(|(line, what)| ReplayError::Line { file: file.to_owned(), line, what })
     }
 
-    /// Parses a recording. An error is the number of the first wrong line, with its problem.
+    /// Parses a recording.
+    ///
+    /// # Errors
+    /// The number of the first wrong line, with its problem.
     fn of_bytes(bytes: &[u8]) -> Result<Self, (usize, String)> {
         let mut rest: VecDeque<Recorded> = VecDeque::new();
         for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
@@ -108,7 +111,7 @@ fn parse(line: &[u8]) -> Result<Recorded, String> {
     Ok(recorded)
 }
 
-/// Returns the error without its position: the number of the line is reported anyway.
+/// Returns the text of the error without its position, because the number of the line is reported anyway.
 fn said(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.split(" at line ").next().unwrap_or_default().to_owned()
@@ -140,7 +143,7 @@ mod tests {
         }
     }
 
-    /// Values that are the same after a conversion to text and back.
+    /// Generates values that are the same after a conversion to text and back.
     fn recorded() -> impl Strategy<Value = Recorded> {
         let parts = (0..1_000_000_000_u64, 0..MAX_CPUS as u32, 0..1_000_000_u32);
         parts.prop_map(|(at_ns, cpu, eighths)| Recorded { at_ns, cpu, value: f64::from(eighths) / 8.0 })

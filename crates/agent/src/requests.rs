@@ -1,20 +1,20 @@
-//! Times of a service's requests, if they can be seen.
+//! Durations of a service's requests, if they can be seen.
 
 use sidelane_policy::borrow::Objective;
 use sidelane_policy::cpus::ServerTimes;
 use sidelane_requests::Request;
 use sidelane_tracker::histogram::Histogram;
 
-/// Figures of some requests.
+/// Figures of the requests in some time.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
-    /// Times from arrival to finish.
+    /// Times from arrival to finish of the requests.
     pub latency: Histogram,
-    /// Sum of these times, from which a mean is worked out.
+    /// Sum of the times from arrival to finish, for their mean.
     pub latency_sum_ns: u64,
-    /// Times from start to finish.
+    /// Times from start to finish of the requests.
     pub server: ServerTimes,
-    /// Number of requests that kept the objective, and number of those that were judged by it.
+    /// Number of requests that kept the objective; the next field is the number of requests that were judged by it.
     in_time: u64,
     judged: u64,
 }
@@ -43,23 +43,23 @@ impl Figures {
         self.server.count
     }
 
-    /// Returns the share of requests that kept the objective.
+    /// Returns the share of requests that kept the objective, 0 to 1; `None` if none was judged.
     pub fn attainment(&self) -> Option<f64> {
         (self.judged > 0).then(|| self.in_time as f64 / self.judged as f64)
     }
 }
 
-/// The figures of one service's requests.
+/// Figures of one service's requests, in several time spans.
 pub struct RequestFigures {
     /// Objective of the service.
     pub objective: Option<Objective>,
-    /// Whether figures are wanted, not only the cost of batch.
+    /// Whether figures of requests are wanted, not only the cost of batch.
     pub asked: bool,
-    /// Figures since the last look.
+    /// Figures since the last check.
     coming: Figures,
-    /// Figures that the last look fetched.
+    /// Figures that the last check fetched.
     pub recent: Figures,
-    /// Figures since the agent began to look.
+    /// Figures since the agent began to see requests.
     pub all: Figures,
     /// Number of requests whose records were lost.
     pub lost: u64,
@@ -86,7 +86,7 @@ impl RequestFigures {
         self.coming.add(request, self.objective);
     }
 
-    /// Begins a look: the figures since the last look are recent now.
+    /// Begins a check: the figures since the last check are the recent ones now.
     pub fn look(&mut self) {
         self.recent = std::mem::take(&mut self.coming);
         self.all.join(&self.recent);

@@ -1,4 +1,4 @@
-//! The agent's own cost.
+//! The CPU time and memory that the agent itself uses.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ impl Used {
     }
 }
 
-/// The agent's own use of the machine.
+/// CPU time that the agent itself uses.
 #[derive(Debug)]
 pub struct SelfUsage {
     began: Used,
@@ -26,25 +26,25 @@ pub struct SelfUsage {
 }
 
 impl SelfUsage {
-    /// Begins now.
+    /// Begins to measure now.
     pub fn new() -> Self {
         let began = Used::now();
         Self { began, period: began, recent: None }
     }
 
-    /// Ends a period.
+    /// Ends a period of the measurement.
     pub fn note(&mut self) {
         let now = Used::now();
         self.recent = share(&self.period, &now);
         self.period = now;
     }
 
-    /// Returns the share of one CPU used in the last whole period.
+    /// Returns the share of one CPU used in the last whole period; `None` before its end.
     pub fn recent(&self) -> Option<f64> {
         self.recent
     }
 
-    /// Returns the CPU time since the start.
+    /// Returns the CPU time since the start, in ns.
     pub fn cpu_ns(&self) -> u64 {
         Used::now().cpu_ns - self.began.cpu_ns
     }
@@ -55,7 +55,7 @@ fn share(from: &Used, to: &Used) -> Option<f64> {
     (wall_ns > 0).then(|| (to.cpu_ns - from.cpu_ns) as f64 / wall_ns as f64)
 }
 
-/// Returns the resident memory.
+/// Returns the resident memory of this process; `None` if unknown.
 pub fn resident_bytes() -> Option<u64> {
     let statm = fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;

@@ -1,6 +1,6 @@
-//! A table of slots: a freed slot is reused only after the next look.
+//! A table of slots: a freed slot is reused only after the next observation.
 
-/// A table with the number of slots that a policy knows.
+/// Table with the number of slots that a policy knows.
 #[derive(Debug)]
 pub struct SlotTable<T> {
     slots: Vec<Slot<T>>,
@@ -9,7 +9,7 @@ pub struct SlotTable<T> {
 #[derive(Debug)]
 enum Slot<T> {
     Free,
-    /// A slot whose value was removed after the last look.
+    /// Slot whose value was removed after the last observation.
     Left,
     Taken(T),
 }
@@ -20,7 +20,7 @@ impl<T> SlotTable<T> {
         Self { slots: (0..count).map(|_| Slot::Free).collect() }
     }
 
-    /// Puts the value into the lowest free slot; gives it back if there is none.
+    /// Puts the value into the lowest free slot. If there is none, the error is the value.
     pub fn add(&mut self, value: T) -> Result<usize, T> {
         match self.slots.iter().position(|slot| matches!(slot, Slot::Free)) {
             Some(place) => {
@@ -45,12 +45,12 @@ impl<T> SlotTable<T> {
         }
     }
 
-    /// Frees the slots whose values were removed before this look.
+    /// Frees the slots whose values were removed before this observation.
     pub fn were_seen(&mut self) {
         self.slots.iter_mut().filter(|slot| matches!(slot, Slot::Left)).for_each(|slot| *slot = Slot::Free);
     }
 
-    /// Returns the value of a slot.
+    /// Returns the value of a slot; `None` if it is empty.
     pub fn get(&self, place: usize) -> Option<&T> {
         match self.slots.get(place) {
             Some(Slot::Taken(value)) => Some(value),
@@ -58,7 +58,7 @@ impl<T> SlotTable<T> {
         }
     }
 
-    /// Returns the value of a slot.
+    /// Returns the value of a slot; `None` if it is empty.
     pub fn get_mut(&mut self, place: usize) -> Option<&mut T> {
         match self.slots.get_mut(place) {
             Some(Slot::Taken(value)) => Some(value),

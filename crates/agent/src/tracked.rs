@@ -1,4 +1,4 @@
-//! Services and containers that are tracked, each in its slot, all on one tracker.
+//! Services and containers that are tracked, each in a slot, all on one tracker.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,26 +28,27 @@ use sidelane_rollback::cpu_mask::mask;
 use sidelane_rollback::own_threads::Fixed;
 use sidelane_rollback::threads::ThreadOwner;
 
-/// A service of the machine.
+/// Service that the agent tracks.
 pub struct AgentService {
-    /// Tracking of its requests, and the lanes beside it.
+    /// Tracking of the service's requests, and the lanes beside the service.
     pub tracked: TrackedService,
     /// Service as it was found, with all processes that were found since.
     pub found: FoundService,
-    /// CPUs that count as its own.
+    /// CPUs that count as the service's own.
     pub allowed: CpuMask,
-    /// CPUs that it was found with.
+    /// CPUs that the service could run on when it was found.
     found_on: CpuMask,
-    /// Figures of its requests.
+    /// Figures of the service's requests.
     pub figures: RequestFigures,
-    /// CPUs that it was placed on, if it was.
+    /// CPUs that the agent has placed the service on; `None` if it has not.
     pub placed: Option<CpuMask>,
-    /// Whether lanes have to be looked for again: it may run on other CPUs since, or a service has gone that had them.
+    /// Whether lanes have to be looked for again. The service may run on other CPUs since, or a service has gone that
+    /// had the lanes.
     pub has_moved: bool,
 }
 
 impl AgentService {
-    /// Takes over the file's present settings. `asked`: whether figures of its requests are wanted.
+    /// Takes over the file's present settings. `asked`: whether figures of the service's requests are wanted.
     pub fn apply_settings(&mut self, found: FoundService, asked: bool) {
         self.allowed = found.settings.cpus.as_ref().map_or(self.found_on, mask);
         self.figures.set_objective(found.settings.slo, asked);
@@ -55,12 +56,13 @@ impl AgentService {
         self.found = found;
     }
 
-    /// Looks at its requests, or only if figures are wanted.
+    /// Starts or stops observing the service's requests. They are observed in any case if figures are wanted.
     pub fn see_requests(&self, wanted: bool) {
         self.tracked.requests.look(wanted || self.figures.asked);
     }
 
-    /// Returns why there are no figures of its requests, if there are none. Emitted requests cost nothing to read.
+    /// Returns why there are no figures of the service's requests; `None` if there are. Emitted requests cost nothing
+    /// to read.
     pub fn without_figures(&self) -> Option<&str> {
         let requests = &self.tracked.requests;
         if self.figures.asked || requests.are_emitted() { requests.why_not.as_deref() } else { Some(NOBODY_ASKS) }
@@ -82,28 +84,28 @@ impl AgentService {
     }
 }
 
-/// A container that is tracked.
+/// Container that the agent tracks.
 pub struct TrackedContainer {
     /// Container as it was found.
     pub container: Container,
-    /// Its group and the top of its tree, in the hierarchy that the kernel program uses. The whole tree is batch,
-    /// whatever groups are made in it.
+    /// Cgroup of the container and uppermost cgroup of its tree, in the hierarchy that the kernel program uses. The
+    /// whole tree is batch, whatever cgroups are made in it.
     groups: Option<(Group, Group)>,
-    /// CPUs that it may be given.
+    /// CPUs that the container may be given.
     pub allowed: CpuMask,
-    /// Settings that were decided last.
+    /// Settings that were decided last for the container.
     pub given: ContainerAssignment,
-    /// Whether it can be paused.
+    /// Whether the container can be paused.
     pub can_pause: bool,
 }
 
 impl TrackedContainer {
-    /// Returns its group, in the hierarchy that the kernel program uses.
+    /// Returns the container's cgroup, in the hierarchy that the kernel program uses.
     pub fn group(&self) -> Option<&Group> {
         self.groups.as_ref().map(|(group, _)| group)
     }
 
-    /// Returns the CPUs that it may run on.
+    /// Returns the CPUs that the container may run on.
     pub fn cpus(&self) -> CpuMask {
         match self.given {
             ContainerAssignment::AsFound => self.allowed,
@@ -116,12 +118,12 @@ impl TrackedContainer {
 /// Settings decided for a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ContainerAssignment {
-    /// No decision: it is as it was found.
+    /// No decision: the container has its original settings.
     #[default]
     AsFound,
-    /// A set of CPUs.
+    /// Set of CPUs for the container.
     Cpus(CpuMask),
-    /// A pause.
+    /// Pause of the container.
     Paused,
 }
 
@@ -136,21 +138,20 @@ impl ContainerAssignment {
     }
 }
 
-/// All tracked services and containers.
 pub struct Tracked {
     tracker: Rc<Tracker>,
     /// Services by slot.
     pub services: SlotTable<AgentService>,
     /// Containers by slot.
     pub containers: SlotTable<TrackedContainer>,
-    /// Jobs of batch, one for each hierarchy.
+    /// Batch jobs of the tracker, one for each hierarchy.
     jobs: BTreeMap<u32, BatchTracking>,
     /// Whether figures of requests are wanted.
     asked: bool,
 }
 
 impl Tracked {
-    /// Makes an empty table.
+    /// Makes an empty table of services and containers.
     pub fn new(tracker: Rc<Tracker>) -> Self {
         let (services, containers) = (SlotTable::new(MAX_SERVICES), SlotTable::new(MAX_CONTAINERS));
         Self { tracker, services, containers, jobs: BTreeMap::new(), asked: false }
@@ -166,7 +167,7 @@ impl Tracked {
         &self.tracker
     }
 
-    /// Tracks a service, with the lanes that are to be lent beside it. Returns its slot.
+    /// Tracks a service, with the lanes that are to be lent beside it. Returns the slot of the service.
     pub fn add_service(&mut self, found: FoundService, lent: Option<(&Lanes, Lending)>) -> Result<usize> {
         let nowhere = Lanes::only_watched(CpuSet::default());
         let lends_to_waited = lent.is_some_and(|(_, lending)| lends_to_waited(lending));
@@ -200,7 +201,7 @@ impl Tracked {
         self.see_switches();
     }
 
-    /// Tracks a container. Returns its slot.
+    /// Tracks a container. Returns the slot of the container.
     pub fn add_container(&mut self, container: Container) -> Result<usize> {
         let (allowed, given) = (CpuMask::EMPTY, ContainerAssignment::AsFound);
         let contained = TrackedContainer { container, groups: None, allowed, given, can_pause: true };
@@ -238,7 +239,7 @@ impl Tracked {
         Some(contained.container)
     }
 
-    /// Makes processes batch that are in groups of batch, but were started by a service or belonged to one before.
+    /// Makes processes batch that are in cgroups of batch, but were started by a service or belonged to one before.
     pub fn reclaim(&self) {
         let identities = self.tracker.identities();
         let searched = self.services.iter().filter(|(_, served)| served.found.group.is_none());
@@ -257,12 +258,12 @@ impl Tracked {
         }
     }
 
-    /// Returns the slot of a service.
+    /// Returns the slot of a service; `None` if it is not tracked.
     pub fn place_of(&self, id: ServiceId) -> Option<usize> {
         self.services.find(|served| served.found.id == id)
     }
 
-    /// Returns the slot of a container.
+    /// Returns the slot of a container; `None` if it is not tracked.
     pub fn place_of_container(&self, id: &ContainerId) -> Option<usize> {
         self.containers.find(|contained| contained.container.id == *id)
     }
@@ -272,7 +273,7 @@ impl Tracked {
         self.containers.iter().fold(CpuMask::EMPTY, |sum, (_, contained)| sum.or(&contained.cpus()))
     }
 
-    /// Returns the lanes that are kept.
+    /// Returns the kept lanes of all services.
     pub fn kept(&self) -> impl Iterator<Item = &KeptLanes> {
         self.services.iter().filter_map(|(_, served)| served.tracked.kept.as_ref())
     }
@@ -282,8 +283,7 @@ impl Tracked {
         self.containers.iter().any(|(_, contained)| contained.given == ContainerAssignment::Paused)
     }
 
-    /// Returns all processes of services that are groups. A process of another service is not its own in a group of
-    /// batch.
+    /// Returns all processes of services that are cgroups. Other services have no processes in cgroups of batch.
     pub fn pids_of_grouped_services(&self) -> BTreeSet<u32> {
         let grouped = self.services.iter().filter(|(_, served)| served.found.group.is_some());
         grouped.flat_map(|(_, served)| served.tracked.tracking.processes()).collect()
@@ -297,19 +297,20 @@ impl Tracked {
         }
     }
 
-    /// Returns the threads of a service, for parts that move them.
+    /// Returns the threads of the service in this slot, for parts that move them.
     pub fn whose(&self, place: usize) -> Option<ThreadOwner> {
         let served = self.services.get(place)?;
         let group = served.found.service.group.as_ref().map(|group| group.dir.clone());
         Some(ThreadOwner { pids: served.tracked.tracking.processes(), group })
     }
 
-    /// Makes CPUs switch: a CPU whose running task just got an identity reports it only after the next switch.
+    /// Makes CPUs switch threads. A CPU whose running task just got an identity reports it only after the next context
+    /// switch.
     fn see_switches(&self) {
         let memory = self.tracker.memory();
         for cpu in (0..memory.cpu_count() as u32).filter(|cpu| is_stale(&self.tracker, &memory, *cpu)) {
-            // One turn of an ordinary thread. It is not joined, because a real-time thread may own the CPU. If no
-            // thread can be started, the CPU reports at its next switch.
+            // The thread runs one turn on the CPU. It is not joined, because a real-time thread may own the CPU. If no
+            // thread can be started, the CPU reports at its next context switch.
             let _ = thread::Builder::new().spawn(move || {
                 let _fixed = Fixed::this_thread();
                 pin_this_thread(&[cpu])
@@ -322,7 +323,7 @@ fn lends_to_waited(lending: Lending) -> bool {
     !lending.policy.spares_waited()
 }
 
-/// Returns whether the CPU's word differs from the identity of its running task.
+/// Returns whether the word of the CPU differs from the identity of its running task.
 fn is_stale(tracker: &Tracker, memory: &LaneMemory, cpu: u32) -> bool {
     let Some(word) = memory.word(cpu).snapshot() else { return false };
     let class = match tracker.identities().of(word.tgid) {

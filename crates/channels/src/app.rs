@@ -1,5 +1,5 @@
-//! Signals that programs emit themselves, through `runtime/c/sidelane_signal.h` or other code that
-//! writes the format of `abi/signal.h`.
+//! Signals that programs emit themselves, through `runtime/c/sidelane_signal.h` or other code that writes the format of
+//! `abi/signal.h`.
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
@@ -21,39 +21,39 @@ const SIGNALS_OFFSET: usize = size_of::<SignalsHead>();
 const NAMES_OFFSET: usize = SIGNALS_OFFSET + SIGNALS * size_of::<EmittedSignal>();
 const FILE_BYTES: usize = NAMES_OFFSET + SIGNAL_NAMES;
 
-/// The signals of one part of a process.
+/// Signals of one part of a process, such as a JVM or a native library, in one shared file.
 #[derive(Clone)]
 pub struct EmittedSignals {
     file: Arc<SharedMapping<AtomicU8>>,
 }
 
-/// A signal that a process emits.
+/// Identity of a signal that a process emits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmittedName {
-    /// Its name.
+    /// Name of the signal.
     pub name: String,
-    /// Its kind.
+    /// Kind of the signal: tag, counter or rate.
     pub kind: Kind,
-    /// Its thread, 0 for the whole process.
+    /// Thread of the signal; 0 for the whole process.
     pub tid: u32,
 }
 
 impl EmittedSignals {
-    /// The signals of the process: one file for each part of the program that emits, such as a JVM
-    /// and a native library.
+    /// Returns the signals of the process: one value for each part of the program that emits, such as a JVM and a
+    /// native library.
     pub fn find(pid: u32) -> Vec<Self> {
-        // A program in a container knows itself by another number.
+        // A program in a container has another process id in its own PID namespace.
         let own = own_pid(pid).unwrap_or(pid);
         let files = sealed::find(pid, SIGNALS_NAME, FILE_BYTES).filter(|file| is_of(file, own));
         files.map(|file| Self { file: Arc::new(file) }).collect()
     }
 
-    /// Its signals.
+    /// Returns the name, kind and thread of each signal.
     pub fn names(&self) -> Vec<EmittedName> {
         self.all().map(|(name, _)| name).collect()
     }
 
-    /// The channels of the signal with that name: one, or one for each thread.
+    /// Returns the channels of the signal with this name: one, or one for each thread that emits it.
     pub fn channels(&self, name: &str) -> Vec<Channel> {
         let found: Vec<_> = self.all().filter(|(emitted, _)| emitted.name == name).collect();
         let many = found.len() > 1;
@@ -75,7 +75,8 @@ impl EmittedSignals {
         }
     }
 
-    /// Names are looked up on demand, since programs may name further values while they run.
+    /// Returns a function that names the tag's values. Names are read on demand, since a program may name further
+    /// values while it runs.
     fn meaning(&self, tag: &str) -> Meaning {
         let (emitted, tag) = (self.clone(), tag.to_owned());
         let names = std::sync::OnceLock::<HashMap<u64, String>>::new();
@@ -116,8 +117,8 @@ fn name_of(signal: &EmittedSignal) -> Option<EmittedName> {
     Some(EmittedName { name, kind, tid: signal.tid.load(Ordering::Relaxed) })
 }
 
-/// Lines of signal, value and name, separated by tabs. Later lines replace earlier ones; malformed
-/// lines are skipped.
+/// Parses lines of signal, value and name, separated by tabs. A later line for the same value replaces an earlier one;
+/// malformed lines are skipped.
 fn parse_names(text: &str, tag: &str) -> HashMap<u64, String> {
     let line = |line: &str| {
         let mut parts = line.splitn(3, '\t');

@@ -18,27 +18,27 @@ use sidelane_requests::{Requests, can_track};
 use sidelane_tracker::tracker::{LaneMemory, Purpose};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
-/// The name of the tag for the running thread.
+/// Name of the tag for the running thread.
 pub const LANE: &str = "lane";
-/// What the names of the signals of requests begin with.
+/// Prefix of the names of signals of requests.
 pub const REQUEST: &str = "request.";
 
-/// The kernel program, loaded for the observed lane; it tracks until this value is dropped.
+/// Kernel program loaded for the observed lane; it tracks until this value is dropped.
 pub struct LaneTracking {
     tracking: ServiceTracking,
-    /// Keeps the list of the service's ports up to date.
+    /// Tracking of requests; it keeps the list of the service's ports up to date.
     _requests: Option<Requests>,
     lane: u32,
 }
 
-/// Reads which thread of the target runs on a lane.
+/// Reader of the target's thread that runs on a lane.
 pub struct LaneThread {
     memory: Arc<LaneMemory>,
     lane: u32,
 }
 
 impl LaneThread {
-    /// Its thread id, 0 while another program runs there.
+    /// Returns the id of the target's thread on the lane; 0 while another program runs there.
     #[inline(always)]
     pub fn read(&self) -> u64 {
         let word = self.memory.word(self.lane);
@@ -48,8 +48,7 @@ impl LaneThread {
 }
 
 impl LaneTracking {
-    /// Starts to track `lane`, on which the target's processes `pids` run, and their requests if
-    /// `requests` is set.
+    /// Starts to track `lane`, on which the target's processes `pids` run. With `requests`, also tracks their requests.
     pub fn start(lane: u32, target: &str, pids: &BTreeSet<u32>, requests: bool) -> Result<Self> {
         if requests {
             can_track().context("cannot observe requests")?;
@@ -66,19 +65,20 @@ impl LaneTracking {
         self.tracking.tracker().memory()
     }
 
-    /// Reads which of the target's threads runs on the lane.
+    /// Returns a reader of the target's thread that runs on the lane.
     pub fn thread(&self) -> LaneThread {
         LaneThread { memory: self.memory(), lane: self.lane }
     }
 
-    /// `lane`: the thread that runs there, of any program.
+    /// Returns the channel of the signal `lane`: the thread that runs there, of any program.
     pub fn lane(&self) -> Channel {
         let memory = self.memory();
         let word = word_u32(&memory, &memory.word(self.lane).pid);
         channel(LANE, Kind::Tag, word, Some(Arc::new(name_of_thread)))
     }
 
-    /// `request`: the lane's state, how many requests wait, how many have finished there.
+    /// Returns the channels of the signal `request`: the lane's state, the number of waiting requests, and the number
+    /// that have finished there.
     pub fn requests(&self) -> Vec<Channel> {
         let memory = self.memory();
         let (request, service) = (memory.request(self.lane), memory.service(self.tracking.number()));
@@ -98,10 +98,10 @@ impl LaneTracking {
     }
 }
 
-/// The lane's states, by the tag's value.
+/// Names of the lane's states, by the value of the tag `request.state`.
 const STATES: [&str; 3] = ["none runs", "one runs", "a request runs that had to wait"];
 
-/// Computes the state from a request word: two loads, no system call.
+/// Reader of the lane's state from a request word: two loads, no system call.
 struct RequestState {
     memory: Arc<LaneMemory>,
     lane: u32,
@@ -120,8 +120,7 @@ fn channel(name: &str, kind: Kind, word: Word, meaning: Option<Meaning>) -> Chan
 }
 
 fn word_u32(memory: &Arc<LaneMemory>, word: &AtomicU32) -> Word {
-    // SAFETY: an aligned word of the arrays, which the memory keeps mapped; BPF arrays never
-    // shrink.
+    // SAFETY: the word is aligned and in the arrays, which the memory keeps mapped; BPF arrays never shrink.
     unsafe { Word::new(NonNull::from(word).cast(), Width::U32, Arc::clone(memory) as _) }
 }
 

@@ -33,60 +33,63 @@ use crate::mapping::Mapping;
 use crate::note::ChannelNote;
 use crate::signal::Kind;
 
-/// The place of one signal.
+/// Place from which one signal is read.
 pub struct Channel {
-    /// The signal's name in every result.
+    /// Name of the signal in every result.
     pub name: String,
-    /// Tag or counter; rates are computed from counters.
+    /// Kind of the signal: tag or counter; rates are computed from counters.
     pub kind: Kind,
-    /// How it is read.
+    /// Reader of the signal's value.
     pub reader: Reader,
-    /// The names of its values, if they are more than numbers.
+    /// Function that names the values; `None` if they are only numbers.
     pub meaning: Option<Meaning>,
-    /// What a reader of the result has to know, as in "reading it interrupts lane 1".
+    /// Notes for the reader of the result, such as "reading it interrupts lane 1".
     pub notes: Vec<ChannelNote>,
 }
 
-/// Gives the name of a tag's value, after the observation; `None` for an unknown value.
+/// Function that names a tag's value, called after the observation; `None` for an unknown value.
 pub type Meaning = Arc<dyn Fn(u64) -> Option<String> + Send + Sync>;
 
-/// How a channel is read.
+/// Way in which a channel is read.
 pub enum Reader {
-    /// A word of memory that this process shares with the target: one load.
+    /// Word of memory that this process shares with the target, read by one load.
     Word(Word),
-    /// A hardware counter of the observer's own lane, read with RDPMC.
+    /// Hardware counter of the observer's own lane, read with RDPMC.
     Pmc(Box<dyn Pmc>),
-    /// A place that needs a system call.
+    /// Place that needs a system call to read.
     Call(Box<dyn Call>),
 }
 
-/// Reads with a system call.
+/// Reader that makes a system call.
 pub trait Call: Send {
-    /// The value now. Must not allocate.
+    /// Returns the value now. Must not allocate.
+    ///
+    /// # Errors
+    /// When the channel can no longer be read.
     fn read(&mut self) -> Result<u64, ChannelEnd>;
 
-    /// Whether each read interrupts the observed lane.
+    /// Returns whether each read interrupts the observed lane.
     fn interrupts(&self) -> bool {
         false
     }
 }
 
-/// Reads with RDPMC.
+/// Reader that uses the RDPMC instruction.
 pub trait Pmc: Send {
-    /// The value now.
+    /// Returns the value of the counter now.
     fn read(&mut self) -> u64;
 }
 
-/// Why a channel can no longer be read. The observation ends; earlier samples stay valid.
+/// Reason why a channel can no longer be read. The observation ends; earlier samples stay valid.
 #[derive(Debug)]
 pub enum ChannelEnd {
-    /// The target, or its memory, no longer exists.
+    /// Target, or its memory, that no longer exists.
     Target,
-    /// The system's error.
+    /// Error of the system.
     Error(io::Error),
 }
 
-/// The width of a word.
+/// Width of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Width {
@@ -97,7 +100,7 @@ pub enum Width {
 }
 
 impl Width {
-    /// The width of `bytes`, if a word can have that many.
+    /// Returns the width of a word of `bytes` bytes; `None` if no word has this length.
     pub fn of(bytes: Option<u64>) -> Option<Self> {
         match bytes? {
             1 => Some(Width::U8),
@@ -108,7 +111,7 @@ impl Width {
         }
     }
 
-    /// In bytes.
+    /// Returns the width in bytes.
     pub fn bytes(self) -> usize {
         match self {
             Width::U8 => 1,
@@ -125,7 +128,7 @@ impl fmt::Display for Width {
     }
 }
 
-/// A word of shared memory, and an object that keeps it mapped.
+/// Word of shared memory, with an object that keeps it mapped.
 #[derive(Clone)]
 pub struct Word {
     place: NonNull<u8>,
@@ -137,22 +140,23 @@ pub struct Word {
 unsafe impl Send for Word {}
 
 impl Word {
-    /// A word at `place`.
+    /// Makes a word at `place`.
     ///
     /// # Safety
     ///
-    /// `place` must be aligned to `width`, and readable as long as `mapping` is kept, whatever its
-    /// owner does. A file that could shrink is not allowed.
+    /// `place` must be aligned to `width`, and readable as long as `mapping` is kept, whatever its owner does. A file
+    /// that could
+    /// shrink is not allowed.
     pub unsafe fn new(place: NonNull<u8>, width: Width, mapping: Arc<dyn Any + Send + Sync>) -> Self {
         assert!(place.as_ptr().addr().is_multiple_of(width.bytes()), "an aligned word");
         Self { place, width, mapping }
     }
 
-    /// The value now.
+    /// Returns the value of the word now.
     #[inline(always)]
     pub fn read(&self) -> u64 {
         let place = self.place.as_ptr();
-        // SAFETY: aligned and readable, by the contract of `new`.
+        // SAFETY: the word is aligned and readable, by the contract of `new`.
         unsafe {
             match self.width {
                 Width::U64 => AtomicU64::from_ptr(place.cast()).load(Ordering::Relaxed),
@@ -163,7 +167,7 @@ impl Word {
         }
     }
 
-    /// The value now, of a 64-bit word.
+    /// Returns the value of a 64-bit word now.
     ///
     /// # Panics
     ///
@@ -171,29 +175,29 @@ impl Word {
     #[inline(always)]
     pub fn read_u64(&self) -> u64 {
         assert!(self.width == Width::U64, "a word of 64 bits");
-        // SAFETY: aligned and readable, by the contract of `new`.
+        // SAFETY: the word is aligned and readable, by the contract of `new`.
         unsafe { AtomicU64::from_ptr(self.place.as_ptr().cast()).load(Ordering::Relaxed) }
     }
 
-    /// How many bytes it has.
+    /// Returns the width of the word.
     pub fn width(&self) -> Width {
         self.width
     }
 
-    /// Whether its file lost the page of the word; the word then reads as zero.
+    /// Returns whether the word's file has lost the page of the word; the word then reads as zero.
     pub fn is_lost(&self) -> bool {
         (*self.mapping).downcast_ref::<Mapping>().is_some_and(Mapping::is_lost)
     }
 }
 
-/// The error to report if none of several processes can be read. Errors for which `says_little`
-/// holds, such as that of a shell in front of the program, come last.
+/// Returns the error to report if none of several processes can be read. Errors for which `says_little` holds come
+/// last, such as that of a shell that started the program.
 fn most_telling<E>(errors: Vec<E>, says_little: fn(&E) -> bool) -> Option<E> {
     let (little, much): (Vec<E>, Vec<E>) = errors.into_iter().partition(says_little);
     much.into_iter().chain(little).next()
 }
 
-/// Adds the process to the channel's name, if there are several processes.
+/// Adds the process id to the channel's name, to distinguish several processes.
 fn several(channel: &mut Channel, pid: u32) {
     channel.name = format!("{}@{pid}", channel.name);
 }

@@ -1,8 +1,8 @@
 //! A file mapped for reading that stays readable even if the file shrinks.
 //!
-//! A process that maps a file gets SIGBUS when another program truncates the file, so a target
-//! could kill an observer that runs as root. Here a handler replaces each lost page by a page of
-//! zeros, and the mapping reports it.
+//! A process that maps a file gets SIGBUS when another program truncates the file. So a target could kill an observer
+//! that
+//! runs as root. Here a handler replaces each lost page by a page of zeros, and the mapping reports it.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 use sidelane_host::shared_mapping::SharedMapping;
 
-/// The most mappings at once: a program's libraries and their debug files.
+/// Limit of the number of mappings at once: a program's libraries and their debug files.
 const GUARDS: usize = 4096;
 
-/// The handler's record of a mapping. A `start` of 0 means free, of 1 in use but not ready yet.
+/// Record of a mapping for the SIGBUS handler. A `start` of 0 means free, of 1 in use but not ready yet.
 struct Guard {
     start: AtomicUsize,
     end: AtomicUsize,
@@ -47,7 +47,7 @@ impl Guard {
     }
 }
 
-/// A part of a file, mapped shared and read-only.
+/// Part of a file, mapped shared and read-only.
 pub struct Mapping {
     memory: SharedMapping<AtomicU8>,
     guard: &'static Guard,
@@ -71,18 +71,19 @@ impl Mapping {
         Self::new(file, 0, bytes)
     }
 
-    /// The bytes. They may change during the read if another process writes the file.
+    /// Returns the bytes of the mapping. They may change during the read if another process writes the file.
     pub fn as_bytes(&self) -> &[u8] {
-        // SAFETY: mapped with this length for the life of self, and readable whatever happens to the file.
+        // SAFETY: the memory is mapped with this length for the life of self, and readable whatever happens to the
+        // file.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast(), self.memory.len()) }
     }
 
-    /// The address of the byte at `offset`, if it is in the mapping.
+    /// Returns the address of the byte at `offset`; `None` if it is outside the mapping.
     pub fn place(&self, offset: usize) -> Option<NonNull<u8>> {
         (offset < self.memory.len()).then(|| NonNull::from(&self.memory[offset..]).cast())
     }
 
-    /// Whether pages were read that the file no longer has. They read as zeros.
+    /// Returns whether pages were read that the file no longer has. These pages read as zeros.
     pub fn is_lost(&self) -> bool {
         self.guard.lost.load(Ordering::Relaxed)
     }
@@ -96,7 +97,7 @@ impl Drop for Mapping {
     }
 }
 
-/// The action for SIGBUS before ours, or the error number of the failed installation.
+/// Action for SIGBUS before this handler was installed, or the error number of the failed installation.
 static HANDLER: OnceLock<Result<libc::sigaction, i32>> = OnceLock::new();
 static PAGE_BYTES: AtomicUsize = AtomicUsize::new(4096);
 
@@ -108,9 +109,9 @@ fn install() -> Result<libc::sigaction, i32> {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = on_bus_error as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: both point to sigactions; the handler is async-signal-safe.
+    // SAFETY: both arguments point to sigactions; the handler is async-signal-safe.
     let done = unsafe { libc::sigaction(libc::SIGBUS, &action, before.as_mut_ptr()) };
-    // SAFETY: filled in by the call, which succeeded.
+    // SAFETY: the successful call has filled in `before`.
     if done == 0 { Ok(unsafe { before.assume_init() }) } else { Err(last_error()) }
 }
 
@@ -129,8 +130,8 @@ fn put_zeros(address: usize) -> bool {
     let page_bytes = PAGE_BYTES.load(Ordering::Relaxed);
     let page = ptr::without_provenance_mut::<c_void>(address & !(page_bytes - 1));
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-    // SAFETY: replaces one page of a guarded mapping that could not be read, and that this process
-    // only reads. A plain system call is allowed in a handler.
+    // SAFETY: the call replaces one page of a guarded mapping that could not be read, and that this process only reads.
+    // A plain system call is allowed in a handler.
     unsafe { libc::mmap(page, page_bytes, libc::PROT_READ, flags, -1, 0) == page }
 }
 
@@ -144,9 +145,8 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
                 unsafe { std::mem::transmute(before.sa_sigaction) };
             handler(signal, info, context);
         }
-        // The instruction faults again when this handler returns, and ends the process as it would
-        // without the handler. SAFETY: plain system call; the default action was valid before this
-        // handler was installed.
+        // The instruction faults again when this handler returns, and ends the process as without the handler. SAFETY:
+        // plain system call; the default action was valid before this handler was installed.
         _ => _ = unsafe { libc::signal(signal, libc::SIG_DFL) },
     }
 }

@@ -5,35 +5,34 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// One mapping of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Its first address.
+    /// First address of the mapping.
     pub start: u64,
-    /// The first address after it.
+    /// First address after the mapping.
     pub end: u64,
-    /// Whether the process can read it.
+    /// Whether the process can read the mapping.
     pub is_readable: bool,
-    /// Whether it holds code.
+    /// Whether the mapping holds code.
     pub is_executable: bool,
     /// Whether writes go to the file, so that other processes see them.
     pub is_shared: bool,
-    /// Its offset in its file.
+    /// Offset of the mapping in its file, in bytes.
     pub offset: u64,
-    /// Device and inode number of its file; 0 for anonymous memory.
+    /// Device and inode number of the mapped file; the inode is 0 for anonymous memory.
     pub file: (String, u64),
-    /// The file's path in the process's view, or a name such as `[heap]`.
+    /// Path of the file in the process's view, or a name such as `[heap]`.
     pub path: PathBuf,
 }
 
-/// The mappings of a process, by ascending address. Requires the right to trace the process.
+/// Returns the mappings of a process, by ascending address. Requires the right to trace the process.
 pub fn regions(pid: u32) -> io::Result<Vec<Region>> {
-    // A path may have any bytes.
+    // A path may have any bytes, also invalid UTF-8.
     let maps = fs::read(format!("/proc/{pid}/maps"))?;
     Ok(String::from_utf8_lossy(&maps).lines().filter_map(parse).collect())
 }
 
-/// `start-end perms offset dev inode path`
+/// Parses a line of the form `start-end perms offset dev inode path`.
 fn parse(line: &str) -> Option<Region> {
     let mut rest = line;
     let mut next = || {
@@ -61,16 +60,15 @@ fn parse(line: &str) -> Option<Region> {
 }
 
 impl Region {
-    /// Whether it maps a file.
+    /// Returns whether the mapping is of a file.
     pub fn has_file(&self) -> bool {
         self.file.1 != 0
     }
 
-    /// Opens its file for reading, even if the file was deleted or replaced since.
+    /// Opens the mapped file for reading, even if it was deleted or replaced since.
     pub fn open(&self, pid: u32) -> io::Result<File> {
         let link = format!("/proc/{pid}/map_files/{:x}-{:x}", self.start, self.end);
-        // Only root may follow that link; for other users the path is looked up in the process's
-        // root directory.
+        // Only root may follow that link. For other users the path is looked up in the process's root directory.
         File::open(link).or_else(|_| self.open_path(pid))
     }
 

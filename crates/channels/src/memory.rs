@@ -1,11 +1,13 @@
 //! Variables of a process, read from its memory without stopping it.
 //!
-//! A read is a system call (0.9 µs in a virtual machine), since the memory is the process's own. It
-//! uses /proc/PID/mem, which takes a quarter less time than process_vm_readv there. The open file
-//! also belongs to one process, so a later process with the same id is not read. The kernel copies
-//! an aligned number of up to 8 bytes in one piece on the processors we know, but does not
-//! guarantee it: a value that changes during the copy may be torn. Memory that the process shares
-//! through a file is mapped here too, and a read is one load.
+//! A read is a system call (0.9 µs in a virtual machine), since the memory is the process's own. It uses /proc/PID/mem,
+//! which
+//! takes a quarter less time than process_vm_readv there. The open file also belongs to one process, so a later process
+//! with
+//! the same id is not read. The kernel copies an aligned number of up to 8 bytes in one piece on all processors that
+//! were
+//! tested, but does not guarantee it: a value that changes during the copy may be torn. Memory that the process shares
+//! through a file is mapped here too, so that a read is one load.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -21,33 +23,33 @@ use crate::signal::{MemoryLocation, Signal};
 use crate::symbols::{SymbolError, Variable, permission_hint};
 use crate::{Call, Channel, ChannelEnd, Kind, Reader, Width, Word, most_telling, several, symbols};
 
-/// Why a variable cannot be observed.
+/// Reason why a variable cannot be observed.
 #[derive(Debug, Error)]
 #[allow(missing_docs)]
 pub enum MemoryError {
-    /// The variable is not found.
+    /// Variable that is not found.
     #[error(transparent)]
     Symbol(#[from] SymbolError),
-    /// It is longer than a word.
+    /// Variable that is longer than a word.
     #[error("cannot observe {name} as a whole, which has {}; name a field, or a width, as in mem:{name}/u64 for its \
              first 8 bytes", bytes_in_words(*.bytes))]
     NoWidth { name: String, bytes: Option<u64> },
-    /// An address does not tell the width of the value.
+    /// Address without the width of the value.
     #[error("cannot observe {place} without a width; write one, as in mem:{place}/u64")]
     AddressWithoutWidth { place: String },
-    /// The field extends past the variable's end.
+    /// Field that extends past the variable's end.
     #[error("cannot read {wanted} bytes at offset {offset} of {name}: it has {bytes} bytes")]
     Outside { name: String, bytes: u64, offset: u64, wanted: u64 },
-    /// The address is ambiguous: the target has several processes.
+    /// Address that is ambiguous, because the target has several processes.
     #[error(
         "cannot choose a process for address 0x{address:x}, since the target has several; name one, as in \
              mem:{pid}:0x{address:x}/u64"
     )]
     WhoseAddress { pid: u32, address: u64 },
-    /// No process is given.
+    /// Place in memory without a process to read it from.
     #[error("no process was named for {place}; add its id, as in mem:PID:{place}")]
     NoProcess { place: String },
-    /// The memory cannot be read.
+    /// Memory that the system refuses to read.
     #[error("cannot read {place} of process {pid}: {source}{}", reading_hint(.source))]
     Read { pid: u32, place: String, source: io::Error },
 }
@@ -70,8 +72,7 @@ fn reading_hint(error: &io::Error) -> String {
     }
 }
 
-/// The channels of `mem:[PID:]PLACE[/WIDTH]`: in process `pid`, or else in each of `pids` that has
-/// the place.
+/// Returns the channels of `mem:[PID:]PLACE[/WIDTH]`: in process `pid`, or else in each of `pids` that has the place.
 pub fn channels(
     signal: &Signal,
     pid: Option<u32>,
@@ -104,7 +105,7 @@ pub fn channels(
     Ok(found.into_iter().map(channel).collect())
 }
 
-/// A word in the memory of a process.
+/// Word in the memory of a process.
 #[derive(Debug)]
 pub struct Memory {
     pid: u32,
@@ -127,12 +128,12 @@ impl Memory {
         Ok(memory)
     }
 
-    /// The fastest way to read it.
+    /// Returns the fastest reader of the word.
     fn reader(self) -> Reader {
         self.shared_word().map_or_else(|| Reader::Call(Box::new(self)), Reader::Word)
     }
 
-    /// The word itself, if this process can map it.
+    /// Returns the word in shared memory; `None` if this process cannot map it.
     fn shared_word(&self) -> Option<Word> {
         let page_bytes = rustix::param::page_size() as u64;
         let (page, within) = (self.address & !(page_bytes - 1), self.address & (page_bytes - 1));
@@ -145,12 +146,12 @@ impl Memory {
         let file = region.open(self.pid).ok().filter(|file| file.metadata().is_ok_and(|found| found.is_file()))?;
         let mapping = Mapping::new(&file, region.offset + (page - region.start), page_bytes as usize).ok()?;
         let place = mapping.place(within as usize)?;
-        // SAFETY: aligned, so the word is within the mapped page. The word keeps that page, which
-        // stays readable whatever happens to the file.
+        // SAFETY: the word is aligned, so it is within the mapped page. The word keeps that page, which stays readable
+        // whatever happens to the file.
         Some(unsafe { Word::new(place, self.width, Arc::new(mapping)) })
     }
 
-    /// Its value now.
+    /// Returns the value of the word now.
     fn value(&self) -> io::Result<u64> {
         let (mut bytes, wanted) = ([0_u8; 8], self.width.bytes());
         match self.memory.read_at(&mut bytes[..wanted], self.address)? {
@@ -174,7 +175,7 @@ impl Call for Memory {
     }
 }
 
-/// The address and width of a word of a variable.
+/// Returns the address and the width of a word in a variable.
 fn within(variable: &Variable, offset: u64, width: Option<Width>) -> Result<(u64, Width), MemoryError> {
     let Variable { name, address, bytes, .. } = variable;
     let width = match width {

@@ -1,9 +1,9 @@
-//! Notes of channels.
+//! Notes on how a channel is read.
 
 use sidelane_diagnostics::diagnostics;
 
 diagnostics! {
-    /// Note of channels.
+    /// Note on how a channel is read.
     pub enum ChannelNote in Observe;
     degraded {
         LaneInterrupted { lane: u32 = 0 } =>

@@ -1,9 +1,12 @@
 //! Hardware and kernel counters of the observed lane.
 //!
-//! A processor counter can be read with RDPMC, in some 30 cycles, but only on its own lane. So an
-//! observer on the sibling lane counts events of both lanes and subtracts its own (thesis section
-//! 3.3), on processors that can count for both: Intel's "any thread", until Ice Lake. All other
-//! counters are read by the kernel, which interrupts the observed lane each time.
+//! A processor counter can be read with RDPMC, in some 30 cycles, but only on its own lane. So an observer on the
+//! sibling
+//! lane counts events of both lanes and subtracts its own (thesis section 3.3). This needs a processor that can count
+//! for
+//! both lanes: Intel's "any thread", until Ice Lake. The kernel reads all other counters, which interrupts the observed
+//! lane
+//! at each read.
 
 use std::arch::asm;
 use std::io;
@@ -20,27 +23,27 @@ use crate::{Call, Channel, ChannelEnd, Pmc, Reader};
 use sidelane_host::perf::{Event, open};
 use sidelane_host::shared_mapping::{Shared, SharedMapping};
 
-/// The shortest period at which the observed lane may be interrupted.
+/// Shortest period at which the observed lane may be interrupted.
 pub const PERIOD_MIN: Duration = Duration::from_micros(100);
-/// The bit of an Intel event's number that makes it count for both lanes of the core.
+/// Bit of an Intel event's number that makes it count for both lanes of the core.
 const ANY_THREAD: u64 = 1 << 21;
-/// The file by which the kernel reports that the processor has that bit.
+/// File by which the kernel reports that the processor has the "any thread" bit.
 const ANY_THREAD_FORMAT: &str = "/sys/bus/event_source/devices/cpu/format/any";
-/// The file that says whether programs may use RDPMC: 0 if not.
+/// File with a permission of the kernel: 0 if programs must not use RDPMC.
 const RDPMC_ALLOWED: &str = "/sys/bus/event_source/devices/cpu/rdpmc";
 
-/// The lanes of an observation.
+/// Lanes of an observation, which decide how a counter can be read.
 #[derive(Clone, Copy, Debug)]
 pub struct Vantage {
-    /// The lane that is observed.
+    /// Lane that is observed.
     pub observed: u32,
-    /// The lane of the observer.
+    /// Lane of the observer.
     pub observer: u32,
-    /// Whether they share a core.
+    /// Whether the observed lane and the observer's lane share a core.
     pub same_core: bool,
 }
 
-/// `perf:EVENT`.
+/// Returns the channel of `perf:EVENT`.
 pub fn event(name: &str, vantage: Vantage) -> Result<Channel> {
     let Some(event) = Event::named(name) else {
         let names: Vec<_> = Event::names().collect();
@@ -49,7 +52,7 @@ pub fn event(name: &str, vantage: Vantage) -> Result<Channel> {
     counter(&format!("perf:{name}"), event, vantage)
 }
 
-/// `ipc`: instructions and cycles, whose rates are divided.
+/// Returns the channels of `ipc`: instructions and cycles, whose rates are divided.
 pub fn instructions_and_cycles(vantage: Vantage) -> Result<[Channel; 2]> {
     Ok([counter("instructions", Event::INSTRUCTIONS, vantage)?, counter("cycles", Event::CYCLES, vantage)?])
 }
@@ -65,7 +68,7 @@ fn counter(name: &str, event: Event, vantage: Vantage) -> Result<Channel> {
     Ok(Channel { name: name.to_owned(), kind: Kind::Counter, reader, meaning: None, notes })
 }
 
-/// What the lane counts, by system call.
+/// Counter of the observed lane's events, read by a system call.
 struct LaneCounter(OwnedFd);
 
 fn of_lane(event: Event, vantage: Vantage) -> Result<LaneCounter> {
@@ -100,13 +103,13 @@ impl Call for LaneCounter {
     }
 }
 
-/// The core's count, less that of the observer's own lane.
+/// Counter of the core, less the events of the observer's own lane.
 struct CoreLessOwn {
     core: UserCounter,
     own: UserCounter,
 }
 
-/// `None` if the processor, the kernel or the places of the two lanes do not allow it.
+/// Opens a counter of the core. `None` if the processor, the kernel or the places of the two lanes do not allow it.
 fn of_core(event: Event, vantage: Vantage) -> Option<CoreLessOwn> {
     let allowed = std::fs::read_to_string(RDPMC_ALLOWED).is_ok_and(|text| text.trim() != "0");
     if !vantage.same_core || !allowed || !Path::new(ANY_THREAD_FORMAT).exists() {
@@ -120,7 +123,7 @@ fn of_core(event: Event, vantage: Vantage) -> Option<CoreLessOwn> {
     })
 }
 
-/// Intel's number of the event.
+/// Returns the event with Intel's own number, which the "any thread" bit can be added to.
 fn architectural(event: Event) -> Option<Event> {
     match event {
         Event::CYCLES => Event::named("r3c"),
@@ -138,13 +141,13 @@ impl Pmc for CoreLessOwn {
     }
 }
 
-/// A counter of this lane, read without the kernel.
+/// Counter of this lane, read without the kernel.
 struct UserCounter {
     page: SharedMapping<Page>,
     _counter: OwnedFd,
 }
 
-/// The fields of `struct perf_event_mmap_page` that reading needs.
+/// Fields of `struct perf_event_mmap_page` that reading a counter needs.
 #[repr(C)]
 struct Page {
     versions: [AtomicU32; 2],
@@ -160,7 +163,7 @@ struct Page {
 const _: () = assert!(std::mem::offset_of!(Page, pmc_width) == 48 && size_of::<Page>() == 56);
 // SAFETY: atomic integers that fill the struct.
 unsafe impl Shared for Page {}
-/// `cap_user_rdpmc`.
+/// Bit `cap_user_rdpmc` of the page's capabilities.
 const USER_RDPMC: u64 = 1 << 2;
 
 impl UserCounter {
@@ -171,7 +174,8 @@ impl UserCounter {
         allowed.then_some(Self { page, _counter: counter })
     }
 
-    /// Reads the counter by the protocol in the kernel's header: again if the kernel has changed its place during the read.
+    /// Reads the counter by the protocol in the kernel's header. It reads again if the kernel has moved the counter
+    /// during the read.
     #[inline]
     fn read(&self) -> u64 {
         let page = &self.page[0];
@@ -191,16 +195,16 @@ impl UserCounter {
     }
 }
 
-/// The processor's counter with that number.
+/// Returns the processor's counter with this number.
 #[inline(always)]
 fn rdpmc(counter: u32) -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: the page's capabilities allow it for programs; it only reads a register.
+    // SAFETY: the page's capabilities allow this instruction for programs; it only reads a register.
     unsafe { asm!("rdpmc", in("ecx") counter, out("eax") low, out("edx") high, options(nomem, nostack)) };
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// An error if these channels cannot be sampled at this period.
+/// Returns an error if these channels cannot be sampled at this period.
 pub fn check_period(channels: &[Channel], period_ns: Option<u64>) -> Result<()> {
     let interrupts = |channel: &&Channel| matches!(&channel.reader, Reader::Call(call) if call.interrupts());
     let interrupting = channels.iter().find(interrupts);

@@ -9,20 +9,20 @@ use thiserror::Error;
 
 use crate::Width;
 
-/// SHIM's three kinds (thesis section 3.3).
+/// SHIM's three kinds of signals (thesis section 3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// A value that names the current activity: a phase, a method, a thread.
+    /// Value that names the current activity: a phase, a method, a thread.
     Tag,
-    /// A count of events.
+    /// Count of events.
     Counter,
-    /// A counter over time, or over another counter.
+    /// Counter over time, or over another counter.
     Rate,
 }
 
 impl Kind {
-    /// The kind of its channel: a rate is computed from a counter.
+    /// Returns the kind of the channel to read: a rate is computed from a counter.
     pub fn of_channel(self) -> Self {
         match self {
             Kind::Tag => Kind::Tag,
@@ -31,15 +31,14 @@ impl Kind {
     }
 }
 
-/// A requested signal.
+/// Signal that the user has requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signal {
-    /// The signal as the user wrote it.
+    /// Signal, as the user wrote it.
     pub name: String,
-    /// The kind that the user gave (`tag:`, `counter:`, `rate:`), or the only possible one; `None`
-    /// if the channel decides.
+    /// Kind that the user gave (`tag:`, `counter:`, `rate:`), or the only possible one; `None` if the channel decides.
     pub kind: Option<Kind>,
-    /// Its channel.
+    /// Source of the signal.
     pub source: Source,
 }
 
@@ -53,44 +52,43 @@ pub enum Source {
     Request,
     /// `ipc`: instructions per cycle on the observed lane.
     Ipc,
-    /// `cpc`: cycles per cycle, which is one: the ground truth of thesis section 3.4.
+    /// `cpc`: cycles per cycle, whose correct value is 1 (thesis section 3.4).
     Cpc,
-    /// `jvm`, or `jvm:NAME`: one of HotSpot's counters, or the usual ones.
+    /// `jvm:NAME`: one of HotSpot's counters; or `jvm`: the most informative of them.
     Jvm(Option<String>),
     /// `app:NAME`: a word that the program emits.
     App(String),
     /// `mem:[PID:]PLACE`: a variable of a process.
     Memory {
-        /// The process; `None` for the target's processes.
+        /// Process id; `None` for the target's processes.
         pid: Option<u32>,
-        /// The place.
+        /// Place of the variable in memory.
         place: MemoryLocation,
-        /// The width, if the user gave it.
+        /// Width of the variable, if the user gave it.
         width: Option<Width>,
     },
     /// `file:PATH[#FIELD]`: a number in a file.
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The word before the number, or the number's index from 1 on; `None` for the first
-        /// number.
+        /// Word before the number, or the number's index from 1 on; `None` for the first number.
         field: Option<String>,
     },
     /// `perf:EVENT`: a counter of the kernel or the processor.
     Perf(String),
 }
 
-/// A place in a process's memory.
+/// Place in a process's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemoryLocation {
-    /// A variable or a field of one: `server.stat_numcommands`.
+    /// Variable, or field of a variable: `server.stat_numcommands`.
     Symbol {
-        /// Its name.
+        /// Name of the variable or field.
         name: String,
-        /// Offset in bytes.
+        /// Offset from the variable's start, in bytes.
         offset: u64,
     },
-    /// An address.
+    /// Address in the process.
     Address(u64),
 }
 
@@ -104,37 +102,37 @@ impl fmt::Display for MemoryLocation {
     }
 }
 
-/// Why a text is not a signal.
+/// Reason why a text is not a signal.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SignalError {
-    /// It has none of the known forms.
+    /// Text that has none of the known forms.
     #[error(
         "`{0}` is not a signal; write lane, request, ipc, cpc, jvm, jvm:NAME, app:NAME, \
          mem:[PID:]SYMBOL[+OFFSET][/WIDTH], file:PATH[#FIELD] or perf:EVENT, with tag:, counter: or rate: in front of \
          mem: and file:"
     )]
     Unknown(String),
-    /// The channel cannot have this kind.
+    /// Kind that the channel cannot have.
     #[error("cannot read `{name}` as a {wanted}: {source_name} is a {is}")]
     Kind {
-        /// The signal as the user wrote it.
+        /// Signal, as the user wrote it.
         name: String,
-        /// The channel.
+        /// Name of the signal's source.
         source_name: &'static str,
-        /// Its kind.
+        /// Kind that the channel has.
         is: Kind,
-        /// The kind that the user gave.
+        /// Kind that the user gave.
         wanted: Kind,
     },
-    /// Neither the user nor the channel says whether it is a tag or a counter.
+    /// Signal whose kind neither the user nor the channel gives: tag or counter.
     #[error("`{0}` needs a kind; write tag:{0} if its value is a state, counter:{0} or rate:{0} if it counts up")]
     NoKind(String),
-    /// The width is invalid.
+    /// Width that is invalid.
     #[error("`{width}` of `{name}` is not a width; write u8, u16, u32 or u64")]
     Width {
-        /// The signal as the user wrote it.
+        /// Signal, as the user wrote it.
         name: String,
-        /// The invalid part.
+        /// Invalid part of the signal.
         width: String,
     },
 }
@@ -170,8 +168,8 @@ fn split_kind(text: &str) -> (Option<Kind>, &str) {
 }
 
 impl Source {
-    /// `whole` is the signal as the user wrote it. After a kind, a plain name is one of the
-    /// program's own signals.
+    /// Parses the source of a signal. `whole` is the signal as the user wrote it. After a kind, a plain name is one of
+    /// the program's own signals.
     fn parse(text: &str, kind_is_said: bool, whole: &str) -> Result<Self, SignalError> {
         let unknown = || SignalError::Unknown(whole.to_owned());
         let named = |name: &str| if name.is_empty() { Err(unknown()) } else { Ok(name.to_owned()) };
@@ -197,8 +195,8 @@ impl Source {
         }
     }
 
-    /// The kind, if `said` is possible for this channel; `whole` is the signal as the user wrote
-    /// it.
+    /// Returns the kind of the signal, if the channel can have the user's kind `said`. `whole` is the signal as the
+    /// user wrote it.
     fn kind(&self, said: Option<Kind>, whole: &str) -> Result<Option<Kind>, SignalError> {
         let wrong =
             |is, wanted| Err(SignalError::Kind { name: whole.to_owned(), source_name: self.name(), is, wanted });
@@ -210,8 +208,7 @@ impl Source {
             (Source::Lane, _) => Ok(Some(Kind::Tag)),
             (Source::Ipc | Source::Cpc, _) => Ok(Some(Kind::Rate)),
             (Source::Perf(_), None) => Ok(Some(Kind::Counter)),
-            // `request` is several signals; HotSpot and the emitting program give the kind of
-            // theirs.
+            // `request` is several signals. HotSpot and the emitting program give the kinds of their own signals.
             (_, said) => Ok(said),
         }
     }
@@ -231,7 +228,7 @@ impl Source {
     }
 }
 
-/// The part after `mem:`.
+/// Parses the part of a signal after `mem:`.
 fn memory(text: &str, whole: &str) -> Result<Source, SignalError> {
     // Names in Go contain slashes, names in C++ and Rust contain `::`.
     let (text, width) = match text.rsplit_once('/') {

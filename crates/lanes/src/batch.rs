@@ -2,8 +2,9 @@
 //! instruction.
 //!
 //! The barrier is this binary with a hidden verb. It waits on a pipe, takes its scheduling class and becomes the
-//! command by exec. So the command has the process id, environment, terminal and standard streams that it would have
-//! without Sidelane.
+//! command by
+//! exec. So the command has the process id, environment, terminal and standard streams that it would have without
+//! Sidelane.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -18,9 +19,9 @@ use crate::gate::instrumented::Pass;
 use sidelane_host::priority::{self, ThreadClass};
 use sidelane_host::{posix_signals, rights};
 
-/// The hidden verb under which the binary is the start barrier.
+/// Hidden verb under which this binary is the start barrier.
 pub const VERB: &str = "__batch";
-/// Exit codes of shells for a command that was found but cannot be run, and for one that was not found.
+/// Exit code of shells for a command that was found but cannot be run; the next constant is for one that was not found.
 const EXIT_CANNOT_RUN: i32 = 126;
 const EXIT_NOT_FOUND: i32 = 127;
 
@@ -29,17 +30,17 @@ const EXIT_NOT_FOUND: i32 = 127;
 pub enum BatchClass {
     /// SCHED_IDLE: any other task gets the batch lane at once.
     Idle,
-    /// SCHED_EXT: a scheduler of Sidelane decides when it runs.
+    /// SCHED_EXT: a scheduler of Sidelane decides when batch runs.
     Ext,
     /// SCHED_OTHER, for comparison.
     Ordinary,
 }
 
 impl BatchClass {
-    /// All classes.
+    /// All scheduling classes of batch.
     pub const ALL: [Self; 3] = [Self::Idle, Self::Ext, Self::Ordinary];
 
-    /// Returns its name on the command line of the start barrier.
+    /// Returns the name of the class on the command line of the start barrier.
     pub fn name(self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -48,12 +49,12 @@ impl BatchClass {
         }
     }
 
-    /// Returns the class with this name; the ordinary one if there is none.
+    /// Returns the class with this name; the ordinary class if there is none.
     pub fn of_name(name: &str) -> Self {
         Self::ALL.into_iter().find(|class| class.name() == name).unwrap_or(Self::Ordinary)
     }
 
-    /// Returns the class for the kernel; `None` if batch may be in any.
+    /// Returns the class as the kernel has it; `None` if batch may be in any class.
     fn for_kernel(self) -> Option<ThreadClass> {
         match self {
             Self::Idle => Some(ThreadClass::IDLE),
@@ -62,8 +63,8 @@ impl BatchClass {
         }
     }
 
-    /// Returns whether a thread of batch may be in the class `found`. A thread that leaves SCHED_EXT is noticed by its
-    /// scheduler.
+    /// Returns whether a thread of batch may be in the class `found`. The scheduler notices a thread that leaves
+    /// SCHED_EXT.
     fn admits(self, found: ThreadClass) -> bool {
         match self {
             Self::Idle => found.is_idle(),
@@ -72,7 +73,8 @@ impl BatchClass {
         }
     }
 
-    /// Puts the thread `tid` back into this class, unless its class is allowed for batch. Returns whether it did.
+    /// Puts the thread `tid` back into this class, unless batch may be in the thread's present class. Returns whether
+    /// it was put back.
     pub fn put_back(self, tid: u32) -> bool {
         let has_left = ThreadClass::of(tid).is_some_and(|found| !self.admits(found));
         has_left && self.for_kernel().is_some_and(|class| class.give(tid).is_ok())
@@ -88,15 +90,15 @@ impl BatchClass {
     }
 }
 
-/// A batch command that was started, but may not run yet.
+/// Batch command that was started, but may not run yet.
 pub struct StartBarrier {
     child: Child,
     barrier: OwnedFd,
 }
 
 impl StartBarrier {
-    /// Starts `command` behind the barrier; with `quiet` without input and output, with `pass` so that it can check its
-    /// lane itself. Without `has_rights` it cannot enter a class that preempts the holder ([`rights`]).
+    /// Starts `command` behind the barrier. With `quiet`, it has no input and output; with `pass`, it can check its
+    /// lane itself. Without `has_rights`, it cannot enter a class that preempts the holder ([`rights`]).
     pub fn start(
         command: &[OsString],
         class: BatchClass,
@@ -129,36 +131,35 @@ impl StartBarrier {
         Ok(Self { child: waiting.spawn()?, barrier })
     }
 
-    /// Returns the command's process id, which it keeps after the barrier.
+    /// Returns the process id of the command, which it keeps after the barrier.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Lets the command run.
+    /// Opens the barrier, so that the command runs.
     pub fn open(self) -> io::Result<Batch> {
         rustix::io::write(&self.barrier, b"!")?;
         Ok(Batch { child: self.child })
     }
 }
 
-/// A running batch command.
 pub struct Batch {
     child: Child,
 }
 
 impl Batch {
-    /// Returns its process id.
+    /// Returns the process id of the command.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends it a POSIX signal.
+    /// Sends the command a POSIX signal.
     pub fn signal(&self, signal: i32) {
         // SAFETY: plain system call; the child is not reaped before `reap`.
         unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
     }
 
-    /// Returns whether it has ended. It is not reaped yet, so its process id is not reused.
+    /// Returns whether the command has ended. It is not reaped yet, so its process id is not reused.
     pub fn has_ended(&self) -> bool {
         let id = rustix::process::WaitId::Pid(rustix::process::Pid::from_child(&self.child));
         let options = rustix::process::WaitIdOptions::EXITED
@@ -167,20 +168,20 @@ impl Batch {
         matches!(rustix::process::waitid(id, options), Ok(Some(_)))
     }
 
-    /// Waits for its end and returns its status.
+    /// Waits for the end of the command and returns its status.
     pub fn reap(mut self) -> io::Result<ExitStatus> {
         self.child.wait()
     }
 }
 
-/// Returns the exit code that a shell would report.
+/// Returns the exit code that a shell would report for this status.
 pub fn exit_code(status: ExitStatus) -> i32 {
     const SIGNALLED: i32 = 128;
     status.code().unwrap_or_else(|| SIGNALLED + status.signal().unwrap_or(0))
 }
 
 /// Gives up rights by which the command could preempt other threads, and the programs that the kernel starts for its
-/// core dumps. The session has noted already which rights cannot be given up here.
+/// core dumps. The session has noted already which rights cannot be given up.
 fn give_up_rights() {
     if rights::dumps_go_to_a_program() {
         let _ = rights::dump_to_no_program();
@@ -190,10 +191,10 @@ fn give_up_rights() {
 
 /// Runs the barrier process. Returns only if the command cannot be run.
 pub fn main(entrance_fd: i32, class: BatchClass, without_rights: bool, command: &[OsString]) -> i32 {
-    // SAFETY: the agent passed this descriptor for us alone.
+    // SAFETY: the agent passed this descriptor for this process alone.
     let mut entrance = unsafe { std::fs::File::from_raw_fd(entrance_fd) };
     // Done before the barrier opens, so that not even the end of this process runs in another class. Only unusual
-    // security policies refuse it, and then the lane holder still works. A scheduler of batch does not.
+    // security policies refuse the class. The lane holder still works then; a scheduler of batch does not.
     let taken = class.take();
     if without_rights {
         give_up_rights();

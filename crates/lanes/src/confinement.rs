@@ -1,12 +1,16 @@
 //! The confinement of batch: keeps batch on its lanes, evicts it from a lane, and ends a batch command.
 //!
 //! The best mechanism of the machine is used. A cgroup v2 leaf freezes and kills, and confines if the cpuset controller
-//! is delegated to it. On other machines v1 cpuset and freezer leaves do the same. Without either, batch is confined by
-//! affinity, which is set again when batch changes it.
+//! is
+//! delegated to it. On other machines v1 cpuset and freezer leaves do the same. Without either, batch is confined by
+//! affinity,
+//! which is set again when batch changes it.
 //!
-//! Batch evicted from one of several lanes moves to the others; evicted from the last one, it is frozen. A thawed
-//! program sees what it would see after SIGSTOP and SIGCONT: a few waiting system calls (epoll_wait, sigtimedwait; see
-//! signal(7)) return EINTR.
+//! Batch evicted from one of several lanes moves to the others. Batch evicted from the last lane is frozen. A thawed
+//! program
+//! sees what it would see after SIGSTOP and SIGCONT: a few waiting system calls (epoll_wait, sigtimedwait; see
+//! signal(7))
+//! return EINTR.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -32,15 +36,15 @@ use crate::note::LaneNote;
 const FREEZE_TIMEOUT: Duration = Duration::from_millis(1);
 const FREEZE_LOOK_EVERY: Duration = Duration::from_micros(100);
 
-/// The groups of one batch command or of adopted batch.
+/// Confinement of one batch command or of adopted batch, by its cgroups.
 pub struct BatchConfinement {
     member_list: MemberList,
     lanes: CpuSet,
     freezer: Option<Freezer>,
-    /// Whether an adopted group was frozen when it was found.
+    /// Whether an adopted cgroup was frozen when it was found.
     found_frozen: bool,
     cpuset: Option<Leaf>,
-    /// All leaves made by Sidelane, for admission and removal.
+    /// All leaf cgroups made by Sidelane, into which batch is put and which are removed at the end.
     leaves: Vec<Leaf>,
     adopted: bool,
     state: Mutex<State>,
@@ -50,30 +54,30 @@ pub struct BatchConfinement {
     came_back: OnceLock<Arc<EventFd>>,
 }
 
-/// Settings that were restored, each with the name of the first thread.
+/// Settings of batch that were restored, each with the name of the first thread.
 #[derive(Debug, Default)]
 pub struct RestoredSettings {
-    /// A thread that was in another class.
+    /// Name of a thread that was in another class.
     pub class: Option<String>,
-    /// A thread, or the group, that had other CPUs.
+    /// Name of a thread, or of the cgroup, that had other CPUs.
     pub cpus: Option<String>,
-    /// A thread that still has other CPUs, because the kernel refuses to move it.
+    /// Name of a thread that still has other CPUs, because the kernel refuses to move it.
     pub kept: Option<String>,
 }
 
-/// The state that the keepers of the lanes have asked for.
+/// State that the keepers of the lanes have asked for.
 #[derive(Default)]
 struct State {
     evicted: BTreeSet<u32>,
     /// Whether all batch is stopped, as after Ctrl-Z.
     paused: bool,
-    /// Whether nothing is changed any more.
+    /// Whether the confinement changes nothing any more.
     retired: bool,
 }
 
 impl BatchConfinement {
     /// Makes the confinement `name` for the batch lanes `lanes`, by the mechanisms that the machine has.
-    /// [`BatchConfinement::missing`] returns what it lacks.
+    /// [`BatchConfinement::missing`] returns the mechanisms that it lacks.
     pub fn make(name: &str, lanes: CpuSet, member_list: MemberList) -> Self {
         let unified = leaf_in(name, Hierarchy::is_v2);
         let freezes = unified.clone().filter(|leaf| leaf.has("cgroup.freeze"));
@@ -95,7 +99,8 @@ impl BatchConfinement {
         }
     }
 
-    /// Makes a confinement around adopted batch, in groups of another owner; `leaves` were made for it by Sidelane.
+    /// Makes a confinement for adopted batch, in cgroups of another owner. Sidelane has made the cgroups `leaves` for
+    /// it.
     pub fn around(
         lanes: CpuSet,
         member_list: MemberList,
@@ -139,27 +144,27 @@ impl BatchConfinement {
         self.settle_again()
     }
 
-    /// Puts batch back into its groups, and onto the lanes that it may use. Returns false if a keeper is changing them
+    /// Puts batch back into its cgroups, and onto the lanes that it may use. Returns false if a keeper is changing them
     /// now.
     pub fn send_back(&self) -> bool {
         self.fetch_back();
         let Ok(state) = self.state.try_lock() else { return false };
         if !state.retired {
-            // A thread that cannot be moved is noticed again at the next look.
+            // A thread that cannot be moved is noticed again at the next check.
             let _ = self.settle(&state);
         }
         true
     }
 
     /// Calls `work` with the lanes that batch may use, while no keeper changes them. If batch is frozen because it may
-    /// use none, `work` gets all of them.
+    /// use none, `work` gets all lanes.
     pub fn undisturbed<T>(&self, work: impl FnOnce(&CpuSet) -> T) -> T {
         let state = self.state.lock().expect("no holder panics");
         let usable = self.usable(&state.evicted);
         work(if usable.is_empty() { &self.lanes } else { &usable })
     }
 
-    /// Applies the wanted state again: batch has just come into the confinement, or another process has frozen it.
+    /// Applies the wanted state again, after batch has entered the confinement or another process has frozen it.
     pub fn settle_again(&self) -> io::Result<()> {
         let state = self.state.lock().expect("no holder panics");
         if state.retired {
@@ -171,7 +176,7 @@ impl BatchConfinement {
         self.settle(&state)
     }
 
-    /// Stops everything in the confinement whatever the keepers ask for, or returns to what they ask for.
+    /// Stops everything in the confinement whatever the keepers ask for, or returns to the state that they ask for.
     pub fn pause(&self, paused: bool) -> io::Result<()> {
         self.state.lock().expect("no holder panics").paused = paused;
         self.settle_again()
@@ -191,7 +196,7 @@ impl BatchConfinement {
         pin_thread(pid, &self.lanes.iter().collect::<Vec<_>>())
     }
 
-    /// Returns what this machine lacks for a full confinement.
+    /// Returns notes on mechanisms that this machine lacks for a full confinement.
     pub fn missing(&self) -> Vec<LaneNote> {
         let lacks = [
             (self.freezer.is_none(), LaneNote::NoFreezer),
@@ -210,16 +215,16 @@ impl BatchConfinement {
         all.into_iter().collect()
     }
 
-    /// Puts processes back that have left a group; otherwise they would not be frozen with it or ended by the guardian.
-    /// Returns their number.
+    /// Puts processes back that have left a cgroup. Otherwise they would not be frozen with it or ended by the
+    /// guardian. Returns the number of these processes.
     pub fn fetch_back(&self) -> usize {
         let fetched = |leaf: &Leaf| self.outside(leaf).into_iter().filter(|pid| leaf.admit(*pid).is_ok()).count();
         self.leaves.iter().map(fetched).max().unwrap_or(0)
     }
 
-    /// Returns the processes that have left a group, even if only one of their threads did. In version 1 each thread
-    /// has a group, in version 2 each thread of a threaded group. A thread created by a member between both reads is a
-    /// member in the second.
+    /// Returns the processes that have left a cgroup, even if only one of their threads did. In version 1 each thread
+    /// has a cgroup, in version 2 each thread of a threaded cgroup. A thread created by a member between both reads is
+    /// a member in the second read.
     fn outside(&self, leaf: &Leaf) -> Vec<u32> {
         let all: Vec<(u32, Vec<u32>)> = (self.member_list)().into_iter().map(|pid| (pid, threads(pid))).collect();
         let inside: BTreeSet<u32> = threads_in(&leaf.dir).into_iter().collect();
@@ -227,7 +232,8 @@ impl BatchConfinement {
         all.into_iter().filter(|(_, tids)| tids.iter().any(is_out)).map(|(pid, _)| pid).collect()
     }
 
-    /// Returns whether the thread is in the frozen group: then it has not left, even if it is not asleep yet.
+    /// Returns whether the thread is in the frozen cgroup. Such a thread has not left the cgroup, even if it is not
+    /// asleep yet.
     pub fn has_frozen(&self, tid: u32) -> bool {
         let frozen = self.freezer.clone().filter(Freezer::has_taken_effect).map(Freezer::into_dir);
         frozen.is_some_and(|dir| threads_in(&dir).contains(&tid))
@@ -259,7 +265,7 @@ impl BatchConfinement {
         right
     }
 
-    /// Writes the group's CPUs again if batch has changed them. Returns whether it had.
+    /// Writes the cgroup's CPUs again if batch has changed them. Returns whether batch had.
     fn narrow_again(&self) -> bool {
         let state = self.state.lock().expect("no holder panics");
         let lanes = self.usable(&state.evicted);
@@ -268,7 +274,7 @@ impl BatchConfinement {
         cpus.is_some_and(|cpus| !cpus.is_subset(&lanes)) && leaf.set_cpus(&lanes).is_ok()
     }
 
-    /// Ends everything in the confinement, with or without groups. Safe to repeat. Adopted batch is not ended.
+    /// Ends everything in the confinement, with or without cgroups. Safe to repeat. Adopted batch is not ended.
     pub fn kill(&self) {
         if self.adopted {
             return;
@@ -280,27 +286,28 @@ impl BatchConfinement {
         }
     }
 
-    /// Puts threads that left the batch lanes back.
+    /// Puts threads that left the batch lanes back on them.
     pub fn put_back(&self) {
         let lanes = self.usable(&self.state.lock().expect("no holder panics").evicted);
         if !lanes.is_empty() {
-            // A thread that cannot be put back now is found again at the next look.
+            // A thread that cannot be put back now is found again at the next check.
             let _ = self.pin_all(&lanes);
         }
     }
 
-    /// Moves everything in the confinement from SCHED_EXT to SCHED_IDLE: it has no scheduler any more.
+    /// Moves everything in the confinement from SCHED_EXT to SCHED_IDLE, after its scheduler has ended.
     pub fn make_idle(&self) {
         self.move_all(move_from_ext_to_idle);
     }
 
-    /// Moves everything in the confinement that has left SCHED_EXT back to it. Returns whether anything had.
+    /// Moves everything in the confinement that has left SCHED_EXT back to it. Returns whether any thread had left.
     pub fn make_ext(&self) -> bool {
         self.move_all(move_to_ext)
     }
 
     fn move_all(&self, moved: impl Fn(u32) -> bool) -> bool {
-        /// A new thread inherits the class of its parent; one or two rounds find them all.
+        /// Limit of the rounds over all threads. A new thread inherits the class of its parent; one or two rounds find
+        /// all threads.
         const ROUNDS_MAX: usize = 10;
         let one_round = || self.processes().into_iter().flat_map(threads).filter(|tid| moved(*tid)).count();
         (0..ROUNDS_MAX).take_while(|_| one_round() > 0).count() > 0
@@ -324,15 +331,15 @@ impl BatchConfinement {
         }
     }
 
-    /// Sets the affinity of all threads. A thread that is created during this call may have the old affinity of its
-    /// parent.
+    /// Sets the affinity of all threads of batch. A thread that is created during this call may have the old affinity
+    /// of its parent.
     fn pin_all(&self, lanes: &CpuSet) -> io::Result<()> {
         let cpus: Vec<u32> = lanes.iter().collect();
         let threads = || self.processes().into_iter().flat_map(Thread::all_of).collect();
         change_all(threads, |thread| pin_thread(thread.tid, &cpus))
     }
 
-    /// Applies the wanted state. No other function thaws batch.
+    /// Applies the state that the keepers want. No other function thaws batch.
     fn settle(&self, state: &State) -> io::Result<()> {
         let lanes = self.usable(&state.evicted);
         if lanes.is_empty() {
@@ -353,7 +360,7 @@ impl Evictor for BatchConfinement {
         state.evicted.insert(cpu);
         self.settle(&state).inspect_err(|_| {
             state.evicted.remove(&cpu);
-            // Some of the threads may have been moved.
+            // Some of the threads may have been moved before the error, so the old state is applied again.
             let _ = self.settle(&state);
         })
     }
@@ -374,7 +381,7 @@ impl Evictor for BatchConfinement {
         true
     }
 
-    /// Returns whether the eviction takes effect only later: a freeze takes time, a move to other lanes does not.
+    /// Returns whether the eviction takes effect only later. A freeze takes time; a move to other lanes does not.
     fn is_leaving(&self, _cpu: u32) -> bool {
         let freezes = || {
             let state = self.state.lock().expect("no holder panics");
@@ -392,12 +399,12 @@ impl Evictor for BatchConfinement {
 
 fn signal_all(processes: &[u32], signal: i32) {
     for pid in processes {
-        // SAFETY: plain system call; the pid was batch's a moment ago.
+        // SAFETY: plain system call; the process belonged to batch a moment ago.
         unsafe { libc::kill(*pid as libc::pid_t, signal) };
     }
 }
 
-/// Returns whether the thread was allowed other CPUs than these, and was confined again.
+/// Confines a thread again if it was allowed other CPUs than `lanes`. Returns whether it was.
 fn confine_again(tid: u32, lanes: &CpuSet) -> bool {
     may_leave(tid, lanes) && pin_thread(tid, &lanes.iter().collect::<Vec<_>>()).is_ok()
 }
@@ -420,7 +427,7 @@ mod tests {
         Command::new("sleep").arg("1000").spawn().unwrap()
     }
 
-    /// The kernel refuses to move a kernel thread of one CPU; the same holds for workers of io_uring before Linux 6.3.
+    /// The kernel refuses to move a kernel thread of one CPU. The same holds for workers of io_uring before Linux 6.3.
     #[test]
     fn thread_that_the_kernel_keeps_elsewhere_is_reported() {
         let numbers = std::fs::read_dir("/proc").unwrap().flatten();
@@ -434,7 +441,7 @@ mod tests {
         assert_eq!((right.kept, right.cpus), (Some(format!("\"ksoftirqd/0\" ({pid})")), None));
     }
 
-    /// The second process is created, on all lanes, just after the first look.
+    /// The second process is created, on all lanes, just after the first check.
     #[test]
     fn process_created_during_an_eviction_is_evicted_too() {
         let lanes: CpuSet = [0, 1].into_iter().collect();

@@ -1,4 +1,4 @@
-//! The part that all keepers of a batch lane share: sample the lanes, ask the policy, evict batch and restore it.
+//! The part that all keepers of a batch lane share: samples the lanes, asks the policy, evicts batch and restores it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -37,35 +37,34 @@ pub trait Evictor: Send + Sync {
     fn is_leaving(&self, _cpu: u32) -> bool {
         false
     }
-    /// Notes that evicted batch runs on `cpu` beside the service; the lane is held again.
+    /// Notes that evicted batch runs on `cpu` beside the service. The lane is held again.
     fn came_back(&self, _cpu: u32) {}
 }
 
-/// Memory, actuator and audit log of a keeper.
 #[derive(Clone)]
 pub struct Means {
     /// Memory shared with the kernel program.
     pub memory: Arc<LaneMemory>,
     /// Actuator that moves batch.
     pub evictor: Arc<dyn Evictor>,
-    /// Audit log of its decisions.
+    /// Audit log of the keeper's decisions.
     pub audit: LaneAudit,
 }
 
 /// Counts of a keeper since its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KeeperCounts {
-    /// Holds begun.
+    /// Number of holds begun.
     pub holds: u64,
-    /// Holds that lasted until batch was evicted.
+    /// Number of holds that lasted until batch was evicted.
     pub evictions: u64,
-    /// Evictions and restores that failed.
+    /// Number of evictions and restores that failed.
     pub evictor_errors: u64,
-    /// Times when batch that had promised to check its lane itself ran beside the service.
+    /// Number of times that self-checking batch broke its promise and ran beside the service.
     pub promises_broken: u64,
-    /// Time spent napping.
+    /// Time that the keeper spent napping.
     pub napped_ns: u64,
-    /// Time in which batch ran beside requests that had waited, before the keeper noticed. Known only of emitted
+    /// Time in which batch ran beside requests that had waited, before the keeper noticed. Known only for emitted
     /// requests. The kernel program counts it as lent.
     pub late_ns: u64,
 }
@@ -90,7 +89,7 @@ pub(super) struct Shared {
     pub(super) stop: AtomicBool,
     /// Whether the keeper is not on its lane any more.
     pub(super) displaced: AtomicBool,
-    /// Arrivals of service threads on the batch lane that have been handled.
+    /// Number of arrivals of service threads on the batch lane that have been handled.
     visitors_known: AtomicU32,
     pub(super) napped_ns: AtomicU64,
     holds: AtomicU64,
@@ -98,11 +97,11 @@ pub(super) struct Shared {
     evictor_errors: AtomicU64,
     pub(super) promises_broken: AtomicU64,
     late_ns: AtomicU64,
-    /// [`sidelane_policy::borrow::LendingLimits::kept_off`].
+    /// Whether batch is kept off the lane; written to [`sidelane_policy::borrow::LendingLimits::kept_off`].
     kept_off: AtomicBool,
-    /// [`sidelane_policy::borrow::LendingLimits::min_idle_ns`].
+    /// Idle time after which batch gets the lane; written to [`sidelane_policy::borrow::LendingLimits::min_idle_ns`].
     min_idle_ns: AtomicU64,
-    /// Index of the [`LaneReason`] why batch may not run on the lane, plus 1; 0: it may.
+    /// Index of the [`LaneReason`] why batch may not run on the lane, plus 1; 0 if batch may run.
     kept_by: AtomicU8,
     summons_delay: SummonsDelay,
     changed: EventFd,
@@ -155,7 +154,7 @@ impl Shared {
         self.kept_by.store(kept_by, Ordering::Relaxed);
     }
 
-    /// Returns why batch may not run on the lane; `None`: it may.
+    /// Returns why batch may not run on the lane; `None` if it may.
     pub(super) fn kept_by(&self) -> Option<LaneReason> {
         let place = self.kept_by.load(Ordering::Relaxed).checked_sub(1)?;
         LaneReason::ALL.get(usize::from(place)).copied()
@@ -182,12 +181,13 @@ impl Shared {
         self.changed.notify();
     }
 
-    /// Blocks until summoned or rung for, at most `timeout_ns`. Returns whether it was, even if just after the timeout.
+    /// Blocks until a summons or an event, at most `timeout_ns`. Returns whether one came, even if just after the
+    /// timeout.
     pub(super) fn sleep(&self, ring: &SummonsRing, timeout_ns: Option<Nanos>) -> bool {
         let timeout = timeout_ns.map(timespec);
         let mut poll_fds =
             [PollFd::from_borrowed_fd(ring.fd(), PollFlags::IN), PollFd::new(&self.changed, PollFlags::IN)];
-        // An interrupted or refused sleep only means one more look at the lane.
+        // An interrupted or refused sleep only means one more check of the lane.
         let woken = poll(&mut poll_fds, timeout.as_ref()) != Ok(0);
         let (summoned, rung) =
             (poll_fds[0].revents().contains(PollFlags::IN), poll_fds[1].revents().contains(PollFlags::IN));
@@ -201,23 +201,24 @@ impl Shared {
     }
 }
 
-/// Longest sleep of a keeper beside a lane that is lent while requests are emitted. No signal tells it that a request
-/// starts that had to wait. So this is the longest time for which such a request shares its core. It is also the
-/// longest hold beside a request that batch may run beside. It costs batch one wakeup per millisecond: 3 % of its lane
-/// on a virtual machine where a wakeup takes 28 µs, 2 µs of them for the look.
+/// Longest sleep of a keeper beside a lane that is lent while requests are emitted. No signal tells the keeper that a
+/// request starts that had to wait. So this is the longest time for which such a request shares its core. It is also
+/// the longest hold beside a request that batch may run beside. It costs batch one wakeup per millisecond. That is 3 %
+/// of its lane on a virtual machine where a wakeup takes 28 µs, 2 µs of them for the check.
 const REFRESH_EVERY_NS: Nanos = 1_000_000;
 
-/// Batch that ran for less than this in its 1 ms to stop did not have its lane: other threads of the machine had it.
+/// Least time that batch runs in its 1 ms to stop, if it has its lane. With less time, other threads of the machine had
+/// the lane.
 const RAN_MIN_NS: Nanos = 300_000;
 
-/// The policy of one lane, with its observations and actions.
+/// Policy of one lane, with its observations and actions.
 pub(super) struct Decider {
     pub(super) cpu: u32,
     pub(super) request_lanes: Vec<u32>,
     pub(super) memory: Arc<LaneMemory>,
     pub(super) shared: Arc<Shared>,
     pub(super) policy: Borrow<AnyRule>,
-    /// State of the lane: the wanted one, unless batch could not be evicted.
+    /// State of the lane: the wanted state, unless batch could not be evicted.
     pub(super) state: LaneState,
     /// State that was decided last.
     wanted: LaneState,
@@ -228,7 +229,7 @@ pub(super) struct Decider {
     pub(super) has_left: bool,
     /// Observation on which the last decision was made.
     pub(super) seen: LaneObservation,
-    /// Time of that observation.
+    /// Time of the observation on which the last decision was made.
     sampled_ns: Nanos,
     evictor: Arc<dyn Evictor>,
     audit: LaneAudit,
@@ -266,7 +267,7 @@ impl Decider {
         self.shared.tell(self.state, decision.why);
     }
 
-    /// Carries out the decision.
+    /// Carries out the policy's decision.
     fn change(&mut self, decision: Decision, now: Nanos) {
         let before = mem::replace(&mut self.wanted, decision.state);
         self.audit.record(now, LaneDecision { cpu: self.cpu, before, decision, seen: self.seen });
@@ -293,7 +294,7 @@ impl Decider {
     }
 
     /// Updates whether batch has left the lane; see [`Evictor::has_left`]. Batch that does not run even now delays no
-    /// request: when it runs, the kernel program summons the holder.
+    /// request. When it runs, the kernel program summons the holder.
     pub(super) fn wait_until_left(&mut self) {
         let was_told = !self.has_left;
         let before_ns = self.memory.batch_ns(self.cpu);
@@ -314,7 +315,7 @@ impl Decider {
         }
     }
 
-    /// Evicts batch whatever the policy says, because the lane cannot be kept.
+    /// Evicts batch whatever the policy decides, because the lane cannot be kept.
     pub(super) fn give_up(&mut self) {
         if self.state != LaneState::Evicted {
             self.change(Decision { state: LaneState::Evicted, why: LaneReason::End }, now_ns());
@@ -343,7 +344,7 @@ impl Decider {
         self.seen = LaneObservation { service_on_batch_lane: self.visited(), limits, ..seen };
     }
 
-    /// Returns the requests on the request lanes; emitted requests as of the last refresh.
+    /// Returns the requests on the request lanes. Emitted requests are as of the last refresh.
     fn requests(&self) -> Option<Requests> {
         let words = self.request_lanes.iter().map(|cpu| self.memory.request(*cpu));
         running_requests(words, self.memory.service_of(self.cpu))
@@ -363,7 +364,7 @@ impl Decider {
         hist_record(&self.memory.gate(self.cpu).off_hist, late_ns);
     }
 
-    /// Returns when to sample again without a summons.
+    /// Returns when to sample again without a summons; `None` if never.
     pub(super) fn due(&self) -> Option<Nanos> {
         let due = self.policy.next_wakeup();
         if !self.state.misses_requests(self.spares_waited, self.memory.needs_refresh(self.cpu)) {
@@ -377,14 +378,14 @@ impl Decider {
         self.shared.stop.load(Ordering::Acquire)
     }
 
-    /// Returns [`Decider::waited`] after a refresh.
+    /// Refreshes the request words, and returns the value of [`Decider::waited`].
     pub(super) fn waited_meanwhile(&self) -> bool {
         self.memory.refresh(self.cpu);
         self.waited()
     }
 
     /// Returns whether a request that had to wait, and is to be spared, runs beside this lane. Emitted requests are as
-    /// of the last look.
+    /// of the last refresh.
     pub(super) fn waited(&self) -> bool {
         self.spares_waited && self.requests().is_some_and(|requests| requests.waited())
     }
@@ -394,7 +395,7 @@ impl Decider {
         WakeState::of(self.busy(), self.requests().as_ref(), self.spares_waited)
     }
 
-    /// Returns the same values as of the last decision.
+    /// Returns the values that a napping keeper watches, as of the last decision.
     pub(super) fn watched_before(&self) -> WakeState {
         WakeState::of(self.seen.request_busy, self.seen.requests.as_ref(), self.spares_waited)
     }
@@ -406,7 +407,7 @@ impl Decider {
         self.state.needs_keeper(|| self.busy(), || self.waited_meanwhile(), visited_since)
     }
 
-    /// Returns how long to nap at most, so that the next request is noticed.
+    /// Returns the longest nap after which the next request is still noticed in time.
     pub(super) fn nap_ns_max(&self) -> Nanos {
         if self.memory.needs_refresh(self.cpu) && !self.spares_waited { REFRESH_EVERY_NS } else { Nanos::MAX }
     }

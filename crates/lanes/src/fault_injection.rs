@@ -4,7 +4,7 @@
 //! late if `SIDELANE_DELAY_SUMMONS` is a seed. During this delay the keeper is off its lane. A release build has no
 //! fault injection.
 
-/// Delay of the summonses of one keeper.
+/// Random delay of the summonses of one keeper.
 pub(super) struct SummonsDelay {
     #[cfg(debug_assertions)]
     random: Option<std::sync::atomic::AtomicU64>,
@@ -22,7 +22,7 @@ impl SummonsDelay {
 
 #[cfg(debug_assertions)]
 impl SummonsDelay {
-    /// Returns the delay that the environment asks for.
+    /// Returns the delay whose seed the environment has; no delay without a seed.
     ///
     /// # Panics
     /// When the seed is not a number.
@@ -32,7 +32,7 @@ impl SummonsDelay {
         Self { random: seed.map(std::sync::atomic::AtomicU64::new) }
     }
 
-    /// Delays a summons.
+    /// Delays a summons by a random time.
     pub(super) fn sleep(&self) {
         if let Some(random) = &self.random {
             std::thread::sleep(next(random));

@@ -1,13 +1,16 @@
 //! The lane holder: keeps a batch lane empty by running there itself.
 //!
 //! There is one thread for each batch lane, in SCHED_FIFO and pinned. It sleeps on its [`SummonsRing`] while
-//! batch may run. When the service starts beside running batch, the kernel program rings. The thread preempts batch,
-//! and naps on the lane until the policy releases it. It asks the policy and carries out the answer; it decides
-//! nothing.
+//! batch may
+//! run. When the service starts beside running batch, the kernel program rings. The thread preempts batch, and naps on
+//! the lane
+//! until the policy releases it. It asks the policy and carries out the answer; it decides nothing.
 //!
 //! While the service waits for it, the thread must not do anything slow. Its loop allocates nothing, takes no lock,
-//! waits for no page of its code, and makes no system call but to sleep. (Evictions and restores do, but only when a
-//! pause of at least 1 ms has begun or has lasted.)
+//! waits for
+//! no page of its code, and makes no system call but to sleep. (Evictions and restores do, but only when a pause of at
+//! least
+//! 1 ms has begun or has lasted.)
 
 use std::io;
 use std::sync::Arc;
@@ -34,13 +37,13 @@ use sidelane_rollback::own_threads::Fixed;
 use sidelane_tracker::summons::SummonsRing;
 use sidelane_tracker::tracker::LaneMemory;
 
-/// Nap while the policy waits for a change that the holder itself has to notice.
+/// Length of a nap while the policy waits for a change that the holder itself has to notice.
 const NAP_WITHOUT_WAKEUP_NS: u64 = 1_000_000;
-/// How long the holder keeps a lane that batch has not left after an eviction, before batch gets 1 ms to leave.
+/// Time for which the holder keeps a lane that batch has not left after an eviction, before batch gets 1 ms to leave.
 /// Real-time throttling starts above 95 % of the time, and would give batch the other 5 % in one piece.
 const HOLD_UNTIL_LEFT_NS: u64 = 19_000_000;
 
-/// A running holder. Dropping it releases the lane.
+/// Handle of a running holder. Dropping it releases the lane.
 pub struct Holder {
     cpu: u32,
     shared: Arc<Shared>,
@@ -49,7 +52,7 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// Starts holding `lane` as `policy` says.
+    /// Starts a holder of `lane` that follows `policy`.
     ///
     /// # Errors
     /// When the thread cannot be pinned to the lane or made SCHED_FIFO.
@@ -85,7 +88,7 @@ impl Holder {
         Ok(Self { cpu, shared, memory, thread: Some(thread) })
     }
 
-    /// Returns the lane it holds.
+    /// Returns the CPU of the lane that the holder holds.
     pub fn cpu(&self) -> u32 {
         self.cpu
     }
@@ -100,19 +103,19 @@ impl Holder {
         self.shared.visitors_gone(self.memory.word(self.cpu));
     }
 
-    /// Returns whether it is not on its lane any more, and cannot keep it.
+    /// Returns whether the holder is not on its lane any more, and cannot keep it.
     pub fn is_displaced(&self) -> bool {
         self.shared.displaced.load(Ordering::Acquire)
     }
 
-    /// Restores the class of its thread if another process has changed it. Returns whether one had.
+    /// Restores the class of the holder's thread if another process has changed it. Returns whether one had.
     pub fn put_right(&self) -> bool {
         let tid = self.memory.hold(self.cpu).holder_pid.load(Ordering::Acquire);
         let is_fit = tid == 0 || self.is_displaced() || ThreadClass::of(tid).is_none_or(|it| it == ThreadClass::HOLDER);
         !is_fit && ThreadClass::HOLDER.give(tid).is_ok()
     }
 
-    /// Returns why batch may not run on the lane; `None`: it may.
+    /// Returns why batch may not run on the lane; `None` if it may.
     pub fn kept_by(&self) -> Option<LaneReason> {
         self.shared.kept_by()
     }
@@ -122,7 +125,7 @@ impl Holder {
         self.shared.set_idle_threshold(threshold);
     }
 
-    /// Returns its counts since the start.
+    /// Returns the holder's counts since its start.
     pub fn counts(&self) -> KeeperCounts {
         self.shared.counts()
     }
@@ -182,7 +185,7 @@ fn own_tid() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get() as u32
 }
 
-/// The holder's thread.
+/// State of the holder's thread.
 struct Body {
     decider: Decider,
     backstop: Backstop,
@@ -210,15 +213,15 @@ impl Body {
         self.leave();
     }
 
-    /// Returns whether it is on another CPU: its own went offline, or another process has moved it. The service may run
-    /// there.
+    /// Returns whether the holder is on another CPU: its own went offline, or another process has moved the holder. The
+    /// service may run there.
     fn is_displaced(&self) -> bool {
-        // SAFETY: reads no memory of ours.
+        // SAFETY: the call reads no memory of this process.
         unsafe { libc::sched_getcpu() as u32 != self.decider.cpu }
     }
 
-    /// Gives up the real-time class, so that it delays no thread where it is, and evicts batch from the lane without a
-    /// keeper.
+    /// Gives up the real-time class, so that the holder delays no thread on its present CPU. Evicts batch from the
+    /// lane, which has no keeper any more.
     fn stand_down(&mut self) {
         let _ = ThreadClass::ORDINARY.give(own_tid());
         self.go_where_others_are();
@@ -233,14 +236,14 @@ impl Body {
         }
     }
 
-    /// Takes the affinity of its process, which keeps off request lanes if it can.
+    /// Gives the holder the affinity of its process, which keeps off request lanes if it can.
     fn go_where_others_are(&self) {
         let process = rustix::process::getpid();
-        // If this fails it is an ordinary thread where it is.
+        // If this fails, the holder is an ordinary thread on its present CPU.
         let _ = sched_getaffinity(Some(process)).and_then(|cpus| sched_setaffinity(None, &cpus));
     }
 
-    /// Blocks until summoned, rung for, or the time of the policy. Returns whether to go on sleeping.
+    /// Blocks until a summons, an event, or the time of the policy. Returns whether to go on sleeping.
     fn sleep(&mut self) -> bool {
         let due_ns = self.decider.due();
         let timeout_ns = self.backstop.sleep_ns(due_ns.map(|at| at.saturating_sub(now_ns())));
@@ -248,7 +251,7 @@ impl Body {
         let sleeps_on = !woken && self.backstop.sleeps_on(due_ns.is_some_and(|at| now_ns() >= at));
         self.decider.shared.promises_broken.store(self.backstop.broken(), Ordering::Relaxed);
         if sleeps_on {
-            // Batch that checks its lane itself reads the request words, too.
+            // Self-checking batch reads the request words, too.
             self.decider.memory.refresh(self.decider.cpu);
         }
         sleeps_on
@@ -258,7 +261,7 @@ impl Body {
     fn serve(&mut self) {
         let hold = self.decider.memory.hold(self.decider.cpu);
         let came_back = self.decider.state == LaneState::Evicted && hold.state() == Ok(HoldState::Summoned);
-        // Running is holding: no summons is needed until the policy has answered.
+        // The lane is held while this thread runs. No summons is needed until the policy has answered.
         hold.hold();
         if came_back && !self.decider.visited() {
             self.decider.batch_came_back();
@@ -287,8 +290,8 @@ impl Body {
             LaneState::Lent => hold.lend(|| decider.needs_keeper()),
             // A hold would delay a service thread on this lane.
             LaneState::Evicted if !decider.has_left && !decider.visited() => false,
-            // The holder looks again when the policy wants it, when the service threads have gone, or when batch comes
-            // back.
+            // The holder checks the lane again when the policy is due, when the service threads have gone, or when
+            // batch comes back.
             LaneState::Evicted => {
                 hold.evict();
                 true
@@ -296,7 +299,7 @@ impl Body {
         }
     }
 
-    /// Naps until the request lanes change, the policy wants to look again, or the holder has to stop.
+    /// Naps until the request lanes change, the policy is due, or the holder has to stop.
     fn nap(&self, look_at_ns: u64) {
         let decider = &self.decider;
         let began = now_ns();
@@ -320,7 +323,7 @@ impl Body {
         decider.shared.napped_ns.fetch_add(now - began, Ordering::Relaxed);
     }
 
-    /// Leaves the lane as it was found.
+    /// Leaves the lane in its original state.
     fn leave(&mut self) {
         self.decider.let_back();
         let hold = self.decider.memory.hold(self.decider.cpu);

@@ -13,7 +13,7 @@ use super::gate::LaneKeeper;
 use super::gate::keepers::let_visitors_go;
 use super::lending_limits::LendingLimitsKeeper;
 
-/// The lanes beside one service. Dropping this leaves them to batch.
+/// Lanes beside one service. Dropping this value leaves them to batch.
 pub struct KeptLanes {
     keepers: Vec<LaneKeeper>,
     /// Batch lanes; a gate without keepers leaves them to batch.
@@ -27,7 +27,7 @@ pub struct KeptLanes {
 }
 
 impl KeptLanes {
-    /// Takes the lanes `lanes` of one service, with the keepers that run already. The limits were written before the
+    /// Makes the value for the lanes of one service, whose keepers run already. The limits were written before the
     /// keepers began.
     pub fn new(keepers: Vec<LaneKeeper>, lanes: &Lanes, limits: LendingLimitsKeeper, memory: &LaneMemory) -> Self {
         let (lanes, beside, batch) = (lanes.batch.clone(), lanes.request_lanes.clone(), lanes.batch_cpus());
@@ -35,7 +35,7 @@ impl KeptLanes {
         Self { keepers, lanes, beside, limits, overlap }
     }
 
-    /// Returns the keepers.
+    /// Returns the keepers of the lanes.
     pub fn keepers(&self) -> impl Iterator<Item = &LaneKeeper> {
         self.keepers.iter()
     }
@@ -50,7 +50,7 @@ impl KeptLanes {
         self.keepers().filter(|keeper| keeper.is_displaced()).map(LaneKeeper::cpu)
     }
 
-    /// Restores the class of keepers if another process has changed it. Returns their lanes.
+    /// Restores the class of keepers if another process has changed it. Returns the lanes of these keepers.
     pub fn put_right(&self) -> impl Iterator<Item = u32> {
         self.keepers().filter(|keeper| keeper.put_right()).map(LaneKeeper::cpu)
     }
@@ -60,13 +60,13 @@ impl KeptLanes {
         self.keepers().for_each(|keeper| keeper.set_idle_threshold(threshold));
     }
 
-    /// Releases lanes that are not among these.
+    /// Releases lanes that are not in `cpus`.
     pub fn retain(&mut self, cpus: &CpuSet) {
         self.keepers.retain(|keeper| cpus.contains(keeper.cpu()));
         self.lanes.retain(|lane| cpus.contains(lane.cpu));
     }
 
-    /// Releases all lanes. The limits stay.
+    /// Releases all lanes. The lending limits stay.
     pub fn let_go(&mut self) {
         self.keepers.clear();
     }
@@ -76,7 +76,7 @@ impl KeptLanes {
         self.keepers().any(LaneKeeper::visited)
     }
 
-    /// Keeps a lane again that the service visited, if none of these processes of the service may run there any more.
+    /// Keeps a lane again that the service visited, if none of the service's `processes` may run there any more.
     pub fn receive_visitors(&self, processes: impl FnOnce() -> BTreeSet<u32>) {
         if self.visited() {
             let_visitors_go(self.keepers(), &processes());

@@ -1,7 +1,8 @@
 //! The lending limits of lanes, kept up to date while batch runs.
 //!
-//! The policies get a budget and a contention cost. [`LendingLimitsMeter`] works out both from finished requests. This
-//! file collects these requests, and writes the results to where the lanes' keepers read them.
+//! The policies use a budget and a contention cost. [`LendingLimitsMeter`] computes both from finished requests. This
+//! file
+//! collects these requests, and writes the results to the memory that the lanes' keepers read.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,9 +29,9 @@ use sidelane_tracker::tracker::LaneMemory;
 /// Lending limits at the end of a session.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FinalLendingLimits {
-    /// Policy and budget that were asked for.
+    /// Policy and budget that the user asked for.
     pub lending: Lending,
-    /// Budget of a request.
+    /// Budget of a request, in ns.
     pub budget_ns: u64,
     /// Contention cost of batch to a request beside it.
     pub contention_cost: ContentionCost,
@@ -38,19 +39,19 @@ pub struct FinalLendingLimits {
     pub source: ContentionCostSource,
     /// Number of known requests that finished.
     pub requests: u64,
-    /// Upper bound of the average delay by batch: the contention cost of batch that ran beside requests in their busy
-    /// periods. `None` if it is not known of any request.
+    /// Upper bound of the average delay by batch, in ns: the contention cost of batch that ran beside requests in their
+    /// busy periods. `None` if it is unknown for all requests.
     pub delay_mean_ns: Option<f64>,
-    /// The same bound for the request with the longest delay.
+    /// Upper bound of the longest delay of a request by batch, in ns.
     pub delay_max_ns: Option<u64>,
 }
 
-/// Knowledge from a service's requests beside a batch program. Another session of the same two continues from it, as
-/// one long session would.
+/// Knowledge from a service's requests beside a batch program. Another session of the same service and program
+/// continues from it, as one long session would.
 #[derive(Clone, Copy, Debug)]
 pub struct LearnedLimits {
     limits: sidelane_policy::borrow::LearnedCosts,
-    /// Number of requests that it was learned from.
+    /// Number of requests that the knowledge comes from.
     pub requests: u64,
 }
 
@@ -102,22 +103,22 @@ fn contention_cost_source(source: ContentionCostSource) -> &'static str {
 /// Result of a service for its objective.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ObjectiveOutcome {
-    /// The objective.
+    /// Objective of the service.
     pub slo: Objective,
-    /// The objective's percentile over all requests.
+    /// The objective's percentile over all requests, in ns.
     pub all_ns: u64,
-    /// The same percentile over requests that batch ran beside.
+    /// The objective's percentile over requests that batch ran beside, in ns; `None` without such a request.
     pub beside_ns: Option<u64>,
-    /// The same percentile over the other requests.
+    /// The objective's percentile over requests that batch did not run beside, in ns; `None` without such a request.
     pub apart_ns: Option<u64>,
-    /// Total time in which the requests of the last second exceeded the objective.
+    /// Total time in which the requests of the last second exceeded the objective, in ns.
     pub missed_ns: u64,
     /// Number of requests.
     pub requests: u64,
 }
 
 impl ObjectiveOutcome {
-    /// Returns whether the run as a whole kept the objective.
+    /// Returns whether the session as a whole kept the objective.
     pub fn is_kept(&self) -> bool {
         self.all_ns <= self.slo.limit_ns
     }
@@ -128,7 +129,7 @@ struct SessionLatencies {
     slo: Objective,
     beside: Latencies,
     apart: Latencies,
-    /// Latencies of requests of which it is not known whether batch ran beside them.
+    /// Latencies of requests for which it is unknown whether batch ran beside them.
     rest: Latencies,
     missed_looks: u64,
 }
@@ -155,16 +156,16 @@ impl SessionLatencies {
     }
 }
 
-/// Options that do not go together.
+/// Error for options that contradict each other.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum LendingError {
-    /// A budget for a policy that spends none.
+    /// Budget for a policy that uses none.
     #[error(
         "cannot use --budget or --slo with --policy borrow-idle, which never runs batch beside a request; leave them \
          out, or choose --policy deadline, fixed-budget, refresh-budget or dynamic-refresh"
     )]
     BudgetWithoutUse,
-    /// No budget for a policy that spends one.
+    /// Policy that needs a budget, without one.
     #[error("cannot use --policy {0} without a budget or an objective; add --slo p99=100ms, or --budget 5ms")]
     NoBudget(PolicyKind),
 }
@@ -204,20 +205,21 @@ impl Delays {
     }
 }
 
-/// Keeps the lending limits of all batch lanes of a session.
+/// Keeper of the lending limits of all batch lanes of a session.
 pub struct LendingLimitsKeeper {
     lending: Lending,
     lanes: Lanes,
     memory: Arc<LaneMemory>,
     meter: LendingLimitsMeter<Box<LatencyWindow>>,
-    /// Delays for one request lane; with several lanes a request also pays for batch beside other requests.
+    /// Delays of requests, if there is one request lane only. With several lanes, a request also pays for batch beside
+    /// other requests.
     delays: Option<Delays>,
     kept: Option<Box<SessionLatencies>>,
     requests: u64,
 }
 
 impl LendingLimitsKeeper {
-    /// Writes the first limits: without an objective the given budget, otherwise none yet.
+    /// Writes the first limits. Without an objective, these contain the user's budget, otherwise none yet.
     pub fn new(lending: Lending, lanes: &Lanes, memory: Arc<LaneMemory>) -> Self {
         let queued = QueuedCost::new(QUEUE_WEIGHT, lanes.request_lanes.len());
         let keeper = Self {
@@ -234,7 +236,8 @@ impl LendingLimitsKeeper {
         keeper
     }
 
-    /// Changes the budget, and keeps what was learned. Returns whether it could: another policy needs other keepers.
+    /// Changes the budget, and keeps what was learned. Returns false if the policy is another one, because that needs
+    /// other keepers.
     pub fn set_lending(&mut self, lending: Lending) -> bool {
         if lending.policy != self.lending.policy {
             return false;
@@ -247,12 +250,12 @@ impl LendingLimitsKeeper {
         true
     }
 
-    /// Returns what was learned so far.
+    /// Returns the knowledge so far.
     pub fn learned(&self) -> LearnedLimits {
         LearnedLimits { limits: self.meter.learned(), requests: self.requests }
     }
 
-    /// Continues from what another session has learned.
+    /// Continues from the knowledge of another session.
     pub fn take_over(&mut self, learned: &LearnedLimits) {
         self.meter.take_over(&learned.limits);
         self.requests = learned.requests;
@@ -264,7 +267,7 @@ impl LendingLimitsKeeper {
         self.lending.policy
     }
 
-    /// Returns the budget that was asked for.
+    /// Returns the budget that the user asked for.
     pub fn budget(&self) -> Budget {
         self.lending.budget
     }
@@ -274,7 +277,7 @@ impl LendingLimitsKeeper {
         let emitted = source.name() == Source::Emitted;
         let mut finished = Vec::new();
         source.drain(|request| finished.push(*request))?;
-        // Read after all of them.
+        // The history is read after all requests, so that it covers them.
         let history = (emitted && !finished.is_empty()).then(|| History::read(&self.memory, &self.lanes, now_ns()));
         for request in &finished {
             each(request);
@@ -287,8 +290,8 @@ impl LendingLimitsKeeper {
         Ok(())
     }
 
-    /// Takes in an emitted request. It does not know what ran beside it; if the history does not know it either, the
-    /// request says nothing about contention cost.
+    /// Takes in an emitted request. Its record does not contain the batch beside it. If the history does not either,
+    /// the request is not used for contention cost.
     fn emitted(&mut self, request: &Request, history: &History) {
         let lane = history.lane_of(request.tid, request.finished_ns);
         let co_run_ns = lane.and_then(|lane| history.batch_ns(lane, request.started_ns, request.finished_ns));
@@ -298,7 +301,7 @@ impl LendingLimitsKeeper {
         }
     }
 
-    /// Takes in a request of which it is not known what ran beside it.
+    /// Takes in a request for which it is unknown whether batch ran beside it.
     fn finished_unseen(&mut self, request: &Request) {
         self.requests += 1;
         self.kept.iter_mut().for_each(|kept| kept.rest.record(request.latency_ns()));
@@ -323,7 +326,7 @@ impl LendingLimitsKeeper {
         self.meter.finished(request.latency_ns(), &finished);
     }
 
-    /// Computes new limits; to be called ten times a second. Returns the service's standing on its objective, if it has
+    /// Computes new limits; called ten times a second. Returns the service's status on its objective, if that has
     /// changed.
     pub fn update(&mut self) -> Option<ObjectiveStatus> {
         let before = self.meter.objective_status();
@@ -334,12 +337,12 @@ impl LendingLimitsKeeper {
         Some(self.meter.objective_status()).filter(|standing| *standing != before)
     }
 
-    /// Returns the result for the objective, if there is one and any request was seen.
+    /// Returns the result for the objective; `None` without an objective or a request.
     pub fn objective(&self) -> Option<ObjectiveOutcome> {
         self.kept.as_ref()?.outcome()
     }
 
-    /// Returns the present limits.
+    /// Returns the present lending limits.
     pub fn present(&self) -> FinalLendingLimits {
         let limits = self.meter.present();
         FinalLendingLimits {
@@ -376,7 +379,7 @@ impl LendingLimitsKeeper {
 
 /// Returns the idle time after which self-checking batch comes back: 0 unless the user set one. A nap costs the service
 /// nothing, so no idle moment is too short to end it (see the policy's hysteresis). Only self-checking batch reads this
-/// term.
+/// limit.
 fn min_idle_of_checkers_ns(config: &BorrowConfig) -> u64 {
     if config.min_idle_ns == BorrowConfig::default().min_idle_ns { 0 } else { config.min_idle_ns }
 }

@@ -5,24 +5,24 @@ use sidelane_policy::borrow::{Decision, LaneObservation, LaneState};
 
 use sidelane_diagnostics::audit::{Audit, Line, decision};
 
-/// The audit log of a lane's decider.
+/// Audit log of a lane's decisions.
 pub type LaneAudit = Audit<LaneDecision>;
 
-/// One decision for a batch lane, with its reason and observation.
+/// Decision for a batch lane, with its reason and observation.
 #[derive(Clone, Copy, Debug)]
 pub struct LaneDecision {
-    /// The batch lane.
+    /// CPU of the batch lane.
     pub cpu: u32,
     /// State that was wanted before.
     pub before: LaneState,
-    /// State that is wanted now, and the reason.
+    /// State that is wanted now, with the reason.
     pub decision: Decision,
-    /// Observation of the core.
+    /// Observation of the lane's core.
     pub seen: LaneObservation,
 }
 
 impl Line for LaneDecision {
-    /// Returns whether batch is evicted or restored.
+    /// Returns whether the decision evicts or restores batch.
     fn is_event(&self) -> bool {
         [self.before, self.decision.state].contains(&LaneState::Evicted)
     }
@@ -33,7 +33,7 @@ impl Line for LaneDecision {
 }
 
 impl LaneDecision {
-    /// Returns the name of the change.
+    /// Returns the name of the decision's change of state.
     fn action(&self) -> &'static str {
         match (self.before, self.decision.state) {
             (_, LaneState::Held) => "hold",
@@ -45,7 +45,7 @@ impl LaneDecision {
     }
 }
 
-/// Returns the observed values, without unknown ones.
+/// Returns the observed values that are known, by name.
 fn values(seen: &LaneObservation) -> Map<String, Value> {
     let mut values = Map::new();
     let mut put = |name: &str, value: Value| drop(values.insert(name.to_owned(), value));

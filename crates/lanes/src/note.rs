@@ -1,4 +1,4 @@
-//! Notes of batch on lanes.
+//! Notes on batch on lanes: what is degraded or failed.
 
 use sidelane_diagnostics::diagnostics;
 use sidelane_diagnostics::note::Note;
@@ -7,10 +7,10 @@ use sidelane_policy::borrow::idle_threshold::IdleThreshold;
 use sidelane_policy::borrow::slowdown::Verdict;
 
 diagnostics! {
-    /// Note of batch on lanes.
+    /// Note on batch on lanes.
     pub enum LaneNote in Lanes;
     degraded {
-        // Of the machine, for batch.
+        // Notes on what the machine lacks for batch.
         NoFreezer =>
             "this process can make no cgroup with a freezer (v2 or v1): during holds of more than a second, batch runs \
              for up to 5 % of the time",
@@ -37,7 +37,7 @@ diagnostics! {
              parents have ended stay on the batch lanes",
             "end sidelane with SIGTERM, or adopt batch that has a group of its own";
 
-        // Of a session.
+        // Notes on degraded parts of a session.
         MissedAlone { slo: String = "p99.9=1.5ms".to_owned() } =>
             "the service missed {slo} without batch beside any request: batch used idle moments only",
             "set an objective that the service keeps without batch, or give it more request lanes";
@@ -174,13 +174,13 @@ diagnostics! {
             "the batch program reports {ms} ms more naps than it ran; none of its naps were taken off the overlap",
             "use --gate holder for programs that you do not trust";
 
-        // Of the agent.
+        // Notes on degraded parts of the agent.
         NotUrgent { error: String = "Operation not permitted".to_owned() } =>
             "the agent cannot use SCHED_FIFO ({error}), so batch may leave late",
             "run the agent as root";
     }
     told {
-        // Of a session.
+        // Notes on events of a session.
         ServiceCameBack { target: Target = Target::Port(6379) } =>
             "{target} was restarted as another process, and was found again";
     }
@@ -198,17 +198,18 @@ impl LaneNote {
         })
     }
 
-    /// Returns whether the note is on the idle threshold of the service `of`.
+    /// Returns whether the note is about the idle threshold of the service `of`.
     pub fn is_of_idle_threshold(&self, of: &str) -> bool {
         matches!(self, Self::SlowsDown { service, .. } | Self::KeptOff { service, .. } if service == of)
     }
 
-    /// Returns whether the note says that batch's cost for requests of the service `of` is unknown.
+    /// Returns whether the note reports that batch's cost for requests of the service `of` is unknown.
     pub fn is_unknown_cost_of(&self, of: &str) -> bool {
         matches!(self, Self::CostUnknown { service, .. } if service == of)
     }
 
-    /// Returns the note that explains overlap best: where batch escaped or could not be evicted, the surest first.
+    /// Returns the note that explains overlap best: batch escaped or could not be evicted. The most certain explanation
+    /// comes first.
     pub fn explaining<'a>(notes: impl IntoIterator<Item = &'a Note>) -> Option<&'a Note> {
         let explaining = notes.into_iter().filter_map(|note| Some((note.get::<Self>()?.overlap_rank()?, note)));
         explaining.min_by_key(|(rank, _)| *rank).map(|(_, note)| note)

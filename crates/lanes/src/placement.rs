@@ -1,5 +1,5 @@
-//! Placement of batch beside a service: turns what the user asked for into lanes and processes. It refuses what would
-//! make the service wait, before any change.
+//! Placement of batch beside a service: finds the lanes and processes that the user named. It refuses a placement that
+//! would make the service wait, before any change.
 
 use std::path::Path;
 use std::sync::mpsc;
@@ -16,14 +16,14 @@ use sidelane_host::topology::{LaneError, Lanes, ReadError, Topology};
 use sidelane_rollback::own_threads::Fixed;
 use sidelane_tracker::tracker::LaneMemory;
 
-/// Time in which every lane switches threads: a thread of ordinary priority gets a turn within some milliseconds,
+/// Time in which every lane switches threads. A thread of ordinary priority gets a turn within some milliseconds,
 /// unless a real-time thread never releases the lane.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reason why a batch command cannot run beside a service.
 #[derive(Debug, Error)]
 pub enum PlacementError {
-    /// Error when the CPUs of the machine are read.
+    /// CPUs of the machine that cannot be read.
     #[error(transparent)]
     Topology(#[from] ReadError),
     /// Lanes that do not exist.
@@ -40,11 +40,11 @@ pub enum PlacementError {
     ServiceOnBatchLane {
         /// Name of the service.
         target: Target,
-        /// CPUs on which it may run.
+        /// CPUs on which the service may run.
         allowed: CpuSet,
-        /// Batch lanes among them.
+        /// Batch lanes on which the service may run.
         shared: CpuSet,
-        /// CPUs on which it should run.
+        /// Request lanes, on which the service should run.
         requests: CpuSet,
     },
     /// Service that may not run on any request lane.
@@ -55,12 +55,12 @@ pub enum PlacementError {
     ServiceElsewhere {
         /// Name of the service.
         target: Target,
-        /// CPUs on which it may run.
+        /// CPUs on which the service may run.
         allowed: CpuSet,
         /// Request lanes.
         requests: CpuSet,
     },
-    /// Lane of two services.
+    /// Lane that two services would have.
     #[error("cannot use CPU {cpu} for both {one} and {other}; give each service its own lanes (--lanes once for each)")]
     LaneOfTwo {
         /// CPU of the lane.
@@ -70,7 +70,7 @@ pub enum PlacementError {
         /// Name of the other service.
         other: Target,
     },
-    /// Process that two names mean.
+    /// Process that two names of services stand for.
     #[error("cannot tell {one} and {other} apart: both contain process {pid}; name each service once")]
     ProcessOfTwo {
         /// Id of the process.
@@ -92,13 +92,13 @@ pub enum PlacementError {
 }
 
 impl PlacementError {
-    /// Returns whether the service may exist although this process is not allowed to see it.
+    /// Returns whether the error may only mean that this process is not allowed to see the service.
     pub fn is_unseen(&self) -> bool {
         matches!(self, Self::Service(_))
     }
 }
 
-/// Services and lanes of a session.
+/// Service and lanes of a session.
 #[derive(Debug)]
 pub struct Placement {
     /// Name of the service, as the user gave it.
@@ -132,7 +132,7 @@ impl Placement {
         }
     }
 
-    /// Returns the lanes of several services together, after checking that no service is in the way of another.
+    /// Returns the lanes of several services together, after checking that no service runs on the lanes of another.
     ///
     /// # Errors
     /// When two share a lane or a process, or a service may run on a batch lane of another.
@@ -146,7 +146,7 @@ impl Placement {
             lanes.batch.extend(one.lanes.batch.iter().cloned());
             lanes.request_lanes = lanes.request_lanes.union(&one.lanes.request_lanes);
         }
-        // A service on its own batch lanes was checked before.
+        // The check of a service on its own batch lanes took place before.
         let mut several = all.iter().filter(|_| all.len() > 1);
         several.try_for_each(|one| one.stays_off(&allowed_cpus(&one.service.pids), &lanes.batch_cpus()))?;
         Ok(lanes)
@@ -192,7 +192,7 @@ impl Placement {
 pub fn settle(memory: &LaneMemory, requests: &CpuSet) -> Result<(), PlacementError> {
     for cpu in requests.iter().filter(|cpu| memory.word(*cpu).snapshot().is_none()) {
         let (done, settled) = mpsc::channel();
-        // One turn of an ordinary thread on that lane: two switches, some microseconds.
+        // The thread runs one turn on that lane: two context switches, some microseconds.
         thread::spawn(move || {
             let _fixed = Fixed::this_thread();
             done.send(pin_this_thread(&[cpu]).is_ok())

@@ -1,5 +1,5 @@
-//! The plan of a run: what the user asks for, and the services, lanes and batch that were found for it. Nothing is
-//! changed yet.
+//! The plan of a run: the user's request, with the services, lanes and batch that were found for it. Nothing is changed
+//! yet.
 
 use std::ffi::OsString;
 
@@ -18,39 +18,39 @@ use sidelane_rollback::own_threads::keep_off_cpus;
 const MAX_SLOWDOWN_ALONE: &str = "cannot keep --max-slowdown with this gate or policy; use --gate holder and --policy \
                                   borrow-idle, or leave --max-slowdown out";
 
-/// Request of the user.
+/// User's request for a run.
 #[derive(Clone, Debug)]
 pub struct RunRequest {
     /// Services, each with its lanes if `--lanes` names them.
     pub services: Vec<(Target, Option<String>)>,
     /// Whether the services are confined to their request lanes during the run.
     pub pin_service: bool,
-    /// Gate of batch.
+    /// Gate that keeps batch off the lanes.
     pub gate: GateChoice,
     /// Policy, and the budget of requests.
     pub lending: Lending,
     /// Bound of the slowdown of requests, if the user gives one.
     pub max_slowdown: Option<MaxSlowdown>,
-    /// Batch that borrows the lanes.
+    /// Batch that is to use the lanes.
     pub batch: RequestedBatch,
 }
 
-/// Batch that borrows the lanes.
+/// Batch that is to use the lanes, as the user named it.
 #[derive(Clone, Debug)]
 pub enum RequestedBatch {
-    /// A command and its arguments.
+    /// Command with its arguments.
     Command(Vec<OsString>),
     /// Batch that runs already.
     Adopted(Target),
 }
 
-/// Batch that borrows the lanes, found.
+/// Batch that is to use the lanes, as it was found.
 pub enum FoundBatch {
     Command(Vec<OsString>),
     Adoptee(Adoptee),
 }
 
-/// Request of the user, found.
+/// User's request with the services, lanes and batch that were found.
 pub struct Plan {
     pub services: Vec<Placement>,
     pub gate: Gate,
@@ -61,11 +61,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Finds what the user has named. Obstacles are noted in `errors`, and the result may be `None` then. This process
-    /// leaves the request lanes.
+    /// Finds the services, lanes and batch that the user has named. Obstacles are added to `errors`, and the result may
+    /// be `None` then. This process leaves the request lanes.
     pub fn find(asked: RunRequest, errors: &mut PreflightErrors) -> Option<Self> {
         let services = find_services(asked.services, asked.pin_service, errors);
-        // Done before any work: loading the kernel program takes some hundred milliseconds.
+        // This process leaves the request lanes before any work, because loading the kernel program takes some hundred
+        // milliseconds.
         for placement in &services {
             errors.note(keep_off_cpus(&placement.lanes.request_lanes).context(
                 "cannot keep sidelane's own threads off \
@@ -79,7 +80,7 @@ impl Plan {
         Some(Self { services, gate, lending: asked.lending, max_slowdown: max_slowdown?, batch })
     }
 
-    /// Returns a line on the run for each service.
+    /// Returns a line of text on the run for each service.
     pub fn lines(&self) -> Vec<String> {
         let (gate, policy) = (self.gate.name(), self.lending.policy.name());
         let bound = self.max_slowdown.map(|bound| format!(", slowdown of requests at most {:.0} %", bound * 100.0));
@@ -107,7 +108,7 @@ fn find_services(
     let mut services = Vec::new();
     for (target, lanes) in named {
         let found = Placement::find(target, lanes.as_deref(), pin_service);
-        // Without privileges the sockets of other users are not seen.
+        // Without privileges the sockets of other users are not seen, so the service may exist.
         if errors.lacks_privileges() && found.as_ref().is_err_and(PlacementError::is_unseen) {
             continue;
         }
@@ -139,7 +140,10 @@ fn find_batch(
     }
 }
 
-/// Returns the bound of the slowdown, if it can be kept with this gate and policy.
+/// Returns the bound of the slowdown; `None` if there is none.
+///
+/// # Errors
+/// When the user gives a bound that cannot be kept with this gate and policy.
 fn max_slowdown(wanted: Option<MaxSlowdown>, gate: &Gate, lending: &Lending) -> Result<Option<f64>> {
     let can_keep = *gate == Gate::Holder && !lending.policy.needs_requests();
     match wanted {

@@ -13,7 +13,7 @@ pub const GRANT: &str =
 /// Index of the first argument after the program and its verb.
 const AFTER_VERB: usize = 2;
 
-/// All obstacles to a run.
+/// Errors for all obstacles to a run.
 #[derive(Debug, Default)]
 pub struct PreflightErrors {
     problems: Vec<anyhow::Error>,
@@ -28,12 +28,12 @@ impl PreflightErrors {
         errors
     }
 
-    /// Returns the value, or notes the error.
+    /// Returns the value, or adds the error and returns `None`.
     pub fn note<T, E: Into<anyhow::Error>>(&mut self, found: Result<T, E>) -> Option<T> {
         found.map_err(|error| self.problems.push(error.into())).ok()
     }
 
-    /// Notes missing privileges. An object that is not seen without them may still exist.
+    /// Adds an error for missing privileges. Without them, objects that exist may not be seen.
     fn note_privileges(&mut self, missing: &[&str]) {
         if !missing.is_empty() {
             self.lacks_privileges = true;
@@ -57,7 +57,7 @@ impl PreflightErrors {
         }
     }
 
-    /// Returns the command line with the options that remove all obstacles, if they are known.
+    /// Returns the command line with options added that remove all obstacles; `None` if such options are unknown.
     pub fn mended<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Option<String> {
         let needs_pin = |error: &anyhow::Error| {
             matches!(error.downcast_ref::<PlacementError>(), Some(PlacementError::ServiceOnBatchLane { .. }))

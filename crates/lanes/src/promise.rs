@@ -1,4 +1,4 @@
-//! The overlap promise: whether batch kept off a service, why it did not if that is known, and what to do.
+//! The overlap promise: whether batch kept off a service, the known reason if it did not, and advice.
 //!
 //! The judgement is in `sidelane_policy::borrow::promise`. This file adds the text, for runs, comparisons and the
 //! agent.
@@ -14,28 +14,29 @@ use sidelane_diagnostics::note::Note;
 /// Circumstances that may explain overlap.
 #[derive(Clone, Debug, Default)]
 pub struct Circumstances {
-    /// Gate of batch.
+    /// Gate that keeps batch off the lanes.
     pub gate: Gate,
-    /// Whether this process was stopped in this time, so that no holder ran.
+    /// Whether this process was stopped in the judged time, so that no holder ran.
     pub was_stopped: bool,
-    /// Note of that time that explains overlap best; see [`LaneNote::explaining`](crate::note::LaneNote::explaining).
+    /// Note of the judged time that explains overlap best; see
+    /// [`LaneNote::explaining`](crate::note::LaneNote::explaining).
     pub note: Option<Note>,
 }
 
-/// Overlap of one service, judged.
+/// Overlap promise to one service, judged.
 #[derive(Clone, Debug)]
 pub struct Promise {
-    /// Service, as the user named it.
+    /// Name of the service, as the user gave it.
     pub service: String,
     overlap: Overlap,
     bound_ppm: u32,
     why: Why,
 }
 
-/// The cause of overlap.
+/// Cause of overlap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Why {
-    /// A gate for comparison, with its name.
+    /// Gate for comparison, by its name.
     Gate(&'static str),
     ShortTurns {
         turn_ns: u64,
@@ -93,18 +94,18 @@ impl fmt::Display for Why {
 }
 
 impl Promise {
-    /// Judges the overlap beside `service` by the bound `bound_ppm`; `None`: 1 %.
+    /// Judges the overlap beside `service` by the bound `bound_ppm`, in millionths of the service's time; `None`: 1 %.
     pub fn new(service: String, overlap: Overlap, bound_ppm: Option<u32>, circumstances: Circumstances) -> Self {
         let bound_ppm = bound_ppm.unwrap_or(BOUND_PPM);
         Self { service, overlap, bound_ppm, why: Why::of(&overlap, bound_ppm, circumstances) }
     }
 
-    /// Returns whether the overlap exceeds the bound by more than one accident explains.
+    /// Returns whether the overlap exceeds the bound by more than a single accident explains.
     pub fn is_broken(&self) -> bool {
         self.overlap.verdict(self.bound_ppm) == OverlapVerdict::Broken
     }
 
-    /// Returns the judgement as a check of a result.
+    /// Returns the judgement as a check in a result.
     pub fn to_check(&self) -> Check {
         let percent = self.overlap.share_ppm().map(percent);
         let name = format!("overlap beside {}", self.service);
@@ -119,7 +120,7 @@ impl Promise {
     }
 }
 
-/// Text for a broken promise.
+/// Writes the text for a broken promise.
 impl fmt::Display for Promise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { service, overlap, bound_ppm, why } = self;

@@ -19,15 +19,15 @@ use sidelane_report::{Unit, check_writable};
 /// Options of `sidelane run`.
 #[derive(Debug)]
 pub struct RunOptions {
-    /// Services, lanes and batch.
+    /// Services, lanes and batch that the user asks for.
     pub asked: RunRequest,
-    /// Path of the audit log, and its level.
+    /// Path of the audit log with its level; `None` without a log.
     pub audit: Option<(PathBuf, AuditLevel)>,
-    /// Path for the figures at the end.
+    /// Path of the file for the figures at the end; `None` without a file.
     pub json: Option<PathBuf>,
-    /// How long the batch command may go on after a POSIX signal that asks it to end.
+    /// Time for which the batch command may go on after a POSIX signal that asks it to end.
     pub grace: Duration,
-    /// Action if batch cannot run.
+    /// Action when batch has been kept off all its lanes for a long time.
     pub on_blocked: OnBlocked,
     /// Bound of the overlap, in millionths of a service's time; `None`: 1 %.
     pub max_overlap_ppm: Option<u32>,
@@ -37,16 +37,16 @@ pub struct RunOptions {
     pub progress: ProgressOptions,
 }
 
-/// Action if batch has been kept off all its lanes for this time.
+/// Action when batch has been kept off all its lanes for a long time.
 #[derive(Clone, Copy, Debug)]
 pub struct OnBlocked {
-    /// Time without a lane.
+    /// Time without a lane after which the action is taken.
     pub after: Duration,
-    /// Whether the run ends; otherwise this is only reported.
+    /// Whether the run ends; otherwise the state is only reported.
     pub ends: bool,
 }
 
-/// A run that passed all checks.
+/// Run that has passed all checks.
 pub struct Run {
     plan: Plan,
     audit: Option<(PathBuf, AuditLevel)>,
@@ -58,7 +58,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Finds what the user has named. Nothing is changed.
+    /// Finds the services, lanes and batch that the user has named. Nothing is changed.
     ///
     /// # Errors
     /// All obstacles at once.
@@ -72,14 +72,14 @@ impl Run {
         Ok(Self { plan: errors.unless(plan)?, audit, grace, on_blocked, max_overlap_ppm, allow_realtime, progress })
     }
 
-    /// Returns a line on the run for each service.
+    /// Returns a line of text on the run for each service.
     pub fn lines(&self) -> Vec<String> {
         let declared = self.plan.services.iter().any(|placement| placement.lanes.kind == PairKind::Declared);
         let gain = declared.then(|| NO_CORE_SHARED.to_owned());
         gain.into_iter().chain(self.plan.lines()).collect()
     }
 
-    /// Runs the command or adopted batch to its end; adopted batch is given back earlier if a POSIX signal asks for it.
+    /// Runs the command or adopted batch to its end. Adopted batch is given back earlier if a POSIX signal asks for it.
     /// Returns the exit code and the summary.
     pub fn run(self) -> Result<(u8, Summary)> {
         let mut progress = Progress::new(self.progress);
@@ -93,7 +93,7 @@ impl Run {
             quiet: false,
             allow_realtime: self.allow_realtime,
         };
-        // Done before any thread is started, so that no other thread receives a signal.
+        // Signals are blocked before any thread is started, so that no other thread receives one.
         let signals = PosixSignals::listen().context("cannot receive POSIX signals")?;
         let mut session = match batch {
             FoundBatch::Command(command) => Session::start(services, &command, session_options)?,
@@ -117,7 +117,7 @@ fn create((path, level): (PathBuf, AuditLevel)) -> Result<(AuditFile, AuditLevel
     Ok((file, level))
 }
 
-/// Warning for lanes for which the kernel shows no common core.
+/// Warning about lanes for which the kernel reports no common core.
 const NO_CORE_SHARED: &str = "as far as the kernel shows, these lanes share no core, so holding batch may gain little; \
                               measure it with `sidelane compare`";
 
@@ -163,7 +163,7 @@ fn pass_on(session: &Session, caught: CaughtSignal) {
     match caught.signal {
         libc::SIGCHLD | libc::SIGCONT => {}
         libc::SIGTSTP => session.stop_with_batch(),
-        // The terminal has sent it to the batch command too.
+        // The terminal has sent the signal to the batch command too.
         _ if caught.from_terminal => {}
         signal => session.signal(signal),
     }
@@ -174,11 +174,11 @@ fn pass_on(session: &Session, caught: CaughtSignal) {
 pub struct ProgressOptions {
     /// Whether nothing is reported.
     pub quiet: bool,
-    /// Time between two status lines on batch.
+    /// Time between two status lines on batch; `None` without status lines.
     pub status_every: Option<Duration>,
 }
 
-/// Reports to standard error during a run: lines with the time of day.
+/// Reporter of a run's progress to standard error: lines with the time of day.
 #[derive(Debug)]
 pub struct Progress {
     options: ProgressOptions,
@@ -192,7 +192,7 @@ impl Progress {
         Self { options, told_at: Instant::now(), batch_ns: 0 }
     }
 
-    /// Prints a line.
+    /// Prints a line of text, with the time of day.
     pub fn say(&self, what: &str) {
         if !self.options.quiet {
             eprint_fitted(&format!("sidelane: {} {what}", local_time()));
@@ -208,7 +208,7 @@ impl Progress {
         }
     }
 
-    /// Returns the status line: what batch did since the last one.
+    /// Returns the status line: what batch did since the last status line.
     fn status(&mut self, session: &Session) -> String {
         let wall_s = self.told_at.elapsed().as_secs_f64();
         let (lanes, accounting) = (session.lanes(), session.accounting());

@@ -11,38 +11,37 @@ use sidelane_tracker::tracking::ServiceTracking;
 
 use super::kept_lanes::KeptLanes;
 
-/// A service that is tracked.
 pub struct TrackedService {
-    /// Lanes beside it that are kept, if any. They are released before its tracking ends.
+    /// Lanes beside the service that are kept, if any. They are released before the service's tracking ends.
     pub kept: Option<KeptLanes>,
-    /// Name, as the user or the file gives it.
+    /// Name of the service, as the user or the file gives it.
     pub name: String,
-    /// Tracking by the kernel program.
+    /// Tracking of the service by the kernel program.
     pub tracking: ServiceTracking,
-    /// Source of its requests.
+    /// Source of the service's requests.
     pub requests: ServiceRequests,
 }
 
 impl TrackedService {
-    /// Makes a service without lanes.
+    /// Makes a tracked service without lanes.
     pub fn new(name: String, tracking: ServiceTracking, requests: ServiceRequests) -> Self {
         Self { kept: None, name, tracking, requests }
     }
 
-    /// Returns its processes now.
+    /// Returns the present processes of the service.
     pub fn processes(&self) -> BTreeSet<u32> {
         self.tracking.processes().into_iter().collect()
     }
 
-    /// Returns the question for the search of its requests; `None` if none of its processes lives. `service` is its
-    /// number in the answer.
+    /// Returns the question for the search of the service's requests; `None` if none of its processes lives. `service`
+    /// is the service's number in the answer.
     pub fn question(&self, service: u64) -> Option<Question> {
         let (pids, known) = (self.processes(), self.requests.known());
         let (name, port) = (self.name.clone(), self.tracking.port());
         (!pids.is_empty()).then_some(Question { service, name, pids, port, known })
     }
 
-    /// Follows its requests at the place where they were found.
+    /// Observes the service's requests at the place where the search has found them.
     pub fn take_answer(&mut self, answer: Answer) -> RequestVisibility {
         let Answer { pids, listeners, emitting, elsewhere, .. } = answer;
         let requests = &mut self.requests;
@@ -72,7 +71,8 @@ impl TrackedService {
         }
     }
 
-    /// Fetches requests that have finished since the last call. The lending limits of its lanes learn from them.
+    /// Fetches requests that have finished since the last call, and passes each to `each`. The lending limits of the
+    /// service's lanes learn from them.
     pub fn fetch_requests(&mut self, each: impl FnMut(&Request)) -> Result<(), RequestError> {
         match (&mut self.kept, &mut self.requests.source) {
             (_, None) => Ok(()),
@@ -82,12 +82,12 @@ impl TrackedService {
     }
 }
 
-/// Effect of an answer on what is known of requests.
+/// Change in what is known of a service's requests after an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestVisibility {
-    /// No change.
+    /// No change by the answer.
     Same,
-    /// The first answer: requests are not seen, at least not yet.
+    /// First answer: requests are not seen, at least not yet.
     Unseen,
     /// Requests are seen after this answer.
     Seen,
@@ -96,13 +96,13 @@ pub enum RequestVisibility {
 /// Source of the requests of a service.
 #[derive(Default)]
 pub struct ServiceRequests {
-    /// The source, if they are seen.
+    /// Source of the requests, if they are seen.
     pub source: Option<RequestSource>,
-    /// Reason why they are not seen, if they were looked for.
+    /// Reason why requests are not seen; `None` if they are, or were not looked for.
     pub why_not: Option<String>,
-    /// Whether they are looked for and no answer has come yet.
+    /// Whether requests are looked for and no answer has come yet.
     pub is_looked_for: bool,
-    /// Another place where the service may take requests, if its sockets are looked at.
+    /// Another place where the service may take requests, if its sockets are observed.
     pub elsewhere: Option<RequestNote>,
 }
 
@@ -112,12 +112,12 @@ impl ServiceRequests {
         Self { why_not: Some(STILL_LOOKED_FOR.to_owned()), is_looked_for: true, ..Self::default() }
     }
 
-    /// Returns whether the service emits them.
+    /// Returns whether the service emits its requests.
     pub fn are_emitted(&self) -> bool {
         matches!(self.source, Some(RequestSource::Emitted(_)))
     }
 
-    /// Starts or stops looking at requests, if looking costs the service time.
+    /// Starts or stops observing requests, if that costs the service time.
     pub fn look(&self, wanted: bool) {
         let Some(source) = &self.source else { return };
         if wanted { source.resume() } else { source.pause() }
@@ -134,11 +134,11 @@ impl ServiceRequests {
 
 const STILL_LOOKED_FOR: &str = "its requests are not found yet";
 
-/// Reason why requests are not looked at that would only show batch's cost.
+/// Reason why requests are not observed, if they would only show batch's cost.
 pub const NOBODY_ASKS: &str = "no setting needs them (slo, [metrics], or latency as metric)";
 
-/// Follows the requests at the place that was found, or returns why they cannot be seen. Requests emitted by the
-/// service are preferred.
+/// Observes the requests at the place that was found, or returns why they cannot be seen. Requests that the service
+/// emits are preferred.
 fn follow(
     tracking: &ServiceTracking,
     name: &str,
@@ -158,7 +158,8 @@ fn follow(
     requests.map(RequestSource::Sockets).map_err(|why| why.to_string())
 }
 
-/// Returns the requests emitted by the service. If lanes are lent by them, the service writes the request words itself.
+/// Returns the source of requests that the service emits. If lanes are lent by them, the service writes the request
+/// words itself.
 pub fn emitted(mut emitters: Emitters, tracking: &ServiceTracking) -> RequestSource {
     if tracking.tracker().purpose().lends(|lent| lent.turns) && !tracking.lanes().batch.is_empty() {
         let words = emitters.words(tracking.number(), &tracking.lanes().request_lanes);

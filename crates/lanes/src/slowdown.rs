@@ -1,7 +1,7 @@
 //! The slowdown of requests by batch: measured during the whole run, and kept under a bound.
 //!
-//! The rules are in the policy crate: [`slowdown`], [`windows`] and [`idle_threshold`]. This file turns the observation
-//! of requests on and off, and sets what keepers do.
+//! The rules are in the policy crate: [`slowdown`], [`windows`] and [`idle_threshold`]. This file starts and stops the
+//! observation of requests, and sets the idle threshold of the keepers.
 //!
 //! [`slowdown`]: sidelane_policy::borrow::slowdown
 //! [`windows`]: sidelane_policy::borrow::windows
@@ -20,7 +20,7 @@ use sidelane_requests::Request;
 
 /// Default bound of the slowdown of requests: 5 %.
 pub const BOUND: f64 = 0.05;
-/// Percentile that both kinds of windows have enough requests for: the median.
+/// Percentile for which both kinds of windows have enough requests: the median.
 const TYPICAL: f64 = 50.0;
 
 /// Bound of the slowdown of requests by batch.
@@ -28,7 +28,7 @@ const TYPICAL: f64 = 50.0;
 pub enum MaxSlowdown {
     /// No bound; the slowdown is not measured.
     Any,
-    /// Bound, as 0.05 for 5 %.
+    /// Upper bound, as 0.05 for 5 %.
     Bound(f64),
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for MaxSlowdown {
     }
 }
 
-/// Measurement of the requests of one service.
+/// Measurement of the slowdown of one service's requests.
 #[derive(Clone, Debug)]
 struct ServiceMeasurement {
     threshold: IdleThresholdFinder,
@@ -59,15 +59,15 @@ struct ServiceMeasurement {
 /// Change of the idle time after which batch gets the lanes of a service, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// Number of the service.
+    /// Number that the caller gave to the service.
     pub service: u64,
-    /// New idle threshold.
+    /// New idle threshold of the service.
     pub threshold: IdleThreshold,
     /// Verdict on the slowdown; [`Verdict::Undecided`] or [`Verdict::Within`] if a step is taken back.
     pub verdict: Verdict,
 }
 
-/// Measures the slowdown of services. The caller gives the services their numbers.
+/// Measurement of the slowdown of services. The caller gives each service a number.
 #[derive(Clone, Debug)]
 pub struct SlowdownKeeper {
     bound: f64,
@@ -79,12 +79,13 @@ pub struct SlowdownKeeper {
 }
 
 impl SlowdownKeeper {
-    /// Makes a measurement without services. Batch gets the lanes after `min_idle_ns`. `bound` is 0.05 for 5 %.
+    /// Makes a measurement without services. Batch gets the lanes after the idle time `min_idle_ns`. `bound` is 0.05
+    /// for 5 %.
     pub fn new(bound: f64, min_idle_ns: Nanos, now: Nanos) -> Self {
         Self { bound, min_idle_ns, windows: Windows::new(now), services: BTreeMap::new(), asked: false }
     }
 
-    /// Sets the services to measure.
+    /// Sets the services to measure, by their numbers.
     pub fn measure(&mut self, services: &BTreeSet<u64>, now: Nanos) {
         self.services.retain(|service, _| services.contains(service));
         for service in services {
@@ -110,7 +111,7 @@ impl SlowdownKeeper {
         self.services.is_empty()
     }
 
-    /// Continues from what another session has measured of the same services beside the same batch.
+    /// Continues from the measurements of another session of the same services beside the same batch.
     pub fn go_on_from(&mut self, earlier: &Self) {
         self.windows.go_on_from(&earlier.windows);
         for (service, of) in &mut self.services {
@@ -119,7 +120,7 @@ impl SlowdownKeeper {
         }
     }
 
-    /// Returns when [`SlowdownKeeper::go_on`] has something to do again.
+    /// Returns when [`SlowdownKeeper::go_on`] has to be called again.
     pub fn due(&self) -> Nanos {
         self.windows.due()
     }
@@ -133,13 +134,13 @@ impl SlowdownKeeper {
         measured.whole.record(pair, side, request.latency_ns());
     }
 
-    /// Goes on to the next window if it is due, and judges the measurements when a pair of windows begins. All requests
-    /// so far must have been passed to [`SlowdownKeeper::finished`] before. `None`: it is not due.
+    /// Continues with the next window if it is due, and judges the measurements when a pair of windows begins. All
+    /// requests so far must have been passed to [`SlowdownKeeper::finished`] before. `None`: no window is due.
     pub fn go_on(&mut self, now: Nanos) -> Option<Vec<Change>> {
         self.step(now).then(|| self.judge(now))
     }
 
-    /// Goes on to the next window. Returns whether it was due.
+    /// Continues with the next window. Returns whether it was due.
     fn step(&mut self, now: Nanos) -> bool {
         let ended = self.windows.phase();
         if ended == Phase::Seen(Side::Beside) && !self.asked && now >= self.windows.due() {
@@ -152,12 +153,12 @@ impl SlowdownKeeper {
         self.windows.step(now)
     }
 
-    /// Returns whether requests have to be seen now.
+    /// Returns whether requests have to be observed now.
     pub fn sees_requests(&self) -> bool {
         matches!(self.windows.phase(), Phase::Seen(_))
     }
 
-    /// Returns the idle threshold of a service now.
+    /// Returns the present idle threshold of a service.
     pub fn idle_threshold(&self, service: u64) -> IdleThreshold {
         match (self.windows.phase(), self.services.get(&service)) {
             (_, None) => IdleThreshold::AfterIdle(self.min_idle_ns),
@@ -190,7 +191,7 @@ impl SlowdownKeeper {
         changes
     }
 
-    /// Returns the result for a service, if it is measured.
+    /// Returns the result for a service; `None` if it is not measured.
     pub fn outcome(&self, service: u64) -> Option<SlowdownOutcome> {
         let of = self.services.get(&service)?;
         Some(SlowdownOutcome { bound: self.bound, threshold: of.threshold.present(), whole: of.whole.clone() })
@@ -202,7 +203,7 @@ impl SlowdownKeeper {
 pub struct SlowdownOutcome {
     /// Bound of the slowdown.
     pub bound: f64,
-    /// Idle threshold at the end.
+    /// Idle threshold at the end of the session.
     pub threshold: IdleThreshold,
     /// Requests in the windows of the whole session.
     pub whole: Box<Slowdown>,

@@ -27,7 +27,7 @@ use sidelane_tracker::stolen::StolenFrom;
 /// Figures of one run, all measured in this run.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// Lanes that were lent and borrowed.
+    /// Request lanes and batch lanes of the run.
     pub lanes: Lanes,
     /// Time for which batch ran beside the service.
     pub wall_s: f64,
@@ -43,43 +43,43 @@ pub struct Summary {
     pub lent_overlap_percent: Option<f64>,
     /// Results for each service, in the order in which the user named them.
     pub services: Vec<ServiceSummary>,
-    /// Overlap beside each service, judged.
+    /// Overlap promise to each service, judged.
     promises: Vec<Promise>,
     /// Bound of the overlap, in millionths of a service's time.
     bound_ppm: u32,
-    /// Gate of batch.
+    /// Gate that keeps batch off the lanes.
     pub gate: Gate,
-    /// Counts of batch that checked its lane itself, if it could.
+    /// Accounting of self-checking batch; `None` if the gate allows none.
     pub looked: Option<GateAccounting>,
-    /// Other work on the batch lanes beside the service.
+    /// Time of other work on the batch lanes beside the service.
     work: KernelWorkTimes,
     /// Reaction times from the service's start until batch is off.
     pub reaction_off: Histogram,
-    /// Overlap in turns of the service that batch never left: they have no reaction time.
+    /// Overlap in turns of the service that batch never left, and which so have no reaction time.
     never_left_ns: u64,
     /// Reaction times from the service's stop until batch is back.
     pub reaction_on: Histogram,
-    /// Context switches to the service.
+    /// Number of context switches to the service.
     pub lc_switches: u64,
-    /// Wakeups that a request lane sent to a holder, at its own cost.
+    /// Number of wakeups that a request lane sent to a holder, at its own cost.
     pub lc_summons: u64,
-    /// Holds begun.
+    /// Number of holds begun.
     pub holds: u64,
-    /// Holds that lasted until batch was evicted.
+    /// Number of holds that lasted until batch was evicted.
     pub evictions: u64,
-    /// The kernel program's time in a context switch, sampled.
+    /// Mean time of the kernel program in a context switch, from sampled switches.
     pub cost_per_switch_ns: Option<f64>,
     /// CPU time of this process without the holders' naps.
     pub own_cpu_s: f64,
     /// Time for which the holders napped.
     pub napped_s: f64,
-    /// Steal time of the lanes; the other times are without it.
+    /// Steal time of the lanes, in percent. The other times do not contain it.
     pub stolen_percent: Option<f64>,
-    /// The longest gap of steal time.
+    /// Longest gap of steal time, in µs.
     pub stolen_gap_max_us: Option<f64>,
     /// Source of the steal time.
     pub stolen_from: StolenFrom,
-    /// Batch that was adopted and given back; `None` if batch was a command.
+    /// Name and counts of batch that was adopted and given back; `None` if batch was a command.
     pub adopted: Option<String>,
     /// Notes on what was degraded or failed.
     pub notes: Vec<Note>,
@@ -92,11 +92,11 @@ const LIMIT_FIGURES: [&str; 5] =
 /// Figures of one service in a run.
 #[derive(Clone, Debug)]
 pub struct ServiceSummary {
-    /// Result of the session.
+    /// Result of the session for the service.
     outcome: ServiceOutcome,
     /// CPU time of the service on its request lanes.
     lc_cpu_s: f64,
-    /// CPU time of batch on its batch lanes.
+    /// CPU time of batch on the service's batch lanes.
     batch_cpu_s: f64,
     batch_share_of_idle_percent: Option<f64>,
     overlap_percent: Option<f64>,
@@ -131,7 +131,7 @@ impl ServiceSummary {
         row
     }
 
-    /// Returns the lending limits of its lanes.
+    /// Returns the lending limits of the service's lanes, by their names in results.
     fn limit_figures(&self) -> [(&'static str, Option<f64>); 5] {
         let limits = self.outcome.limits.filter(|limits| limits.lending.policy.needs_requests());
         let requests = limits.filter(|_| self.outcome.requests.is_some()).map(|limits| limits.requests as f64);
@@ -145,7 +145,7 @@ impl ServiceSummary {
         std::array::from_fn(|at| (LIMIT_FIGURES[at], values[at]))
     }
 
-    /// Writes the lines about its budget and its requests, if the policy has any.
+    /// Writes the lines about the service's budget and its requests, if the policy has any.
     fn show_limits(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(limits) = self.outcome.limits.filter(|limits| limits.lending.policy.needs_requests()) else {
             return Ok(());
@@ -157,13 +157,13 @@ impl ServiceSummary {
         source.try_for_each(|source| writeln!(f, "  requests   {}, {source}", counted(limits.requests)))
     }
 
-    /// Writes the lines about the cost of batch for its requests.
+    /// Writes the lines about the cost of batch for the service's requests.
     fn show_cost(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.outcome.objective.iter().try_for_each(|objective| show_objective(objective, f))?;
         self.outcome.slowdown.iter().try_for_each(|slowdown| show_slowdown(slowdown, f))
     }
 
-    /// Returns the cost of batch for its requests: the objective, and percentiles beside batch and without.
+    /// Returns the cost of batch for the service's requests: the objective, and percentiles beside batch and without.
     fn of_cost(&self) -> [(&'static str, Option<f64>); 8] {
         let objective = self.outcome.objective;
         let slowdown = self.outcome.slowdown.as_ref();
@@ -183,7 +183,7 @@ impl ServiceSummary {
         ]
     }
 
-    /// Writes the lines of one of several services.
+    /// Writes the lines of one service, if a run has several.
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ServiceOutcome { target, lanes, .. } = &self.outcome;
         writeln!(
@@ -210,13 +210,14 @@ impl Summary {
         self.promises.iter().any(Promise::is_broken)
     }
 
-    /// Returns the broken promises, a line each; empty if there are none.
+    /// Returns the text of the broken promises, a line each; empty if there are none.
     pub fn broken_promises(&self) -> String {
         let broken = self.promises.iter().filter(|promise| promise.is_broken());
         broken.map(|promise| format!("sidelane: {promise}\n")).collect()
     }
 
-    /// Works out the figures of `outcome`. Overlap is judged by `bound_ppm`; `None`: 1 %.
+    /// Computes the figures of `outcome`. Overlap is judged by `bound_ppm`, in millionths of a service's time; `None`:
+    /// 1 %.
     pub fn new(outcome: &Outcome, lanes: Lanes, bound_ppm: Option<u32>) -> Self {
         let accounting = &outcome.accounting;
         let napped_s = seconds(outcome.holders.napped_ns);
@@ -306,7 +307,7 @@ impl Summary {
         result
     }
 
-    /// Returns the policy's name in results.
+    /// Returns the name of the policy in results.
     fn policy(&self) -> String {
         let limits = self.services.first().and_then(|service| service.outcome.limits);
         limits.map_or("unmanaged".to_owned(), |limits| limits.lending.policy.name().replace('-', "_"))
@@ -375,7 +376,7 @@ impl Summary {
         ]
     }
 
-    /// Writes the line about it, if it is more than about nothing.
+    /// Writes the line about other work on the batch lanes, unless it is negligible.
     fn show_work(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const KINDS: [&str; 6] =
             ["", "kworkers", "ksoftirqd and interrupt threads", "other kernel threads", "interrupts", ""];
@@ -397,11 +398,11 @@ impl Summary {
     }
 }
 
-/// Number of turns below which no share is shown: one turn that was cut off would decide it.
+/// Number of turns below which no share is shown, because one interrupted turn would decide it.
 const TURNS_MIN: u64 = 100;
 
 impl Summary {
-    /// Returns the overlap in a turn of the service, and its share of all time.
+    /// Returns the text on the overlap in a turn of the service, with its share of all time.
     fn overlap(&self) -> String {
         let Some(turn_us) = self.overlap_a_turn_us() else { return "no turn".to_owned() };
         match self.overlap_percent.filter(|_| self.lc_switches >= TURNS_MIN) {
@@ -417,7 +418,7 @@ impl Summary {
         Some(self.overlap_percent? / 100.0 * self.lc_cpu_s * 1e6 / turns)
     }
 
-    /// Returns the cost of the run, without parts that are zero.
+    /// Returns the text on the cost of the run, without parts that are zero.
     fn cost(&self) -> String {
         let switch = self.cost_per_switch_ns.map(|ns| format!("{} a context switch (sampled)", Unit::Ns.human(ns)));
         let summons = self.lc_summons;
@@ -500,8 +501,8 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Returns the overlap in turns that batch never left. Reaction times reported by self-checking batch are not used:
-/// they are not exact enough.
+/// Returns the overlap in turns that batch never left. Reaction times reported by self-checking batch are not used,
+/// because they are not exact enough.
 fn never_left(accounting: &Accounting, lanes: &Lanes) -> u64 {
     let reactions_ns = accounting.reaction_off().values().map(|(ns, count)| ns.saturating_mul(count)).sum();
     never_left_ns(accounting.overlap(lanes).overlap_ns, reactions_ns)
@@ -550,7 +551,7 @@ fn show_objective(outcome: &ObjectiveOutcome, f: &mut fmt::Formatter<'_>) -> fmt
     writeln!(f)
 }
 
-/// Writes how much slower requests were beside batch, if enough were seen.
+/// Writes how much slower requests were beside batch, if enough requests were seen.
 fn show_slowdown(outcome: &SlowdownOutcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let whole = &outcome.whole;
     let seen = [Side::Beside, Side::Apart].map(|side| counted(whole.requests(side)));

@@ -1,8 +1,11 @@
 //! The watchdog of a session's batch lanes: a thread that acts when batch does not leave a lane.
 //!
 //! It sleeps until the kernel program raises an alarm, or a holder finds that evicted batch is back. [`Watchdog`]
-//! decides what to do; the thread looks, and carries it out. It takes no lock that a keeper may hold while batch keeps
-//! that keeper from running. It does not run on a batch lane, so batch that outranks everything does not delay it.
+//! decides
+//! what to do. The thread observes the lanes, and carries out the decision. It takes no lock that a keeper may hold
+//! while batch
+//! keeps that keeper from running. It does not run on a batch lane, so batch that outranks everything does not delay
+//! it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -26,30 +29,30 @@ use super::confinement::BatchConfinement;
 use super::decider::timespec;
 use crate::note::LaneNote;
 
-/// Bound of the findings that are kept for the session, which takes them ten times a second.
+/// Limit of the findings that are kept for the session, which takes them ten times a second.
 const FINDINGS_MAX: usize = 100;
 
-/// A step that the watchdog took.
+/// Step that the watchdog took.
 #[derive(Clone, Debug)]
 pub struct Finding {
     /// Time of the step.
     pub at_ns: Nanos,
-    /// Step of the watchdog.
+    /// Kind of the step.
     pub step: Step,
     /// Name of the batch thread that caused the step.
     pub thread: String,
-    /// Scheduling class of this thread then.
+    /// Scheduling class of the thread at that time.
     pub class: String,
-    /// Lane on which it ran.
+    /// CPU of the lane on which the thread ran.
     pub lane: u32,
-    /// How long batch had stayed on the lane beside the service.
+    /// Time for which batch had stayed on the lane beside the service.
     pub stayed_ns: Nanos,
     /// Error of the step, if it failed.
     pub error: Option<String>,
 }
 
 impl Finding {
-    /// Returns the note of the step, if there is one.
+    /// Returns the note on the step; `None` if it needs no note.
     pub fn note(&self) -> Option<LaneNote> {
         let (thread, class, lane) = (self.thread.clone(), self.class.clone(), self.lane);
         if let Some(error) = self.error.clone() {
@@ -63,7 +66,7 @@ impl Finding {
         }
     }
 
-    /// Returns the step's name in an audit log.
+    /// Returns the name of the step in an audit log.
     pub fn name(&self) -> &'static str {
         match self.step {
             Step::Wait => "wait",
@@ -94,7 +97,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A running watchdog. Dropping it lets batch go on that it has stopped.
+/// Handle of a running watchdog. Dropping it lets batch run that the watchdog has stopped.
 pub struct LaneWatch {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -109,7 +112,7 @@ struct Shared {
 }
 
 impl LaneWatch {
-    /// Starts watching the batch lanes of `lanes` for the batch in `confinement`.
+    /// Starts a watchdog of the batch lanes of `lanes`, for the batch in `confinement`.
     pub fn start(
         lanes: &Lanes,
         memory: Arc<LaneMemory>,
@@ -137,7 +140,7 @@ impl LaneWatch {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Restores the class of its thread if another process has changed it. Returns whether one had.
+    /// Restores the class of the watchdog's thread if another process has changed it. Returns whether one had.
     pub fn put_right(&self) -> bool {
         let tid = self.shared.tid.load(Ordering::Acquire);
         let is_fit = tid == 0 || ThreadClass::of(tid).is_none_or(|it| it == ThreadClass::ORDINARY);
@@ -167,11 +170,11 @@ struct Body {
     confinement: Arc<BatchConfinement>,
     shared: Arc<Shared>,
     watchdog: Watchdog,
-    /// Findings that the session could not take yet.
+    /// Findings that the session has not taken yet.
     untold: Vec<Finding>,
 }
 
-/// Result of a look.
+/// Result of a check of the lanes.
 #[derive(Default)]
 struct Look {
     situation: Situation,
@@ -200,9 +203,9 @@ impl Body {
         }
     }
 
-    /// Pins the thread to a CPU that is no lane, or to a request lane if there is none. There it is an ordinary thread
-    /// that runs for some microseconds after an alarm. On the batch lane it could not run beside batch that outranks
-    /// everything.
+    /// Pins the watchdog's thread to a CPU that is no lane, or to a request lane if there is none. On a request lane it
+    /// is an ordinary thread that runs for some microseconds after an alarm. On the batch lane it could not run beside
+    /// batch that outranks everything.
     fn take_place(&self) {
         let (requests, batch) = (&self.lanes.request_lanes, self.lanes.batch_cpus());
         let others = online_cpus().unwrap_or_default().difference(requests).difference(&batch);
@@ -210,7 +213,7 @@ impl Body {
         if !pinned(others.iter().collect()) {
             pinned(requests.iter().collect());
         }
-        // Without the right to it, an alarm is answered some milliseconds later.
+        // Without the privilege for a real-time class, an alarm is answered some milliseconds later.
         let _ = put_first(0);
         self.shared.tid.store(this_tid(), Ordering::Release);
     }
@@ -220,7 +223,7 @@ impl Body {
         let timeout = due_ns.map(|due_ns| timespec(due_ns.saturating_sub(now_ns())));
         let mut poll_fds =
             [PollFd::from_borrowed_fd(self.alarms.fd(), PollFlags::IN), PollFd::new(&self.shared.event, PollFlags::IN)];
-        // An interrupted sleep only means one more look.
+        // An interrupted sleep only means one more check.
         let _ = poll(&mut poll_fds, timeout.as_ref());
         let _ = self.alarms.take();
         self.shared.event.clear()
@@ -237,7 +240,7 @@ impl Body {
         Look { situation, outranking, stays }
     }
 
-    /// Returns the batch thread that waits for its turn on the lane, as one does that a holder has preempted.
+    /// Returns the batch thread that waits for a turn on the lane, such as a thread that a holder has preempted.
     fn waits(&self, lane: u32) -> Option<Stay> {
         let hold = self.memory.hold(lane);
         let tid = hold.waiting_pid.load(Ordering::Acquire);
@@ -248,7 +251,7 @@ impl Body {
         if step == Step::Wait {
             return;
         }
-        // The names are read before anything is changed.
+        // The name of the thread is read before anything is changed.
         let finding = self.finding(step, look, now);
         let done = match step {
             Step::Wait => Ok(()),
@@ -263,7 +266,7 @@ impl Body {
         if self.untold.len() < FINDINGS_MAX {
             self.untold.push(Finding { error: done.err().map(|error| error.to_string()), ..finding });
         }
-        // The thread that takes findings may be kept from running by batch, so this does not wait for its lock.
+        // Batch may keep the thread that takes findings from running, so this thread does not wait for its lock.
         if let Ok(mut findings) = self.shared.findings.try_lock() {
             let room = FINDINGS_MAX.saturating_sub(findings.len());
             findings.extend(self.untold.drain(..).take(room));
@@ -296,11 +299,11 @@ impl Body {
 /// A batch thread that would preempt the holder of its lane.
 #[derive(Clone, Copy, Debug)]
 pub struct Outranking {
-    /// Id of its process.
+    /// Process id of the thread.
     pub pid: u32,
-    /// Id of the thread.
+    /// Thread id.
     pub tid: u32,
-    /// Its scheduling class.
+    /// Scheduling class of the thread.
     pub class: ThreadClass,
 }
 
@@ -316,18 +319,18 @@ pub fn situation(outranking: &[Outranking], stays: Option<Stay>) -> Situation {
     Situation { outranks: !outranking.is_empty(), stayed_ns: stays.map(|stay| stay.stayed_ns) }
 }
 
-/// Batch on a lane that it has to leave beside a busy service.
+/// Stay of batch on a lane that it has to leave beside a busy service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stay {
-    /// How long it has stayed.
+    /// Time for which the thread has stayed, in ns.
     pub stayed_ns: Nanos,
-    /// The lane.
+    /// CPU of the lane.
     pub lane: u32,
-    /// The thread.
+    /// Id of the thread.
     pub tid: u32,
 }
 
-/// Returns the longest stay on these lanes.
+/// Returns the longest stay of batch on these lanes; `None` if batch is on none.
 pub fn longest_stay<'a>(memory: &LaneMemory, lanes: impl Iterator<Item = &'a BatchLane>) -> Option<Stay> {
     lanes.filter_map(|lane| stay_on(memory, lane)).max()
 }

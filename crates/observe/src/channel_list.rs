@@ -20,28 +20,28 @@ use sidelane_channels::{Channel, file, hsperf, memory, perf};
 use sidelane_host::ports::listeners;
 use sidelane_requests::can_track;
 
-/// How long a program may take from its start until it emits the signal.
+/// Time that a program may take from its start until it emits the signal.
 const APPEARS_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// The channels of an observation, in reading order.
+/// Channels of an observation, in the order of reading.
 pub struct ChannelList {
-    /// The counters, read between the two readings of the clock.
+    /// Counters, read between the two readings of the clock.
     pub counters: Vec<Channel>,
-    /// The tags, read after the second reading.
+    /// Tags, read after the second reading of the clock.
     pub tags: Vec<Channel>,
-    /// Computed from the counters.
+    /// Rates, computed from the counters.
     pub rates: Vec<Rate>,
-    /// Tracks the observed lane, if a signal belongs to a lane.
+    /// Tracking of the observed lane; `None` if no signal belongs to a lane.
     pub tracking: Option<LaneTracking>,
 }
 
-/// Whether any of these signals belongs to a lane.
+/// Returns whether any of these signals belongs to a lane.
 pub fn need_lane(signals: &[Signal]) -> bool {
     signals.iter().any(|signal| matches!(signal.source, Source::Lane | Source::Request | Source::Ipc | Source::Perf(_)))
 }
 
-/// Whether any of these is a counter that can be read only on the target's own core.
+/// Returns whether any of these signals is a counter that is readable on the target's own core only.
 pub fn need_same_core(signals: &[Signal]) -> bool {
     signals.iter().any(|signal| matches!(signal.source, Source::Ipc | Source::Perf(_)))
 }
@@ -72,7 +72,7 @@ pub fn usual(program: Option<&ObservedProgram>, cpu: Option<u32>) -> Result<(Vec
     Ok((names.into_iter().map(str::parse).collect::<Result<_, _>>()?, notes))
 }
 
-/// Why requests of a program cannot be observed, if they cannot.
+/// Returns why requests of a program cannot be observed; `None` if they can.
 fn why_no_requests(program: &ObservedProgram) -> Option<String> {
     match can_track() {
         Err(error) => Some(error.to_string()),
@@ -119,7 +119,7 @@ impl ChannelList {
         Ok(())
     }
 
-    /// Adds a channel. A kind that the user gave takes precedence over the channel's own.
+    /// Adds a channel. A kind that the user gave takes precedence over the channel's own kind.
     fn place(&mut self, mut channel: Channel, said: Option<Kind>) {
         channel.kind = match said {
             Some(Kind::Tag) => Kind::Tag,
@@ -131,7 +131,7 @@ impl ChannelList {
 
     fn add_rates(&mut self) {
         let rates = rates_of(self.counters.iter().map(|channel| channel.name.as_str()));
-        // Before CPC, since the first two rates make the grid.
+        // These rates come before CPC (cycles per cycle), since the first two rates make the grid.
         self.rates.splice(0..0, rates);
     }
 
@@ -148,12 +148,12 @@ impl ChannelList {
         Ok(())
     }
 
-    /// Which values are counters and which are tags.
+    /// Returns the number of counters and of tags in a sample.
     pub fn layout(&self) -> Layout {
         Layout { counters: self.counters.len(), tags: self.tags.len() }
     }
 
-    /// What to compute from the samples.
+    /// Returns what to compute from the samples.
     pub fn recipe(&self, tolerance: f64) -> Recipe {
         Recipe {
             layout: self.layout(),
@@ -165,7 +165,7 @@ impl ChannelList {
     }
 }
 
-/// One rate per time for each counter.
+/// Returns a rate per time for each counter.
 pub fn rates_of<'a>(counters: impl Iterator<Item = &'a str>) -> Vec<Rate> {
     let of = |(number, name): (usize, &str)| Rate {
         name: name.to_owned(),
@@ -175,7 +175,7 @@ pub fn rates_of<'a>(counters: impl Iterator<Item = &'a str>) -> Vec<Rate> {
     counters.enumerate().map(of).collect()
 }
 
-/// The index of the tag for the running thread.
+/// Returns the index of the tag for the running thread, if there is such a tag.
 pub fn lane_tag<'a>(mut tags: impl Iterator<Item = &'a str>) -> Option<usize> {
     tags.position(|name| name == LANE)
 }
@@ -185,7 +185,8 @@ fn vantage(places: &ChosenLanes) -> Result<Vantage> {
     Ok(Vantage { observed, observer: places.observer, same_core: places.same_core })
 }
 
-/// The rate with a known correct value: how well the two readings of the clock agree.
+/// Returns the rate of cycles per cycle, whose correct value is 1. It shows how well the two readings of the clock
+/// agree.
 fn cpc() -> Rate {
     Rate { name: "cpc".to_owned(), count: Operand::EndCycles, per: Operand::Cycles }
 }
@@ -199,7 +200,7 @@ fn track(signals: &[Signal], program: &ObservedProgram, lane: Option<u32>) -> Re
     }
 }
 
-/// Waits for the signals of a command that was just started.
+/// Waits until a command that was just started emits the signal, and returns its channels.
 fn emitted(name: &str, program: &mut ObservedProgram) -> Result<Vec<Channel>> {
     let began = Instant::now();
     loop {

@@ -1,11 +1,11 @@
 //! The cost of observing for the target: its progress with and without an observer, in pairs.
 //!
-//! The observer pauses at intervals. The target's progress in the pause is compared with its
-//! progress in windows of the same length just before and after, so that a slow period of the
-//! machine affects both alike.
+//! The observer pauses at intervals. The target's progress in the pause is compared with its progress in windows of the
+//! same length just before and after, so that a slow period of the machine affects both alike.
 //!
-//! Progress is counted by a counter. Of a few events a pair the difference would be chance, so a pair
-//! with fewer than [`EVENTS_MIN`] tells nothing.
+//! A counter measures progress. If a pair has only a few events, the difference between windows is chance. So a pair
+//! with
+//! fewer than [`EVENTS_MIN`] events is not used.
 
 use std::time::{Duration, Instant};
 
@@ -15,27 +15,26 @@ use sidelane_stats::ranks::median;
 
 use sidelane_channels::{ChannelEnd, Reader};
 
-/// Length of a pause, and of each window beside it.
+/// Length of a pause of the observer, and of each window beside the pause.
 const WINDOW: Duration = Duration::from_millis(20);
-/// Time from one pause to the next.
+/// Time from one pause of the observer to the next.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// The least number of events of a pair.
+/// Number of events that a pair of windows needs to be used.
 pub const EVENTS_MIN: u64 = 1_000;
 
-/// A counter of the target's progress.
 pub struct Progress {
-    /// Its name.
+    /// Name of the counter in results.
     pub name: String,
-    /// How it is read.
+    /// Reader of the counter.
     pub reader: Reader,
 }
 
-/// Progress over time.
+/// Values of the progress counters at one time.
 #[derive(Clone, Debug)]
 struct Mark {
     at: Instant,
-    /// By counter.
+    /// Values, in the order of the counters.
     counts: Vec<u64>,
 }
 
@@ -49,12 +48,12 @@ impl Mark {
     }
 }
 
-/// What the pairs say, by one counter.
+/// Results of the pairs by one progress counter.
 #[derive(Clone, Debug, Default)]
 struct Pairs {
-    /// Events of each pair.
+    /// Number of events in each pair.
     events: Vec<f64>,
-    /// The slowdowns of pairs with enough events, in percent.
+    /// Slowdowns of the pairs with enough events, in percent.
     slowdowns: Vec<f64>,
 }
 
@@ -74,56 +73,61 @@ impl Pairs {
     }
 }
 
-/// Pairs of windows with and without an observer.
+/// Meter that compares the target's progress in pairs of windows, with and without an observer.
 pub struct CostMeter {
     progress: Vec<Progress>,
     marks: Vec<Mark>,
     due: Instant,
-    /// By counter.
+    /// Results of the pairs, in the order of the counters.
     pairs: Vec<Pairs>,
 }
 
-/// An instruction to the observer.
+/// Instruction to the observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Continue to read.
+    /// Continue to read signals.
     Observe,
-    /// Pause.
+    /// Pause, so that the target runs unobserved.
     Pause,
 }
 
-/// What observing costs, by the counter that tells it best.
+/// Slowdown of the target by observing, by the first progress counter with enough events.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Slowdown {
-    /// The counter's name.
+    /// Name of the counter that measured progress.
     pub counter: String,
-    /// By how much the target's progress is smaller while it is observed: the median of pairs. `None` if no pair had
-    /// enough events.
+    /// Reduction of the target's progress while it is observed, in percent: the median of all pairs. `None` if no pair
+    /// had enough events.
     pub percent: Option<f64>,
-    /// The lower end of its 95 % interval; `None` if there were too few pairs.
+    /// Lower end of the 95 % confidence interval of the slowdown, in percent; `None` if there were too few pairs.
     pub low_percent: Option<f64>,
-    /// The upper end.
+    /// Upper end of the 95 % confidence interval of the slowdown, in percent; `None` if there were too few pairs.
     pub high_percent: Option<f64>,
-    /// Number of pairs with enough events.
+    /// Number of pairs of windows with enough events.
     pub pairs: u64,
-    /// Events of a pair, in the median of all pairs.
+    /// Number of events in a pair: the median of all pairs.
     #[serde(rename = "events_per_pair")]
     pub events_a_pair: f64,
 }
 
 impl CostMeter {
-    /// A meter for a target whose progress is counted by `progress`. The first counter with enough events is used.
+    /// Returns a meter for a target whose progress the counters `progress` measure. The first counter with enough
+    /// events is used.
     pub fn new(progress: Vec<Progress>) -> Self {
         let pairs = vec![Pairs::default(); progress.len()];
         Self { progress, marks: Vec::new(), due: Instant::now() + WINDOW, pairs }
     }
 
-    /// When [`CostMeter::step`] has to be called next.
+    /// Returns when [`CostMeter::step`] has to be called next.
     pub fn due(&self) -> Instant {
         self.due
     }
 
-    /// Takes the next mark. Four marks make a pair: observed, paused, observed.
+    /// Reads the progress counters, and returns what the observer does next. Windows of a pair are: observed, paused,
+    /// observed.
+    ///
+    /// # Errors
+    /// When a counter can no longer be read.
     pub fn step(&mut self) -> Result<Order, ChannelEnd> {
         let mark = Mark { at: Instant::now(), counts: self.counts()? };
         let at = mark.at;
@@ -151,7 +155,7 @@ impl CostMeter {
         self.progress.iter_mut().map(count).collect()
     }
 
-    /// The cost so far; `None` before the first pair.
+    /// Returns the slowdown measured so far; `None` before the first pair.
     pub fn slowdown(&self) -> Option<Slowdown> {
         let told = |(progress, pairs): (&Progress, &Pairs)| slowdown(&progress.name, pairs);
         let all: Vec<Slowdown> = self.progress.iter().zip(&self.pairs).filter_map(told).collect();
@@ -219,7 +223,7 @@ mod tests {
         assert_eq!((slowdown.percent, slowdown.pairs, slowdown.events_a_pair), (None, 0, 0.0));
     }
 
-    /// Events in each of the three windows of `length`.
+    /// Makes the four marks of a pair, with this number of events in each of its three windows.
     fn pair(events: [u64; 3]) -> [Mark; 4] {
         let (mut at, mut count) = (Instant::now(), 7);
         let mut mark = |events: u64| {

@@ -17,22 +17,22 @@
 
 use super::sample::Sample;
 
-/// The denominator of a tolerance: ten thousand.
+/// Denominator of a tolerance: ten thousand.
 const WHOLE: u64 = 10_000;
 
-/// The filter.
+/// Filter of double-time error correction: keeps samples whose two clock readings agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dte {
     tolerance: u64,
 }
 
 impl Dte {
-    /// A filter that keeps samples whose CPC is 1 ± `tolerance`, rounded to ten-thousandths.
+    /// Returns a filter that keeps samples whose CPC (cycles per cycle) is 1 ± `tolerance`, rounded to ten-thousandths.
     pub fn new(tolerance: f64) -> Self {
         Self { tolerance: (tolerance * WHOLE as f64).round() as u64 }
     }
 
-    /// Whether the rates of the period from `before` to `now` are valid.
+    /// Returns whether the rates of the period from `before` to `now` are valid.
     #[inline(always)]
     pub fn keeps(&self, before: &Sample, now: &Sample) -> bool {
         let starts = now.start.wrapping_sub(before.start);
@@ -41,7 +41,7 @@ impl Dte {
     }
 }
 
-/// Cycles per cycle, from two readings of the clock; the ground truth is 1.
+/// Returns cycles per cycle, from the two clock readings of both samples. The correct value is 1.
 #[inline(always)]
 pub fn cpc(before: &Sample, now: &Sample) -> f64 {
     now.end.wrapping_sub(before.end) as f64 / now.start.wrapping_sub(before.start) as f64
@@ -57,8 +57,8 @@ mod tests {
         Sample { start, end: start + reading, ..Sample::default() }
     }
 
-    /// Figure 3.3: periods start 1000 cycles apart; reading takes 100 cycles before, and then 100,
-    /// 110, 111, 90, 89.
+    /// Periods start 1000 cycles apart, as in Figure 3.3. Reading takes 100 cycles in the first sample, then 100, 110,
+    /// 111, 90, 89.
     #[test]
     fn a_sample_is_kept_while_both_ends_took_as_long() {
         let dte = Dte::new(0.01);
@@ -75,10 +75,9 @@ mod tests {
     }
 
     proptest! {
-        /// A signal that increases by one every `step` cycles. It is read in the middle of the
-        /// reading time, which is `skew` cycles longer at one end. A sample is discarded if and
-        /// only if its two ends differ by more than the tolerance, and the rates of all others are
-        /// correct within the tolerance.
+        /// The counter increases by one every `step` cycles. Reading it takes `skew` cycles longer at one end of a
+        /// period. A sample is discarded exactly if its two ends differ by more than the tolerance. The rates of all
+        /// others are correct within the tolerance.
         #[test]
         fn exactly_the_skewed_samples_are_discarded(
             skews in prop::collection::vec(prop_oneof![3 => Just(0_u64), 1 => 0_u64..200_000], 2..200),
@@ -88,8 +87,7 @@ mod tests {
             let mut clock = 1_000_000_u64;
             let mut samples = Vec::new();
             for skew in &skews {
-                // The counter is the clock itself, read after the delay, so its correct rate is
-                // one.
+                // The counter is the clock itself, read after the delay, so the correct rate is 1.
                 let mut next = sample(clock, 60 + skew);
                 next.values[0] = clock + skew;
                 samples.push(next);

@@ -5,19 +5,19 @@
 
 use rtrb::{Consumer, Producer, RingBuffer};
 
-/// The observer's side.
+/// Observer's side of the handover.
 pub struct Handover<T> {
     empty: Consumer<Box<T>>,
     full: Producer<Box<T>>,
 }
 
-/// The receiver's side.
+/// Receiver's side of the handover.
 pub struct Takeover<T> {
     empty: Producer<Box<T>>,
     full: Consumer<Box<T>>,
 }
 
-/// The two sides; at most `count` buffers may be between them.
+/// Returns both sides of a handover with at most `count` buffers on the way.
 pub fn handover<T>(count: usize) -> (Handover<T>, Takeover<T>) {
     let (give_empty, take_empty) = RingBuffer::new(count);
     let (give_full, take_full) = RingBuffer::new(count);
@@ -25,13 +25,13 @@ pub fn handover<T>(count: usize) -> (Handover<T>, Takeover<T>) {
 }
 
 impl<T> Handover<T> {
-    /// Exchanges `filled` for an empty buffer, if there is one. Returns whether it did.
+    /// Exchanges `filled` for an empty buffer, if one is available. Returns whether it was exchanged.
     #[inline(always)]
     pub fn offer(&mut self, filled: &mut Box<T>) -> bool {
         !self.empty.is_empty() && self.exchange(filled)
     }
 
-    /// Whether the receiver was dropped.
+    /// Returns whether the receiver's side was dropped.
     pub fn is_abandoned(&self) -> bool {
         self.full.is_abandoned()
     }
@@ -39,24 +39,24 @@ impl<T> Handover<T> {
     #[cold]
     fn exchange(&mut self, filled: &mut Box<T>) -> bool {
         let Ok(empty) = self.empty.pop() else { return false };
-        // There are never more buffers than the queue has room for.
+        // There are never more buffers than the queue has room for, so this push succeeds.
         self.full.push(std::mem::replace(filled, empty)).is_ok()
     }
 }
 
 impl<T> Takeover<T> {
-    /// Requests a full buffer by giving an empty one.
+    /// Requests a full buffer by giving the observer an empty one.
     pub fn ask(&mut self, empty: Box<T>) {
-        // If there is no room, the observer already has enough empty buffers.
+        // If the queue has no room, the observer already has enough empty buffers.
         let _ = self.empty.push(empty);
     }
 
-    /// A full buffer, if there is one.
+    /// Returns a full buffer; `None` if there is none yet.
     pub fn take(&mut self) -> Option<Box<T>> {
         self.full.pop().ok()
     }
 
-    /// Whether the observer's side was dropped and no buffer is left.
+    /// Returns whether the observer's side was dropped and no buffer is left.
     pub fn ended(&self) -> bool {
         self.full.is_abandoned() && self.full.is_empty()
     }

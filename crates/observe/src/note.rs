@@ -1,9 +1,9 @@
-//! Notes of an observation.
+//! Notes of an observation on what was missing or degraded.
 
 use sidelane_diagnostics::diagnostics;
 
 diagnostics! {
-    /// Note of an observation.
+    /// Note of an observation on what was missing or degraded.
     pub enum ObserveNote in Observe;
     degraded {
         LogEndsEarly { log: String = "/tmp/log".to_owned(), error: String = "No space left on device".to_owned() } =>

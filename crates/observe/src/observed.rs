@@ -16,68 +16,68 @@ use sidelane_channels::{Channel, Meaning};
 use sidelane_diagnostics::note::Note;
 use sidelane_host::tsc::Clock;
 
-/// The most values of a tag whose names are kept: those that were seen most.
+/// Limit of the number of a tag's values whose names are kept: the most frequent ones.
 const NAMED_MAX: usize = 1000;
 
 /// All data of one observation.
 pub struct Observed {
-    /// The target.
+    /// Target of the observation.
     pub target: String,
-    /// The requested distance of samples.
+    /// Requested distance of samples.
     pub period: Period,
-    /// By how much CPC was allowed to differ from 1.
+    /// Allowed deviation of CPC (cycles per cycle) from 1.
     pub tolerance: f64,
-    /// Its duration.
+    /// Duration of the observation in seconds.
     pub wall_s: f64,
-    /// The state of the log.
+    /// State of the log; `None` if no log was written.
     pub logged: Option<Logged>,
-    /// The path of the log.
+    /// Path of the log; `None` if no log was written.
     pub log: Option<PathBuf>,
-    /// The lanes of observer and target; unknown for a log that is read again.
+    /// Lanes of observer and target; `None` for a log that is read again.
     pub places: Option<ChosenLanes>,
-    /// The analysis of the samples.
+    /// Analysis of the samples.
     pub analysis: Analysis,
     /// Each change of a tag; only for an observation from a log, and on request.
     pub turns: Option<Turns>,
-    /// The names of signals and values.
+    /// Names of signals and of tag values.
     pub names: Names,
-    /// The cost for the target.
+    /// Slowdown of the target by observing; `None` if it was not measured.
     pub slowdown: Option<Slowdown>,
-    /// Why the observation ended.
+    /// Reason why the observation ended.
     pub ended: Ended,
-    /// The exit status of a command that was started for the observation.
+    /// Exit status of a command that was started for the observation.
     pub exit: Option<ExitStatus>,
-    /// The clock of all times in cycles.
+    /// Clock of all times in cycles.
     pub clock: Clock,
-    /// What was missing or degraded.
+    /// Notes on what was missing or degraded.
     pub notes: Vec<Note>,
 }
 
-/// Why an observation ended.
+/// Reason why an observation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Its time was over.
+    /// End after the requested duration.
     Whole,
-    /// A POSIX signal ended it.
+    /// End by a POSIX signal.
     Interrupted,
-    /// The target ended.
+    /// End because the target has ended.
     TargetGone,
-    /// A lane went offline.
+    /// End because a lane went offline.
     LaneGone {
-        /// The lane.
+        /// Lane that went offline.
         lane: u32,
     },
-    /// A signal could no longer be read.
+    /// End because a signal could no longer be read.
     ChannelGone {
-        /// Its name.
+        /// Name of the signal.
         signal: String,
-        /// The reason, in words.
+        /// Reason why the signal could not be read, as text.
         why: String,
     },
 }
 
 impl Ended {
-    /// As results have it, if it is not what was asked for.
+    /// Returns the note for results; `None` if the observation ended as requested.
     pub fn note(&self) -> Option<ObserveNote> {
         match self {
             Ended::Whole | Ended::Interrupted => None,
@@ -93,17 +93,17 @@ impl Ended {
 /// Names of signals and of the values of tags.
 #[derive(Default)]
 pub struct Names {
-    /// Counters, then tags.
+    /// Names of the signals: counters, then tags.
     pub signals: Vec<String>,
     counters: usize,
     meanings: Vec<Option<Meaning>>,
-    /// Names stored during the observation, by tag: a thread, for example, has no name after its
-    /// end.
+    /// Names of values stored during the observation, by tag. Needed because a thread, for example, has no name after
+    /// its end.
     learnt: Vec<HashMap<u64, String>>,
 }
 
 impl Names {
-    /// The names for these channels.
+    /// Returns the names for these channels.
     pub fn of(wanted: &ChannelList) -> Self {
         let name = |channel: &Channel| channel.name.clone();
         Self {
@@ -114,7 +114,7 @@ impl Names {
         }
     }
 
-    /// The names for a log's signals, with the names of values that it has.
+    /// Returns the names for the signals of a log, with the log's names of tag values.
     pub fn of_log(signals: Vec<String>, counters: usize, values: &[(usize, u64, String)]) -> Self {
         let tags = signals.len() - counters;
         let mut learnt = vec![HashMap::new(); tags];
@@ -124,18 +124,18 @@ impl Names {
         Self { signals, counters, meanings: vec![None; tags], learnt }
     }
 
-    /// The names of values, for a log: the tag's number, the value, the name.
+    /// Returns the stored names of tag values: the tag's index, the value, the name.
     pub fn learnt(&self) -> Vec<(usize, u64, String)> {
         let tags = self.learnt.iter().enumerate();
         tags.flat_map(|(tag, names)| names.iter().map(move |(value, name)| (tag, *value, name.clone()))).collect()
     }
 
-    /// A signal's name.
+    /// Returns the name of the signal with this index.
     pub fn signal(&self, number: usize) -> String {
         self.signals.get(number).cloned().unwrap_or_default()
     }
 
-    /// A tag's name.
+    /// Returns the name of the tag with this index among the tags.
     pub fn tag(&self, number: usize) -> &str {
         &self.signals[self.counters + number]
     }
@@ -152,13 +152,13 @@ impl Names {
         }
     }
 
-    /// The name of a value, or the number.
+    /// Returns the name of a tag's value, or the value as a number if it has no name.
     pub fn value(&self, tag: usize, value: u64) -> String {
         self.learnt[tag].get(&value).cloned().unwrap_or_else(|| value.to_string())
     }
 }
 
-/// An observation for tests.
+/// A made-up observation for tests.
 #[cfg(test)]
 pub(crate) mod sample {
     use super::super::analysis::Recipe;
@@ -171,7 +171,7 @@ pub(crate) mod sample {
     pub(crate) const SAMPLES_A_PHASE: u64 = 2_000;
     const LAYOUT: Layout = Layout { counters: 2, tags: 1 };
 
-    /// Samples of two counters; the first is fast in phase 1 and slow in phase 2.
+    /// Returns samples of two counters. The first counter is fast in phase 1 and slow in phase 2.
     pub(crate) fn samples() -> impl Iterator<Item = Sample> {
         let mut hits = 0;
         (0..SAMPLES).map(move |number| {

@@ -15,10 +15,10 @@ use sidelane_host::priority::pin_this_thread;
 use sidelane_host::procfs::{allowed_cpus, is_alive};
 use sidelane_host::service::Target;
 
-/// How long a command may take to end after it was asked to.
+/// Time in which a command has to end after a request to end.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The target of an observation.
+/// Target of an observation.
 pub struct ObservedProgram {
     name: String,
     pids: BTreeSet<u32>,
@@ -26,12 +26,12 @@ pub struct ObservedProgram {
 }
 
 impl ObservedProgram {
-    /// Processes that run already.
+    /// Finds the processes of a target that runs already.
     pub fn find(target: &Target) -> Result<Self> {
         Ok(Self { name: target.to_string(), pids: target.find()?.pids, child: None })
     }
 
-    /// Starts `command` on `cpus`.
+    /// Starts `command` on the CPUs `cpus`.
     pub fn launch(command: &[OsString], cpus: &CpuSet) -> Result<Self> {
         let (program, args) = command.split_first().context("no command was given")?;
         let cpus: Vec<u32> = cpus.iter().collect();
@@ -48,27 +48,27 @@ impl ObservedProgram {
         Ok(Self { name, pids: BTreeSet::from([child.id()]), child: Some(child) })
     }
 
-    /// Its name in results.
+    /// Returns the name of the target in results.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its processes at the start.
+    /// Returns the target's processes at the start of the observation.
     pub fn pids(&self) -> &BTreeSet<u32> {
         &self.pids
     }
 
-    /// Whether it was started here.
+    /// Returns whether the target is a command that this process has started.
     pub fn is_launched(&self) -> bool {
         self.child.is_some()
     }
 
-    /// The lanes it may run on.
+    /// Returns the CPUs on which the target may run.
     pub fn cpus(&self) -> CpuSet {
         allowed_cpus(&self.pids)
     }
 
-    /// Whether any of its processes still runs.
+    /// Returns whether any process of the target still runs.
     pub fn runs(&mut self) -> bool {
         match &mut self.child {
             Some(child) => matches!(child.try_wait(), Ok(None)),
@@ -76,7 +76,7 @@ impl ObservedProgram {
         }
     }
 
-    /// Ends it if it was started here. Returns the exit status if it had ended before.
+    /// Ends the target if this process has started it. Returns the exit status if the target had ended before.
     pub fn end(&mut self) -> Option<ExitStatus> {
         let child = self.child.as_mut()?;
         if let Ok(Some(status)) = child.try_wait() {

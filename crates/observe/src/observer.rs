@@ -1,12 +1,15 @@
 //! The observer: a thread that only reads signals (thesis Figure 3.2).
 //!
-//! It has a lane to itself. Its loop allocates nothing, takes no lock and makes no system call for
-//! signals in memory. Samples go into an [`Analysis`], and into a log if one is kept. Both are
-//! handed over at the end of a turn, through rings with one writer and one reader each.
+//! It has a lane to itself. Its loop allocates nothing, takes no lock and makes no system call for signals in memory.
+//! Samples go into an [`Analysis`], and into a log if one is written. At the end of a turn, the observer hands over
+//! both
+//! through rings with one writer and one reader each.
 //!
-//! There are two loops. A single tag in memory is not sampled at the highest rate but *watched*: a
-//! read that gives the same value as the one before is only counted, which takes a cycle or two,
-//! and the analysis gets runs of equal values. All other observations use the loop of the figure.
+//! There are two loops. A single tag in memory is not sampled at the highest rate but *watched*. A read that gives the
+//! same
+//! value as the read before is only counted, which takes a cycle or two, and the analysis gets runs of equal values.
+//! All
+//! other observations use the loop of the figure.
 
 use std::io;
 use std::sync::Arc;
@@ -21,13 +24,13 @@ use sidelane_channels::lane::LaneThread;
 use sidelane_channels::{ChannelEnd, Reader, Width, Word};
 use sidelane_host::tsc::{cycles, lane_now, ordered_cycles};
 
-/// Samples between two checks whether to go on.
+/// Number of samples between two checks whether the observer has to pause or end.
 const SAMPLES_A_TURN: u32 = 256;
-/// The same number if a sample may take milliseconds.
+/// Number of samples between two checks for pause or end, if a sample may take milliseconds.
 const SLOW_SAMPLES_A_TURN: u32 = 1;
-/// Number of reads timed together when a word is watched: timing them costs as much as 50 reads.
+/// Number of reads timed together when a word is watched: timing costs as much as 50 reads.
 pub const READS_A_BLOCK: u64 = 1024;
-/// Unrolled reads in the loop's code.
+/// Number of unrolled reads in the loop's code.
 const UNROLLED: u64 = 8;
 const BLOCKS_A_TURN: u32 = 16;
 
@@ -45,7 +48,7 @@ impl Controls {
         self.0.store(PAUSE, Ordering::Release);
     }
 
-    /// Makes the observer go on; `observer` is its thread, which may sleep.
+    /// Makes the observer continue. `observer` is its thread, which may sleep.
     pub fn resume(&self, observer: &std::thread::Thread) {
         self.0.store(OBSERVE, Ordering::Release);
         observer.unpark();
@@ -58,44 +61,45 @@ impl Controls {
     }
 }
 
-/// Why an observer stopped.
+/// Reason why an observer stopped.
 #[derive(Debug)]
 pub enum End {
-    /// It was ended by a command.
+    /// Command of the coordinator to end.
     Asked,
-    /// It was moved to another lane because its own went offline.
+    /// Move to another lane, because the observer's own lane went offline.
     LaneGone,
-    /// A channel can no longer be read.
+    /// Channel that can no longer be read.
     Gone {
-        /// The signal's index: counters, then tags.
+        /// Index of the signal: counters, then tags.
         signal: usize,
-        /// The reason.
+        /// Reason why the channel cannot be read.
         why: ChannelEnd,
     },
 }
 
-/// The data of the loop.
+/// Observer thread's data: the signals to read, and the receivers of samples.
 pub struct Observer {
-    /// The counters, read between the two readings of the clock.
+    /// Readers of the counters, read between the two readings of the clock.
     pub counters: Vec<Reader>,
-    /// The tags, read after the second reading.
+    /// Readers of the tags, read after the second reading of the clock.
     pub tags: Vec<Reader>,
-    /// Reads the thread on the observed lane, if it is tracked.
+    /// Reader of the thread on the observed lane; `None` if it is not tracked.
     pub thread: Option<LaneThread>,
-    /// Waits between samples.
+    /// Timer that waits between samples.
     pub pace: Pace,
-    /// Passes analyses to the coordinator.
+    /// Handover of analyses to the coordinator.
     pub handover: Handover<Analysis>,
-    /// Passes samples to the log.
+    /// Handover of samples to the log; `None` without a log.
     pub log: Option<LogFeed>,
     /// Commands from the coordinator.
     pub controls: Arc<Controls>,
-    /// Its lane.
+    /// Lane of the observer.
     pub lane: u32,
 }
 
 impl Observer {
-    /// Reads until it is ended or cannot go on. Returns the analysis that has not been handed over.
+    /// Reads until a command ends the observer or a channel cannot be read. Returns the analysis that has not been
+    /// handed over.
     pub fn run(mut self, mut analysis: Box<Analysis>) -> (Box<Analysis>, End) {
         let end = match self.watched() {
             Some(word) => self.watch(&word, &mut analysis),
@@ -127,8 +131,8 @@ impl Observer {
         }
     }
 
-    /// Ends the observation if the word's file was truncated: the word then reads as zero, which is
-    /// not the target's value.
+    /// Returns the end of the observation if the watched word's file was truncated. The word then reads as zero, which
+    /// is not the target's value.
     #[inline(always)]
     fn lost_word(&self) -> Option<End> {
         let is_lost = |reader: &Reader| matches!(reader, Reader::Word(word) if word.is_lost());
@@ -174,8 +178,8 @@ impl Observer {
         }
     }
 
-    /// Lines 4 to 16 of the figure. Before them, each word is fetched into this lane's cache.
-    /// Reading the words then takes the same time in each sample, and few samples are skewed.
+    /// Reads one sample: lines 4 to 16 of the figure. Before them, each word is fetched into this lane's cache. Reading
+    /// the words then takes the same time in each sample, and few samples are skewed.
     #[inline(always)]
     fn take(&mut self, sample: &mut Sample) -> Result<(), (usize, ChannelEnd)> {
         for counter in &self.counters {
@@ -198,7 +202,7 @@ impl Observer {
 
     fn watch(&mut self, word: &Word, analysis: &mut Box<Analysis>) -> End {
         match word.width() {
-            // The most common width, so its loop is compiled separately.
+            // The most common width has a loop of its own, compiled without a check of the width.
             Width::U64 => self.watch_reads(|| word.read_u64(), analysis),
             _ => self.watch_reads(|| word.read(), analysis),
         }
@@ -233,7 +237,7 @@ fn read(reader: &mut Reader) -> Result<u64, ChannelEnd> {
     }
 }
 
-/// A run of reads with the same value.
+/// Run of reads with the same value.
 struct Run {
     value: u64,
     reads: u64,
@@ -247,7 +251,7 @@ fn watch_block(read: &impl Fn() -> u64, run: &mut Run, analysis: &mut Analysis) 
             let value = read();
             if value != run.value {
                 analysis.run(run.value, run.reads.wrapping_add(place));
-                // The remaining reads of this row are added below.
+                // The reads of this row after `place` are added below.
                 *run = Run { value, reads: 0_u64.wrapping_sub(place) };
             }
         }

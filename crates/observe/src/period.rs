@@ -13,26 +13,27 @@ use thiserror::Error;
 use sidelane_host::tsc::{Clock, cycles};
 use sidelane_host::units::parse_time;
 
-/// Each period is evenly distributed within this share of its target length, on either side.
+/// Share of the target length by which a period is longer or shorter at most. Periods are evenly distributed in
+/// between.
 pub const JITTER: f64 = 0.25;
-/// The observer sleeps during longer periods, but not at their end: a sleeper wakes up some 60 µs
-/// late.
+/// Length from which the observer sleeps during a period. It does not sleep at the end, because a wakeup comes some 60
+/// µs late.
 const SLEEP_FROM: Duration = Duration::from_micros(200);
 const WAKES_LATE: Duration = Duration::from_micros(100);
 
-/// The time between samples.
+/// Time between samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Period {
-    /// The shortest possible.
+    /// Shortest possible time between samples.
     #[default]
     Max,
-    /// This number of cycles, on average.
+    /// Mean number of cycles between samples.
     Cycles(u64),
-    /// This time, on average.
+    /// Mean time between samples.
     Time(Duration),
 }
 
-/// The text is not a period.
+/// Error for a text that is not a period.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("`{0}` is not a period; write max, a number of cycles as in 1200cycles, or a time as in 10us")]
 pub struct PeriodError(String);
@@ -63,7 +64,7 @@ impl fmt::Display for Period {
 }
 
 impl Period {
-    /// The period in nanoseconds; `None` for the highest rate.
+    /// Returns the period in nanoseconds; `None` for the highest rate.
     pub fn ns(&self, clock: &Clock) -> Option<u64> {
         match self {
             Period::Max => None,
@@ -73,10 +74,10 @@ impl Period {
     }
 }
 
-/// Waits for the time of the next sample.
+/// Timer of the observer's samples.
 #[derive(Debug)]
 pub struct Pace {
-    /// `None` for the highest rate.
+    /// Mean length of a period in cycles; `None` for the highest rate.
     target: Option<u64>,
     due: u64,
     random: fastrand::Rng,
@@ -86,7 +87,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Waits according to `period`; `seed` is for the random numbers.
+    /// Returns a timer for `period`. `seed` starts the random numbers.
     pub fn new(period: Period, clock: &Clock, seed: u64) -> Self {
         let cycles_of = |time: Duration| clock.cycles(time.as_nanos() as u64);
         Self {
@@ -103,13 +104,13 @@ impl Pace {
         }
     }
 
-    /// Whether there is never a wait.
+    /// Returns whether samples follow each other without a wait.
     pub fn is_max(&self) -> bool {
         self.target.is_none()
     }
 
-    /// Returns when the next sample is due. A late sample delays the following ones: samples never
-    /// come faster to catch up.
+    /// Waits until the next sample is due. A late sample delays the following ones: samples never come faster to catch
+    /// up.
     #[inline(always)]
     pub fn wait(&mut self) {
         let Some(target) = self.target else { return };
@@ -130,7 +131,7 @@ impl Pace {
         std::thread::sleep(Duration::from_nanos(ns as u64));
     }
 
-    /// Evenly distributed from target − jitter to target + jitter.
+    /// Returns a random length of a period, evenly distributed from target − jitter to target + jitter.
     #[inline(always)]
     fn draw(&mut self, target: u64) -> u64 {
         let width = (target as f64 * 2.0 * JITTER) as u64;

@@ -15,14 +15,14 @@ use super::turns::{TURNS_MAX, Turns};
 use sidelane_diagnostics::log_note::LogNote;
 use sidelane_diagnostics::note::Note;
 
-/// The wanted part of a log.
+/// Part of a log to compute, and settings that replace those of the observation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReplayOptions {
-    /// Start, in seconds after the first sample.
+    /// Start of the part, in seconds after the first sample.
     pub from_s: f64,
-    /// End, in seconds after the first sample; `None` for the end of the log.
+    /// End of the part, in seconds after the first sample; `None` for the end of the log.
     pub to_s: Option<f64>,
-    /// Another tolerance than that of the observation.
+    /// Allowed deviation of CPC (cycles per cycle) from 1; `None`: that of the observation.
     pub tolerance: Option<f64>,
     /// Whether to keep each change of a tag, for a trace.
     pub turns: bool,
@@ -72,7 +72,7 @@ pub fn replay(path: &Path, options: &ReplayOptions) -> Result<Observed> {
     })
 }
 
-/// Records a sample. A turn ends at a gap, and at the end of the wanted part.
+/// Records a sample of a tag. A turn ends at a gap, and at the end of the wanted part.
 fn follow(turns: &mut Turns, sample: &Sample, is_gap: bool, is_wanted: bool) {
     if is_gap || !is_wanted {
         turns.interrupt();
@@ -95,7 +95,7 @@ fn recipe(head: &LogHead, tolerance: f64) -> Recipe {
     }
 }
 
-/// The wanted part of a log, in cycles.
+/// Start and end of the wanted part of a log, in cycles.
 struct Window {
     start: Option<u64>,
     from: u64,
@@ -123,8 +123,8 @@ impl Window {
         is_in
     }
 
-    /// The error if there are more turns than a trace may have; `full_at` is the time in cycles up
-    /// to which there was room.
+    /// Returns the error for more turns than a trace may have. `full_at` is the time in cycles up to which there was
+    /// room.
     fn too_much(&self, full_at: u64) -> Error {
         let start_s = |cycles: u64| cycles.wrapping_sub(self.start.unwrap_or(cycles)) as f64 / self.cycles_per_s;
         let (from_s, to_s) = (start_s(self.first), start_s(full_at));

@@ -36,32 +36,32 @@ use sidelane_report::terminal::eprint_fitted;
 use sidelane_rollback::own_threads;
 use sidelane_rollback::own_threads::Fixed;
 
-/// How often the coordinator checks whether to go on.
+/// Interval at which the coordinator checks whether the observation has to end.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// How often the analysis is fetched and shown.
+/// Interval at which the analysis is fetched from the observer and shown.
 const FETCH_EVERY: Duration = Duration::from_millis(500);
 
-/// The options of `sidelane observe`.
+/// Options of `sidelane observe`.
 pub struct ObserveOptions {
-    /// The target, unless a command is started.
+    /// Target of the observation; `None` if a command is started.
     pub target: Option<Target>,
-    /// The command to start.
+    /// Command to start, with its arguments; empty if there is a target.
     pub command: Vec<OsString>,
-    /// The signals; by default the lane, requests, and a JVM's counters, as far as the target has them.
+    /// Signals to observe. If none is named: the lane, requests, and a JVM's counters, as far as the target has them.
     pub signals: Vec<Signal>,
-    /// A counter of the target's progress, for the slowdown; by default the first observed counter that counts enough.
+    /// Counter of the target's progress, for the slowdown. `None`: the first observed counter that counts enough.
     pub progress: Option<Signal>,
-    /// The duration; by default until the target ends or a POSIX signal arrives.
+    /// Duration; `None`: until the target ends or a POSIX signal arrives.
     pub length: Option<Duration>,
-    /// The time between samples.
+    /// Time between samples.
     pub period: Period,
-    /// The observed lane.
+    /// Observed lane, if the user names it.
     pub cpu: Option<u32>,
-    /// The observer's lane.
+    /// Observer's lane, if the user names it.
     pub observer_cpu: Option<u32>,
-    /// By how much CPC may differ from 1.
+    /// Allowed deviation of CPC (cycles per cycle) from 1.
     pub tolerance: f64,
-    /// The file for all samples.
+    /// File for all samples; `None` without a log.
     pub log: Option<PathBuf>,
     /// Whether to draw histograms during the observation, if there is a terminal.
     pub live: bool,
@@ -119,16 +119,16 @@ pub fn run(options: &ObserveOptions) -> Result<Observed> {
     })
 }
 
-/// What is observed, and from where.
+/// Target, signals and lanes of an observation.
 struct Setup {
     program: ObservedProgram,
     signals: Vec<Signal>,
     places: ChosenLanes,
-    /// Usual signals that are left out.
+    /// Notes on signals that are observed by default but are left out here.
     notes: Vec<ObserveNote>,
 }
 
-/// Finds or starts the target, the signals and the lanes.
+/// Finds or starts the target, and finds the signals and the lanes.
 fn set_up(options: &ObserveOptions) -> Result<Setup> {
     let allowed = own_cpus();
     match &options.target {
@@ -171,7 +171,7 @@ fn lane_requirements(options: &ObserveOptions, signals: &[Signal]) -> LaneRequir
     }
 }
 
-/// The signals that were asked for, or the usual ones.
+/// Returns the signals that the user named, or else the default ones.
 fn signals(options: &ObserveOptions, program: Option<&ObservedProgram>) -> Result<(Vec<Signal>, Vec<ObserveNote>)> {
     match options.signals.as_slice() {
         [] => usual(program, options.cpu),
@@ -179,7 +179,7 @@ fn signals(options: &ObserveOptions, program: Option<&ObservedProgram>) -> Resul
     }
 }
 
-/// Readers of the target's progress, separate from the observer's.
+/// Returns readers of the target's progress, separate from the observer's readers.
 fn progress(
     options: &ObserveOptions,
     wanted: &ChannelList,
@@ -234,16 +234,16 @@ fn open_log(
     log::start(path, &head).map(Some)
 }
 
-/// The observer's thread, and the channels to it.
+/// Observer's thread, with its channels to the coordinator.
 struct Crew {
     thread: JoinHandle<(Box<Analysis>, End)>,
     controls: Arc<Controls>,
     takeover: Takeover<Analysis>,
-    /// Cleared and given back, so that two analyses are enough.
+    /// Analysis to give to the observer next. It is cleared before, so two analyses are enough.
     spare: Option<Box<Analysis>>,
     lane: u32,
     observed: Option<u32>,
-    /// Keeps the lane words up to date.
+    /// Tracking that keeps the lane words up to date while it lives.
     _tracking: Option<sidelane_channels::lane::LaneTracking>,
 }
 
@@ -317,7 +317,7 @@ impl Crew {
     }
 }
 
-/// A running observation.
+/// State of a running observation.
 struct Watch {
     crew: Crew,
     cost: Option<CostMeter>,
@@ -365,7 +365,7 @@ impl Watch {
         due.map_or(LOOK_EVERY, |due| due.min(LOOK_EVERY))
     }
 
-    /// A failure of the meter ends only the measurement of the cost, not the observation.
+    /// Takes the next step of the cost measurement. A failure ends only this measurement, not the observation.
     fn keep_cost(&mut self) {
         let Some(cost) = &mut self.cost else { return };
         if Instant::now() < cost.due() {
@@ -392,7 +392,7 @@ impl Watch {
     }
 }
 
-/// Lanes that cannot go offline have no such file.
+/// Returns whether the lane is online. A lane that cannot go offline has no such file.
 fn is_online(lane: u32) -> bool {
     let state = std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu{lane}/online"));
     state.is_err() || state.is_ok_and(|state| state.trim() != "0")

@@ -1,38 +1,38 @@
-//! The times at which tags changed, as exactly as samples show. Used for traces, and only of a log,
-//! since a live observation keeps bins.
+//! The times at which tags changed, as exactly as samples show. They are used for traces of a log only, since a live
+//! observation keeps bins.
 
 use super::analysis::series::Series;
 use super::sample::{Layout, Sample};
 
-/// The most turns kept, of all tags: each is two events of a trace, and a trace with more than two
-/// million events opens slowly.
+/// Limit of the number of turns of all tags. Each turn is two events of a trace, and a trace with more than two million
+/// events opens slowly.
 pub const TURNS_MAX: usize = 1_000_000;
 
-/// A stretch of time in which every sample had the same value.
+/// Time span in which every sample of a tag had the same value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// The time of its first sample, in cycles.
+    /// Time of the first sample of the turn, in cycles.
     pub from: u64,
-    /// The time of the first sample with another value, or of the last one before a gap.
+    /// Time of the first sample with another value, or of the last sample before a gap, in cycles.
     pub to: u64,
-    /// The value.
+    /// Value of the tag in the turn.
     pub value: u64,
 }
 
-/// The turns, recorded sample by sample.
+/// Turns of all tags, recorded sample by sample.
 pub struct Turns {
     layout: Layout,
-    /// By tag.
+    /// Turns by tag, in the order of the tags.
     pub tags: Vec<Vec<Turn>>,
-    /// The counters' values over time, by counter.
+    /// Values of the counters over time, in the order of the counters.
     pub counters: Vec<Series>,
     open: Vec<Option<Turn>>,
-    /// The time at which there was no more room, in cycles.
+    /// Time at which the limit of turns was reached, in cycles; `None` if it was not.
     full_at: Option<u64>,
 }
 
 impl Turns {
-    /// No turns yet.
+    /// Returns a record without turns.
     pub fn new(layout: Layout) -> Self {
         Self {
             layout,
@@ -49,7 +49,7 @@ impl Turns {
             counter.record(sample.start, value as f64);
         }
         for tag in 0..self.layout.tags {
-            // Tags are read after the counters.
+            // Tags are read after the counters, so their time is the end of the sample.
             self.tag(tag, sample.end, sample.tag(self.layout, tag));
         }
     }
@@ -79,7 +79,7 @@ impl Turns {
         (0..self.layout.tags).for_each(|tag| self.close(tag));
     }
 
-    /// All turns, or the time in cycles up to which there was room.
+    /// Returns all turns. The error is the time in cycles up to which there was room.
     pub fn whole(mut self) -> Result<Self, u64> {
         self.interrupt();
         self.full_at.map_or(Ok(self), Err)

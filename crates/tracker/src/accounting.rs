@@ -1,7 +1,7 @@
-//! The kernel's books: run times on each lane, overlap, reactions.
+//! The kernel program's accounting: run times on each lane, overlap, reactions.
 //!
-//! The kernel program keeps them per lane ([`LaneStats`]). A [`Accounting`] is a copy of all lanes at one moment, including
-//! the turns that still go on. The difference of two copies is what happened in between.
+//! The kernel program keeps it for each lane ([`LaneStats`]). An [`Accounting`] is a copy of all lanes at one moment,
+//! including the turns that still last. The difference of two copies is the accounting of the time in between.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -16,76 +16,77 @@ use sidelane_host::clock::now_ns;
 use sidelane_host::topology::{BatchLane, Lanes};
 use sidelane_policy::borrow::promise::Overlap;
 
-/// Most reads of a lane's statistics until two in a row agree; a switch is much shorter than a read.
+/// Limit of the reads of a lane's statistics until two in a row agree. A context switch is much shorter than a read.
 const LOOKS_MAX: usize = 8;
 
-/// As in `bpf/lane/alarm.h`.
+/// Duration from which a reaction that still lasts is counted; equals the constant in `bpf/lane/alarm.h`.
 const UNANSWERED_NS: u64 = 2_000_000;
 
-/// Counts of the kernel on one lane.
+/// Accounting of one lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneAccounting {
-    /// Context switches.
+    /// Number of context switches.
     pub switches: u64,
-    /// Switches to a thread of the service.
+    /// Number of context switches to a thread of the service.
     pub lc_switches: u64,
-    /// Time that threads of the service ran, without what was stolen from them.
+    /// Time that threads of the service ran, without steal time.
     pub lc_ns: u64,
-    /// Time that batch ran, without what was stolen from it.
+    /// Time that batch ran, without steal time.
     pub batch_ns: u64,
-    /// Time the hypervisor took from the lane.
+    /// Time that the hypervisor took from the lane (steal time).
     pub stolen_ns: u64,
-    /// The part taken from threads of the service.
+    /// Time that the hypervisor took from threads of the service.
     pub stolen_lc_ns: u64,
-    /// The part taken from batch.
+    /// Time that the hypervisor took from batch.
     pub stolen_batch_ns: u64,
-    /// The most that it took between two looks, since tracking began.
+    /// Longest time that the hypervisor took between two looks of the kernel program, since tracking began.
     pub stolen_gap_max_ns: u64,
-    /// The part of batch's time in which a thread of the service ran on a partner lane, without leave for batch.
+    /// Time that batch ran without permission, while a thread of the service ran on a partner lane.
     pub overlap_ns: u64,
-    /// The part of batch's time in which a thread of the service ran on a partner lane, on whose budget batch ran.
+    /// Time that batch ran on the budget of a request, while a thread of the service ran on a partner lane.
     pub lent_overlap_ns: u64,
-    /// Times that batch was switched in although the lane was held.
+    /// Number of times that batch was switched in although the lane was held.
     pub leaks: u64,
-    /// Times that batch was switched in on a lane that is not a batch lane.
+    /// Number of times that batch was switched in on a lane that is not a batch lane.
     pub batch_strays: u64,
-    /// Times that the service was switched in on a lane that is not a request lane.
+    /// Number of times that the service was switched in on a lane that is not a request lane.
     pub lc_strays: u64,
-    /// Switches that the kernel did not report: the thread that came is counted as the one that was there before.
+    /// Number of switches that the kernel did not report. The time of the new thread is then counted for the thread
+    /// before.
     pub untold: u64,
-    /// The kernel program's own time in the sampled switches.
+    /// Time of the kernel program itself in the sampled switches.
     pub cost_ns: u64,
-    /// Number of switches sampled for it.
+    /// Number of switches in which the kernel program's own time was sampled.
     pub cost_samples: u64,
-    /// Summons sent to the lane's holder.
+    /// Number of summonses sent to the lane's holder.
     pub summons: u64,
-    /// The part sent and paid for by a request lane.
+    /// Number of summonses that a request lane sent, at its own cost.
     pub lc_summons: u64,
-    /// Counts of batch that looks for itself; the times above are corrected by them.
+    /// Accounting of self-checking batch; the times above are corrected by it.
     pub gate: GateAccounting,
-    /// Other work there beside the service.
+    /// Time of other work on the lane beside the service.
     pub work: KernelWorkTimes,
-    /// Naps and leave that batch claims beyond its own run time: if there are any, nothing above is corrected by its
-    /// claims.
+    /// Naps and permitted time that batch claims beyond its own run time. If there are any, no time above is corrected
+    /// by batch's claims.
     pub unbelieved_ns: u64,
 }
 
-/// The books of all lanes at one moment, or (after [`Accounting::since`]) of a span of time.
+/// Accounting of all lanes at one moment, or (after [`Accounting::since`]) of a time span.
 #[derive(Clone, Debug)]
 pub struct Accounting {
-    /// Time of the copy, or the span's length.
+    /// Time of the copy, or length of the time span.
     pub at_ns: u64,
     lanes: Vec<LaneAccounting>,
     stolen_from: StolenFrom,
-    /// The reactions that the kernel program has recorded.
+    /// Reactions from the service's start to batch off its lane, as recorded by the kernel program.
     ended_off: Histogram,
-    /// The same with the reactions that still last.
+    /// Recorded reactions, with the reactions that still last.
     off: Histogram,
     on: Histogram,
 }
 
 impl Accounting {
-    /// Reads every lane; `partners(cpu)` are the request lanes of the batch lane `cpu`.
+    /// Reads the accounting of all lanes. `partners(cpu)` are the request lanes of the batch lane `cpu`.
     pub fn read<'a>(
         words: impl Iterator<Item = &'a LaneWord>,
         holds: impl Iterator<Item = &'a HoldWord> + Clone,
@@ -128,7 +129,7 @@ impl Accounting {
         accounting
     }
 
-    /// Returns the difference to `earlier`.
+    /// Returns the accounting of the time since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         let lanes = self.lanes.iter().zip(&earlier.lanes);
         Self {
@@ -141,7 +142,7 @@ impl Accounting {
         }
     }
 
-    /// Adds overlap of batch on the batch lane `cpu`, which the kernel program could not see.
+    /// Adds overlap on the batch lane `cpu` that the kernel program could not see.
     pub fn charge(&mut self, cpu: u32, late_ns: u64) {
         if let Some(lane) = self.lanes.get_mut(cpu as usize) {
             let late_ns = late_ns.min(lane.lent_overlap_ns);
@@ -150,17 +151,17 @@ impl Accounting {
         }
     }
 
-    /// Returns one lane's books.
+    /// Returns the accounting of one lane.
     pub fn lane(&self, cpu: u32) -> LaneAccounting {
         self.lanes.get(cpu as usize).copied().unwrap_or_default()
     }
 
-    /// Returns the counts of batch that looks for itself, lane by lane.
+    /// Returns the accounting of self-checking batch, lane by lane.
     pub fn gates(&self) -> impl Iterator<Item = GateAccounting> + '_ {
         self.lanes.iter().map(|lane| lane.gate)
     }
 
-    /// Returns the other work on the batch lanes beside the service.
+    /// Returns the times of other work on the batch lanes beside the service.
     pub fn work(&self, lanes: &Lanes) -> KernelWorkTimes {
         lanes.batch.iter().fold(KernelWorkTimes::default(), |sum, lane| sum.plus(&self.lane(lane.cpu).work))
     }
@@ -184,18 +185,17 @@ impl Accounting {
         &self.on
     }
 
-    /// Returns the time that the service ran on its request lanes.
+    /// Returns the time that the service ran on the request lanes.
     pub fn lc_ns(&self, lanes: &Lanes) -> u64 {
         lanes.request_lanes.iter().map(|cpu| self.lane(cpu).lc_ns).sum()
     }
 
-    /// Returns the time that batch ran on its batch lanes.
+    /// Returns the time that batch ran on the batch lanes.
     pub fn batch_ns(&self, lanes: &Lanes) -> u64 {
         lanes.batch.iter().map(|lane| self.lane(lane.cpu).batch_ns).sum()
     }
 
-    /// Returns the time that batch ran beside the service on a request's budget, as a share of the service's own, in
-    /// percent.
+    /// Returns the time that batch ran beside the service on a request's budget, in percent of the service's time.
     pub fn lent_overlap_percent(&self, lanes: &Lanes) -> Option<f64> {
         percent(self.sum_of(lanes, |lane| lane.lent_overlap_ns), self.lc_ns(lanes))
     }
@@ -209,12 +209,13 @@ impl Accounting {
         }
     }
 
-    /// Returns the time that batch ran beside the service without leave, as a share of the service's own, in percent.
+    /// Returns the time that batch ran beside the service without permission, in percent of the service's time.
     pub fn overlap_percent(&self, lanes: &Lanes) -> Option<f64> {
         percent(self.sum_of(lanes, |lane| lane.overlap_ns), self.lc_ns(lanes))
     }
 
-    /// Returns the idle time of the request lanes that have batch lanes, once for each batch lane, without stolen time.
+    /// Returns the idle time of the request lanes that have batch lanes, without steal time. A request lane counts once
+    /// for each of its batch lanes.
     pub fn idle_ns(&self, lanes: &Lanes) -> u64 {
         let busy_ns = |cpu| self.lane(cpu).lc_ns + self.lane(cpu).stolen_lc_ns;
         let idle_ns = |lane: &BatchLane| {
@@ -224,40 +225,41 @@ impl Accounting {
         lanes.batch.iter().map(idle_ns).sum()
     }
 
-    /// Returns the time that the hypervisor took from the lanes, as a share of their time, in percent. `None` without a
-    /// source.
+    /// Returns the time that the hypervisor took from the lanes, in percent of their time. `None` without a source of
+    /// steal time.
     pub fn stolen_percent(&self, lanes: &Lanes) -> Option<f64> {
         let all = lane_cpus(lanes);
         let stolen_ns = all.iter().map(|cpu| self.lane(*cpu).stolen_ns).sum();
         percent(stolen_ns, self.at_ns * all.len() as u64).filter(|_| self.stolen_from != StolenFrom::Unseen)
     }
 
-    /// Returns the longest time that it took at once.
+    /// Returns the longest time that the hypervisor took from a lane at once, in µs. `None` without a source of steal
+    /// time.
     pub fn stolen_gap_max_us(&self, lanes: &Lanes) -> Option<f64> {
         let longest_ns = lane_cpus(lanes).iter().map(|cpu| self.lane(*cpu).stolen_gap_max_ns).max();
         longest_ns.filter(|_| self.stolen_from != StolenFrom::Unseen).map(|ns| ns as f64 / 1e3)
     }
 
-    /// Returns the source of stolen time.
+    /// Returns the source of steal time.
     pub fn stolen_from(&self) -> StolenFrom {
         self.stolen_from
     }
 
-    /// Returns batch's part in the idle time of the request lanes, in percent.
+    /// Returns the share of the request lanes' idle time that batch used, in percent.
     pub fn batch_share_of_idle_percent(&self, lanes: &Lanes) -> Option<f64> {
         let beside_ns = self.sum(|lane| lane.overlap_ns + lane.lent_overlap_ns);
         let alone_ns = self.batch_ns(lanes).saturating_sub(beside_ns);
         percent(alone_ns, self.idle_ns(lanes))
     }
 
-    /// Returns the mean time of the kernel program in a context switch, from its own sample.
+    /// Returns the mean time of the kernel program in a context switch, from sampled switches; `None` without a sample.
     pub fn cost_per_switch_ns(&self) -> Option<f64> {
         let samples = self.sum(|lane| lane.cost_samples);
         (samples > 0).then(|| self.sum(|lane| lane.cost_ns) as f64 / samples as f64)
     }
 }
 
-/// Returns the figures of both reaction histograms, under the names of results.
+/// Returns the percentiles of both reaction histograms, under their names in results.
 pub fn reaction_figures(off: &Histogram, on: &Histogram) -> [(&'static str, Option<f64>); 4] {
     let percentile = |histogram: &Histogram, p| histogram.percentile_ns(p).map(|ns| ns as f64);
     [
@@ -268,7 +270,7 @@ pub fn reaction_figures(off: &Histogram, on: &Histogram) -> [(&'static str, Opti
     ]
 }
 
-/// Returns the longest reaction, and the number of reactions.
+/// Returns the longest reaction and the number of reactions, under their names in results.
 pub fn worst_reaction(off: &Histogram) -> [(&'static str, Option<f64>); 2] {
     [
         ("reaction_off_max_ns", off.percentile_ns(100.0).map(|ns| ns as f64)),
@@ -293,18 +295,19 @@ impl LaneStats {
         self.batch_strays.load(Ordering::Acquire)
     }
 
-    /// Returns the time that batch ran, up to its last turn's end.
+    /// Returns the time that batch ran, up to the end of its last turn.
     pub fn batch_ns(&self) -> u64 {
         self.batch_ns.load(Ordering::Acquire)
     }
 
-    /// Returns the start of batch's present turn, or 0.
+    /// Returns the start of batch's present turn; 0 if batch does not run.
     pub fn batch_since_ns(&self) -> u64 {
         self.batch_since_ns.load(Ordering::Acquire)
     }
 
-    /// Returns how long batch has stayed beside each busy partner, if it has to leave the lane: reactions that still
-    /// last, and have lasted for at least [`UNANSWERED_NS`]. The kernel program records those that end.
+    /// Returns how long batch has stayed beside each busy partner although it has to leave the lane. Only reactions
+    /// that still last, and have lasted for at least [`UNANSWERED_NS`], are returned: the kernel program records those
+    /// that end.
     fn lasting_ns(
         &self,
         hold: &HoldWord,
@@ -319,30 +322,30 @@ impl LaneStats {
         lasting.filter(|ns| *ns >= UNANSWERED_NS)
     }
 
-    /// Returns the time that batch ran beside the service, up to its last turn's end.
+    /// Returns the time that batch ran beside the service without permission, up to the end of its last turn.
     pub fn overlap_ns(&self) -> u64 {
         self.overlap_ns.load(Ordering::Acquire)
     }
 
-    /// Returns the naps that a context switch cut short and that are in no thread's accounting, and the part in which
-    /// the service surely ran.
+    /// Returns the time of naps that a context switch cut short and no thread has counted. The second value is the part
+    /// in which the service surely ran.
     pub fn cut_naps_ns(&self) -> (u64, u64) {
         (self.cut_naps_ns.load(Ordering::Acquire), self.cut_naps_lc_ns.load(Ordering::Acquire))
     }
 
-    /// Returns the most that the hypervisor took from the lane between two looks.
+    /// Returns the longest time that the hypervisor took from the lane between two looks.
     pub fn stolen_gap_max_ns(&self) -> u64 {
         self.stolen_gap_max_ns.load(Ordering::Acquire)
     }
 
-    /// Returns the lane's books at `at_ns`, by the LC clocks of the lane itself and of its partners.
+    /// Returns the lane's accounting at `at_ns`, by the service clocks of the lane itself and of its partners.
     pub(crate) fn read(&self, gate: &GateWord, at_ns: u64, clock_ns: u64, beside_ns: u64) -> LaneAccounting {
         let seen = self.settled(at_ns, beside_ns);
         let kernels = LaneAccounting { lc_ns: clock_ns.saturating_sub(seen.stolen_lc_ns), ..seen };
         settle(kernels, GateAccounting::read(gate, self))
     }
 
-    /// Returns all figures of one moment between two switches.
+    /// Returns the figures of one moment between two context switches.
     fn settled(&self, now_ns: u64, beside_ns: u64) -> LaneAccounting {
         let mut seen = self.look(now_ns, beside_ns);
         for _ in 0..LOOKS_MAX {
@@ -355,8 +358,8 @@ impl LaneStats {
         seen
     }
 
-    /// Reads the figures once. `beside_ns` is the LC clock of the lane's partners: batch's turn may still go on, and
-    /// its overlap with it.
+    /// Reads the figures once. `beside_ns` is the service clock of the lane's partners: it gives the overlap of a turn
+    /// of batch that still lasts.
     fn look(&self, now_ns: u64, beside_ns: u64) -> LaneAccounting {
         let get = |counter: &AtomicU64| counter.load(Ordering::Acquire);
         let (turn_ns, both_ns) = match get(&self.batch_since_ns) {
@@ -396,7 +399,7 @@ impl LaneAccounting {
             stolen_ns: self.stolen_ns.saturating_sub(earlier.stolen_ns),
             stolen_lc_ns: self.stolen_lc_ns.saturating_sub(earlier.stolen_lc_ns),
             stolen_batch_ns: self.stolen_batch_ns.saturating_sub(earlier.stolen_batch_ns),
-            // A maximum has no earlier part.
+            // A maximum cannot be split into an earlier and a later part.
             stolen_gap_max_ns: self.stolen_gap_max_ns,
             overlap_ns: self.overlap_ns.saturating_sub(earlier.overlap_ns),
             lent_overlap_ns: self.lent_overlap_ns.saturating_sub(earlier.lent_overlap_ns),
@@ -435,7 +438,7 @@ mod tests {
             assert_eq!(lasting(state, 10 * MS, &[Some(40 * MS), None, Some(5 * MS)]), [60 * MS, 90 * MS]);
             assert!(lasting(state, 0, &[Some(40 * MS)]).is_empty());
             assert!(lasting(state, 10 * MS, &[None]).is_empty());
-            // Batch is about to leave.
+            // Batch has had less than the minimum time to leave, so there is no lasting reaction yet.
             assert!(lasting(state, 10 * MS, &[Some(99 * MS)]).is_empty());
         }
         assert!(lasting(LaneState::Released as u32, 10 * MS, &[Some(40 * MS)]).is_empty());

@@ -17,40 +17,43 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_host::perf;
 use sidelane_host::perf::Event;
 
-/// Events that are counted for each request.
+/// Pair of events that are counted for each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventPair {
-    /// The work done for the request.
+    /// Event that measures the work done for the request.
     pub instructions: Event,
-    /// The time that it took.
+    /// Event that measures the time of that work.
     pub cycles: Event,
 }
 
 impl EventPair {
-    /// The processor's instructions and cycles.
+    /// Instructions and cycles, as the processor counts them.
     pub const HARDWARE: Self = Self { instructions: Event::INSTRUCTIONS, cycles: Event::CYCLES };
 }
 
-/// The reason why requests are not counted.
+/// Reason why requests are not counted.
 #[derive(Debug, Error)]
 #[error(
     "request lane {cpu} has no counters of instructions and cycles ({source}); in a virtual machine, ask its host for \
      a virtual PMU"
 )]
 pub struct CounterError {
-    /// The lane.
+    /// CPU of the request lane.
     pub cpu: u32,
-    /// The system's error.
+    /// Error of the system.
     pub source: io::Error,
 }
 
-/// The open counters of all request lanes. Dropping them closes them.
+/// Open counters of all request lanes. Dropping this value closes them.
 pub struct LaneCounters {
     lanes: Vec<(u32, [OwnedFd; 2])>,
 }
 
 impl LaneCounters {
-    /// Opens them, on all lanes or on none.
+    /// Opens the counters on all lanes, or on none.
+    ///
+    /// # Errors
+    /// When a lane has no counters.
     pub fn open(pair: EventPair, lanes: &CpuSet) -> Result<Self, CounterError> {
         let open = |cpu| match open_pair(pair, cpu) {
             Ok(counters) => Ok((cpu, counters)),
@@ -59,7 +62,7 @@ impl LaneCounters {
         Ok(Self { lanes: lanes.iter().map(open).collect::<Result<_, _>>()? })
     }
 
-    /// Gives them to the kernel program of `tracker`, which was loaded for them.
+    /// Gives the counters to the kernel program of `tracker`, which was loaded for them.
     pub fn hand_to(&self, tracker: &Tracker) -> libbpf_rs::Result<()> {
         for (cpu, counters) in &self.lanes {
             for (map, counter) in COUNTER_MAPS.iter().zip(counters) {
@@ -71,12 +74,12 @@ impl LaneCounters {
     }
 }
 
-/// Returns the counters of a record; without cycles it was not counted.
+/// Returns the counts of a request's record; `None` without cycles, because the request was not counted then.
 pub fn counted(instructions: u64, cycles: u64) -> Option<RequestCounters> {
     (cycles > 0).then_some(RequestCounters { instructions, cycles })
 }
 
-/// Opens the counters in the order of [`COUNTER_MAPS`]; in one group, so that both count or neither does.
+/// Opens the counters in the order of [`COUNTER_MAPS`]. They are in one group, so that both count or neither does.
 fn open_pair(pair: EventPair, cpu: u32) -> io::Result<[OwnedFd; 2]> {
     let instructions = perf::open(pair.instructions, cpu, None)?;
     let cycles = perf::open(pair.cycles, cpu, Some(&instructions))?;

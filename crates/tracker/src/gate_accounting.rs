@@ -1,10 +1,14 @@
-//! The books of batch that looks for itself, and their corrections to the kernel's books.
+//! Accounting of self-checking batch, and its corrections to the kernel program's accounting.
 //!
-//! For the kernel a thread that naps in place is a thread that runs. Its time counts as batch's time, and beside the
-//! service as overlap. The thread itself knows its naps. It records how long it napped, how much of that the service
-//! ran, and how long it ran beside the service with leave. It counts only what is certain (`crates/gate/src/chunk.rs`),
-//! so the remaining error is towards more overlap. If a context switch cuts a nap short, the kernel program adds the
-//! end of it (`bpf/lane/self_checking.h`).
+//! A thread that naps in place is a running thread for the kernel. Its time counts as batch's time, and beside the
+//! service
+//! as overlap. Only the thread itself knows its naps. It records how long it napped, how much of that time the service
+//! ran,
+//! and how long it ran beside the service with permission. It counts only what is certain (`crates/gate/src/chunk.rs`).
+//! So
+//! the remaining error is towards more overlap. If a context switch cuts a nap short, the kernel program adds the end
+//! of the
+//! nap (`bpf/lane/self_checking.h`).
 
 use std::sync::atomic::Ordering;
 
@@ -13,25 +17,26 @@ use sidelane_formats::GateWord;
 use crate::accounting::LaneAccounting;
 use crate::kernel_types::LaneStats;
 
-/// Counts of threads that look for themselves on one lane.
+/// Accounting of the self-checking threads on one lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GateAccounting {
-    /// Naps begun.
+    /// Number of naps that the threads began.
     pub naps: u64,
-    /// Checks that found the check word set.
+    /// Number of checks that found the check word set.
     pub slow_paths: u64,
-    /// Time napped.
+    /// Time spent in naps.
     pub napped_ns: u64,
-    /// The part in which the service ran.
+    /// Time spent in naps while the service ran.
     pub napped_lc_ns: u64,
-    /// Time that they ran beside the service with leave.
+    /// Time that the threads ran beside the service with permission.
     pub lent_lc_ns: u64,
-    /// Threads that promised to look; those that inherited the promise are not counted.
+    /// Number of threads that promised to check; threads that inherited the promise are not counted.
     pub promises: u64,
 }
 
 impl GateAccounting {
-    /// Returns the counts of `word`, with the naps that a switch cut short, which the kernel program added to `stats`.
+    /// Returns the accounting in `word`, with the naps that a context switch cut short, which the kernel program added
+    /// to `stats`.
     pub fn read(word: &GateWord, stats: &LaneStats) -> Self {
         let (cut_ns, cut_lc_ns) = stats.cut_naps_ns();
         Self {
@@ -44,7 +49,7 @@ impl GateAccounting {
         }
     }
 
-    /// Returns the sum of both.
+    /// Returns the sum of this accounting and `other`.
     pub fn plus(&self, other: &Self) -> Self {
         Self {
             naps: self.naps + other.naps,
@@ -56,10 +61,10 @@ impl GateAccounting {
         }
     }
 
-    /// Returns the difference to `earlier`.
+    /// Returns the accounting of the time since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
-            // The word has 32 bits.
+            // The word has 32 bits, so its count wraps.
             naps: u64::from((self.naps as u32).wrapping_sub(earlier.naps as u32)),
             slow_paths: self.slow_paths.saturating_sub(earlier.slow_paths),
             napped_ns: self.napped_ns.saturating_sub(earlier.napped_ns),
@@ -70,17 +75,18 @@ impl GateAccounting {
     }
 }
 
-/// Tolerance by which naps and leave may exceed the run time: the two are not read in one moment.
+/// Tolerance by which naps and permitted time may exceed the run time: they are not read at the same moment.
 const BEYOND_NS_MAX: u64 = 1_000_000;
 
-/// Returns the naps and leave that the threads claim beyond their run time. Batch can write anything there.
+/// Returns the naps and permitted time that the threads claim beyond their run time. Batch can write any number there.
 fn beyond_own_time_ns(kernels: &LaneAccounting, gate: &GateAccounting) -> u64 {
     let own_ns = kernels.batch_ns + kernels.stolen_batch_ns;
     let beyond_ns = gate.napped_ns.saturating_add(gate.lent_lc_ns).saturating_sub(own_ns);
     if beyond_ns > BEYOND_NS_MAX.max(own_ns / 100) { beyond_ns } else { 0 }
 }
 
-/// Returns the kernel's books of a lane, corrected by the gate's. Impossible claims correct nothing.
+/// Returns the kernel program's accounting of a lane, corrected by self-checking batch's claims. Impossible claims
+/// correct nothing.
 pub fn settle(kernels: LaneAccounting, gate: GateAccounting) -> LaneAccounting {
     let unbelieved_ns = beyond_own_time_ns(&kernels, &gate);
     if unbelieved_ns > 0 {

@@ -1,12 +1,12 @@
-//! Latency histograms as the kernel program keeps them: 32 buckets a power of two.
+//! Latency histograms as the kernel program keeps them: 32 buckets for each power of two.
 
 use sidelane_formats::{GATE_HIST_BUCKETS, HIST_SUB_BITS, hist_bucket};
 use sidelane_policy::histogram::middle_of;
 
-/// Buckets of one histogram, as in `bpf/lanes.h`.
+/// Number of buckets of a histogram, as in `bpf/lanes.h`.
 pub const BUCKETS: usize = GATE_HIST_BUCKETS;
 
-/// Counts of latencies, at most 3 % wide a bucket.
+/// Histogram of latencies, whose buckets are at most 3 % wide.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     counts: Vec<u64>,
@@ -19,7 +19,7 @@ impl Default for Histogram {
 }
 
 impl FromIterator<u64> for Histogram {
-    /// From the kernel's counts, first bucket first.
+    /// Makes a histogram from the kernel program's counts, first bucket first.
     fn from_iter<I: IntoIterator<Item = u64>>(counts: I) -> Self {
         let mut histogram = Self::default();
         for (bucket, count) in histogram.counts.iter_mut().zip(counts) {
@@ -30,12 +30,12 @@ impl FromIterator<u64> for Histogram {
 }
 
 impl Histogram {
-    /// Returns the number of latencies.
+    /// Returns the number of latencies in the histogram.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// Returns the latency that `percentile` percent of all do not exceed, in ns; `None` if empty.
+    /// Returns the latency that `percentile` percent of all latencies do not exceed, in ns; `None` if there are none.
     pub fn percentile_ns(&self, percentile: f64) -> Option<u64> {
         let rank = (self.count() as f64 * percentile / 100.0).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -45,7 +45,7 @@ impl Histogram {
         })
     }
 
-    /// Returns the recorded values, and how often each occurred.
+    /// Returns the latencies in ns by bucket, with their numbers.
     pub fn values(&self) -> impl Iterator<Item = (u64, u64)> {
         self.counts.iter().enumerate().map(|(bucket, count)| (middle_ns(bucket), *count))
     }
@@ -55,14 +55,14 @@ impl Histogram {
         self.counts[hist_bucket(latency_ns)] += 1;
     }
 
-    /// Adds another histogram's counts.
+    /// Adds the counts of another histogram.
     pub fn add(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(&other.counts) {
             *count += more;
         }
     }
 
-    /// Returns the difference to `earlier`, an older copy of the same histogram.
+    /// Returns the latencies since `earlier`, an older copy of the same histogram.
     pub fn since(&self, earlier: &Self) -> Self {
         let pairs = self.counts.iter().zip(&earlier.counts);
         // The kernel's counters are 32 bits wide and wrap.
@@ -100,7 +100,7 @@ mod tests {
         let earlier = histogram(&[10, 20]);
         let later = histogram(&[10, 20, 500]);
         assert_eq!(later.since(&earlier), histogram(&[500]));
-        // A wrapped counter: u32::MAX then, 1 now.
+        // The counter has wrapped: it was u32::MAX in the earlier copy and is 1 now.
         let mut wrapped = earlier.clone();
         wrapped.counts[10] = u64::from(u32::MAX);
         let mut now = earlier.clone();

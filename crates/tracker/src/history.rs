@@ -8,18 +8,18 @@ use sidelane_host::topology::Lanes;
 use crate::tracker::LaneMemory;
 use crate::turns::Turn;
 
-/// The turns of one class on one lane, in order.
+/// Turns of one class of threads on one lane, in order.
 #[derive(Debug, Default)]
 struct Past {
     turns: Vec<Turn>,
-    /// Turns that ended before this may be missing.
+    /// Time before which ended turns may be missing.
     whole_since_ns: u64,
 }
 
 impl Past {
-    /// Reads the recorded turns, and the present one.
+    /// Reads the recorded turns, and the turn that still lasts.
     fn read(memory: &LaneMemory, cpu: u32, class: LaneClass, now_ns: u64) -> Self {
-        // Read before the turns: otherwise a turn that ends in between would be in neither.
+        // The present turn is read first: otherwise a turn that ends in between would be missing in both.
         let present = memory.word(cpu).snapshot();
         let (mut turns, whole_since_ns) = memory.turns(cpu).copy();
         let present = present.map(|word| {
@@ -31,7 +31,8 @@ impl Past {
         Self { turns, whole_since_ns }
     }
 
-    /// Returns how long they ran between two times; `None` if the ring no longer has all of it.
+    /// Returns how long threads of the class ran between two times; `None` if the ring has overwritten a part of this
+    /// time.
     fn ran_ns(&self, from_ns: u64, to_ns: u64) -> Option<u64> {
         let first = self.turns.partition_point(|turn| turn.ended_ns <= from_ns);
         let within = self.turns[first..].iter().take_while(|turn| turn.began_ns < to_ns);
@@ -39,7 +40,7 @@ impl Past {
         (from_ns >= self.whole_since_ns).then(|| ran.sum())
     }
 
-    /// Returns whether `pid` ran at this time.
+    /// Returns whether the thread `pid` ran at this time.
     fn ran_at(&self, pid: u32, at_ns: u64) -> bool {
         let first = self.turns.partition_point(|turn| turn.ended_ns < at_ns);
         self.turns[first..].iter().take_while(|turn| turn.began_ns <= at_ns).any(|turn| turn.pid == pid)
@@ -51,7 +52,7 @@ impl Past {
 pub struct History {
     service: BTreeMap<u32, Past>,
     batch: BTreeMap<u32, Past>,
-    /// By request lane: its batch lanes.
+    /// Batch lanes by request lane.
     partners: BTreeMap<u32, Vec<u32>>,
 }
 
@@ -70,12 +71,14 @@ impl History {
         history
     }
 
-    /// Returns the request lane on which the thread ran at this time, if it did and the ring still has that.
+    /// Returns the request lane on which the thread ran at this time; `None` if it ran on none, or the ring has
+    /// overwritten this time.
     pub fn lane_of(&self, tid: u32, at_ns: u64) -> Option<u32> {
         self.service.iter().find(|(_, past)| past.ran_at(tid, at_ns)).map(|(cpu, _)| *cpu)
     }
 
-    /// Returns how long batch ran on the partners of a request lane between two times, if the ring still has that.
+    /// Returns how long batch ran on the partners of a request lane between two times; `None` if the ring has
+    /// overwritten a part of this time.
     pub fn batch_ns(&self, lane: u32, from_ns: u64, to_ns: u64) -> Option<u64> {
         let partners = self.partners.get(&lane)?;
         partners.iter().map(|cpu| self.batch.get(cpu)?.ran_ns(from_ns, to_ns)).sum()

@@ -1,4 +1,4 @@
-//! Identities of processes: one byte a process id, shared with the kernel program.
+//! Identities of processes: one byte for each process id, shared with the kernel program.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,27 +7,27 @@ use sidelane_host::procfs::{is_alive, pid_max};
 
 use sidelane_host::shared_mapping::SharedMapping;
 
-/// As in `bpf/lanes.h`, from here to [`NUMBERS`].
+/// Number of identities in a word. This constant and those up to [`NUMBERS`] equal the ones in `bpf/lanes.h`.
 const PER_WORD: u32 = 8;
 const BITS: u32 = 8;
 const MASK: u64 = 0xff;
 const BATCH: u8 = 1;
 const BY_GROUP: u8 = 2;
 const NUMBER_SHIFT: u32 = 2;
-/// Services are numbered 1 to one less than this, and batch jobs as well.
+/// Limit of numbers: services have the numbers 1 to 63, and so do batch jobs.
 pub const NUMBERS: usize = 64;
 
-/// The number of a service, or of a batch job.
+/// Number of a service or of a batch job, 1 to 63.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Number(u8);
 
 impl Number {
-    /// Returns all numbers.
+    /// Returns all numbers that a service or batch job may have.
     pub fn all() -> impl Iterator<Item = Self> {
         (1..NUMBERS as u8).map(Self)
     }
 
-    /// Returns it as an integer, from 1 on.
+    /// Returns the number as an integer, from 1 on.
     pub fn get(self) -> u32 {
         self.0.into()
     }
@@ -39,17 +39,17 @@ impl fmt::Display for Number {
     }
 }
 
-/// The identity of a process.
+/// Identity of a process: the service or batch job that it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Identity {
-    /// It belongs to a service.
+    /// Process of the service with this number.
     Service(Number),
-    /// It belongs to a batch job.
+    /// Process of the batch job with this number.
     Batch(Number),
 }
 
 impl Identity {
-    /// Returns it in the form of the kernel program.
+    /// Returns the identity as the byte that the kernel program uses.
     pub fn byte(self) -> u8 {
         match self {
             Self::Service(number) => number.0 << NUMBER_SHIFT,
@@ -67,18 +67,18 @@ impl Identity {
     }
 }
 
-/// The table of identities, by process id.
+/// Table of identities by process id.
 pub struct Identities {
     words: SharedMapping<AtomicU64>,
 }
 
 impl Identities {
-    /// Returns how many words the table needs on this machine.
+    /// Returns the number of words that the table needs on this machine.
     pub fn words() -> usize {
         (pid_max() / PER_WORD + 1) as usize
     }
 
-    /// Uses this array.
+    /// Makes the table in this array.
     pub fn new(words: SharedMapping<AtomicU64>) -> Self {
         Self { words }
     }
@@ -88,7 +88,8 @@ impl Identities {
         self.set(tgid, identity.byte());
     }
 
-    /// Gives it for the time that the process stays in a group with this identity. An identity of its own stays.
+    /// Gives `identity` to the process `tgid` while the process stays in a cgroup with this identity. An identity that
+    /// the process already has stays.
     pub fn give_by_group(&self, tgid: u32, identity: Identity) {
         let had = self.byte(tgid);
         if had == 0 || had & BY_GROUP != 0 {
@@ -96,26 +97,26 @@ impl Identities {
         }
     }
 
-    /// Removes the process's identity, if that is `identity`.
+    /// Removes the identity of the process `tgid`, if it is `identity`.
     pub fn take(&self, tgid: u32, identity: Identity) {
         if self.of(tgid) == Some(identity) {
             self.set(tgid, 0);
         }
     }
 
-    /// Returns the identity of the process.
+    /// Returns the identity of the process; `None` if it is untracked.
     pub fn of(&self, tgid: u32) -> Option<Identity> {
         Identity::of_byte(self.byte(tgid))
     }
 
-    /// Returns the living processes of `identity`. The table forgets a process only when it is reaped, which its parent
-    /// may never do.
+    /// Returns the living processes of `identity`. The table forgets a process only when its parent reaps it, which may
+    /// never happen.
     pub fn all(&self, identity: Identity) -> Vec<u32> {
         let all = self.listed().filter(|(_, byte)| Identity::of_byte(*byte) == Some(identity));
         all.map(|(pid, _)| pid).filter(|pid| is_alive(*pid)).collect()
     }
 
-    /// Removes `identity` from all its processes.
+    /// Removes `identity` from all processes that have it.
     pub fn take_from_all(&self, identity: Identity) {
         self.listed()
             .filter(|(_, byte)| Identity::of_byte(*byte) == Some(identity))

@@ -1,8 +1,10 @@
 //! Work on batch lanes beside the service that is no turn of batch: kernel threads, other programs, interrupts.
 //!
-//! The kernel program counts it in switches of batch lanes (`bpf/lane/kernel_work.h`). Interrupt time is read from the
-//! kernel's own statistics of the CPU, which most kernels keep to the nanosecond (`CONFIG_IRQ_TIME_ACCOUNTING`); others
-//! charge a whole timer tick to an interrupt that the tick meets.
+//! The kernel program counts this work in context switches of batch lanes (`bpf/lane/kernel_work.h`). Interrupt time is
+//! read
+//! from the kernel's own statistics of the CPU. Most kernels keep them to the nanosecond
+//! (`CONFIG_IRQ_TIME_ACCOUNTING`).
+//! Others charge a whole timer tick to an interrupt that the tick meets.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -14,16 +16,16 @@ use libbpf_rs::btf::types::Var;
 use crate::kernel_types::KernelWork;
 use crate::stolen::offset_from_run_queue;
 
-/// From a CPU's `kernel_cpustat` to `cpustat[CPUTIME_SOFTIRQ]`, which `cpustat[CPUTIME_IRQ]` follows.
+/// Offset of `cpustat[CPUTIME_SOFTIRQ]` in a CPU's `kernel_cpustat`, in bytes; `cpustat[CPUTIME_IRQ]` follows.
 const SOFTIRQ_OFFSET: i64 = 3 * 8;
 
 impl KernelWork {
-    /// Forgets a turn that went on when the lane was last a batch lane.
+    /// Forgets a turn that lasted when the lane was last a batch lane.
     pub(crate) fn begin(&self) {
         self.turn.store(0, Ordering::Release);
     }
 
-    /// Returns what was counted so far, without the present turn.
+    /// Returns the times so far, without the present turn.
     pub(crate) fn read(&self) -> KernelWorkTimes {
         let [workers_ns, interrupt_threads_ns, kernel_threads_ns, programs_ns] =
             self.beside_ns.each_ref().map(|ns| ns.load(Ordering::Relaxed));
@@ -32,18 +34,18 @@ impl KernelWork {
     }
 }
 
-/// Time on a batch lane beside the service, by the kind of thread that had it.
+/// Times on a batch lane beside the service, by the kind of thread that ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelWorkTimes {
-    /// `kworker` threads.
+    /// Time of `kworker` threads.
     pub workers_ns: u64,
-    /// `ksoftirqd`, and threads of interrupts.
+    /// Time of `ksoftirqd`, and of threads of interrupts.
     pub interrupt_threads_ns: u64,
-    /// Other threads of the kernel.
+    /// Time of other threads of the kernel.
     pub kernel_threads_ns: u64,
-    /// Programs that are neither the service's nor batch's.
+    /// Time of programs that belong neither to the service nor to batch.
     pub programs_ns: u64,
-    /// Interrupts and softirqs, while neither batch nor the service had the lane.
+    /// Time of interrupts and softirqs while neither batch nor the service had the lane.
     pub interrupts_ns: u64,
 }
 
@@ -53,12 +55,12 @@ impl KernelWorkTimes {
         self.workers_ns + self.interrupt_threads_ns + self.kernel_threads_ns + self.interrupts_ns
     }
 
-    /// Returns the sum of both.
+    /// Returns the sum of these times and `other`.
     pub fn plus(&self, other: &Self) -> Self {
         self.with(other, u64::saturating_add)
     }
 
-    /// Returns the difference to `earlier`.
+    /// Returns the times since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         self.with(earlier, u64::saturating_sub)
     }
@@ -77,17 +79,17 @@ impl KernelWorkTimes {
 /// Source of interrupt time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InterruptsFrom {
-    /// None: the kernel's type information does not say where its statistics are.
+    /// No source: the kernel's type information does not contain the place of its statistics.
     #[default]
     Unseen,
-    /// Statistics that are exact, this far from the run queue.
+    /// Exact statistics, at this distance in bytes from the run queue.
     Exact(i64),
-    /// Statistics that the timer tick samples, this far from the run queue.
+    /// Statistics that the timer tick samples, at this distance in bytes from the run queue.
     Ticks(i64),
 }
 
 impl InterruptsFrom {
-    /// Returns the source that this kernel has. It is looked for once.
+    /// Returns the source of interrupt time that this kernel has. The search takes place once.
     pub fn find() -> Self {
         static FOUND: OnceLock<InterruptsFrom> = OnceLock::new();
         *FOUND.get_or_init(|| Self::look().unwrap_or_default())
@@ -100,7 +102,7 @@ impl InterruptsFrom {
         Some(if is_exact { Self::Exact(offset) } else { Self::Ticks(offset) })
     }
 
-    /// Returns the distance from a CPU's run queue to its times in softirqs and interrupts; 0 if that is not known.
+    /// Returns the distance in bytes from a CPU's run queue to its times in softirqs and interrupts; 0 if unknown.
     pub(crate) fn offset(self) -> i64 {
         match self {
             Self::Unseen => 0,

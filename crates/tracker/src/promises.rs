@@ -1,4 +1,4 @@
-//! Promises of threads that look for themselves: one bit a thread id, as in `abi/gate.h`.
+//! Promises of self-checking threads: one bit for each thread id, as in `abi/gate.h`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,13 +7,13 @@ use sidelane_host::shared_mapping::SharedMapping;
 
 const PER_WORD: u32 = 64;
 
-/// The table, which those threads and the kernel program write.
+/// Table of promises, written by self-checking threads and the kernel program.
 pub struct Promises {
     words: SharedMapping<AtomicU64>,
 }
 
 impl Promises {
-    /// Returns how many words the table needs on this machine; one if no batch checks its own lane.
+    /// Returns the number of words that the table needs on this machine; one if no batch checks its own lane.
     pub fn words(self_checking: bool) -> usize {
         if self_checking { (pid_max() / PER_WORD + 1) as usize } else { 1 }
     }
@@ -22,20 +22,20 @@ impl Promises {
         Self { words }
     }
 
-    /// Takes a promise back that was not kept. Returns whether there was one.
+    /// Removes the promise of a thread that has broken it. Returns whether there was a promise.
     pub fn take_back(&self, tid: u32) -> bool {
         let bit = 1 << (tid % PER_WORD);
         let word = self.words.get((tid / PER_WORD) as usize);
         word.is_some_and(|word| word.fetch_and(!bit, Ordering::AcqRel) & bit != 0)
     }
 
-    /// Returns whether the thread has promised to look for itself.
+    /// Returns whether the thread has promised to check its lane itself.
     pub fn given_by(&self, tid: u32) -> bool {
         let word = self.words.get((tid / PER_WORD) as usize);
         word.is_some_and(|word| word.load(Ordering::Acquire) >> (tid % PER_WORD) & 1 == 1)
     }
 
-    /// Returns the number of threads that look for themselves.
+    /// Returns the number of threads that have promised to check their lanes themselves.
     pub fn count(&self) -> u64 {
         self.words.iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
     }

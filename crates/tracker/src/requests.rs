@@ -16,15 +16,15 @@ use crate::tracker::{LaneMemory, array, new_ring};
 use crate::tracking::ServiceTracking;
 use sidelane_host::shared_mapping::SharedMapping;
 
-/// 64 ports in a word.
+/// Number of words of the port table: 64 ports in a word.
 const PORT_WORDS: usize = 1024;
 
-/// Records that the kernel keeps of a service until they are fetched. A process that keeps them has twice their bytes.
+/// Room for the records of a service that were not fetched yet. The process that maps them sees twice their bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// 40 000: 0.4 seconds of 100 000 requests a second.
+    /// Room for 40 000 records: 0.4 seconds of 100 000 requests a second.
     Usual,
-    /// Half of them, for a watcher of many services.
+    /// Half of the usual room, for an observer of many services.
     Half,
 }
 
@@ -37,35 +37,36 @@ impl Room {
     }
 }
 
-/// Bits of a request's number below that of its service, which makes numbers unique on a lane.
+/// Number of bits of a request's number. The service's number is above them, so that request numbers are unique on a
+/// lane.
 const NUMBER_BITS: u32 = 48;
 
-/// Returns the number of a request or connection among those of its service.
+/// Returns the number of a request or connection without the number of its service.
 pub fn own_number(number: u64) -> u64 {
     number & ((1 << NUMBER_BITS) - 1)
 }
 
-/// Counts of the kernel program.
+/// Counts of requests by the kernel program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Requests answered.
+    /// Number of requests that were answered.
     pub finished: u64,
-    /// Those whose record found the ring full.
+    /// Number of requests whose record was lost because the ring was full.
     pub dropped: u64,
-    /// Sends on a connection without a request.
+    /// Number of sends on a connection without a request.
     pub unasked: u64,
-    /// Requests whose connection ended before an answer.
+    /// Number of requests whose connection ended before an answer.
     pub unanswered: u64,
-    /// Requests with several messages: parts of one request, or several requests.
+    /// Number of requests with several messages. Their messages are parts of one request, or several requests.
     pub joined: u64,
-    /// Requests that were open without making another one wait.
+    /// Number of requests that were open without making another request wait.
     pub parked: u64,
-    /// Connections that began and had a second request.
+    /// Number of new connections that had a second request.
     pub began: u64,
 }
 
 impl Counts {
-    /// Returns the difference to `earlier`.
+    /// Returns the counts of the time since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             finished: self.finished - earlier.finished,
@@ -79,7 +80,7 @@ impl Counts {
     }
 }
 
-/// The sockets of one service, which are watched as long as this lives.
+/// Sockets of one service, which are watched while this value lives.
 pub struct WatchedSockets {
     number: Number,
     accounting: SharedMapping<RequestAccount>,
@@ -116,7 +117,7 @@ impl WatchedSockets {
         &self.accounting[self.number.get() as usize]
     }
 
-    /// Returns the counts since the program was loaded.
+    /// Returns the counts since the kernel program was loaded.
     pub fn counts(&self) -> Counts {
         let accounting = self.own();
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -131,7 +132,7 @@ impl WatchedSockets {
         }
     }
 
-    /// Assigns connections to `listener` to the service from now on.
+    /// Assigns new connections to `listener` to the service.
     pub fn listen(&self, listener: Listener) -> Result<(), TrackerError> {
         let value = self.number.get().to_ne_bytes();
         let told = self.listeners.update(listener_key(listener).bytes(), &value, MapFlags::ANY);
@@ -144,8 +145,8 @@ impl WatchedSockets {
         Ok(())
     }
 
-    /// Stops watching for now: this costs the service hardly anything, and its requests are unknown. Requests of other
-    /// services at the same ports, in other network namespaces, are not seen either.
+    /// Pauses the observation of the sockets. It then costs the service almost nothing, and the service's requests are
+    /// unknown. Requests of other services at the same ports, in other network namespaces, are not seen either.
     pub fn pause(&self) {
         let mut listens = self.listens.lock().expect("no thread panics with the list");
         if std::mem::replace(&mut listens.paused, true) {
@@ -156,7 +157,7 @@ impl WatchedSockets {
         }
     }
 
-    /// Watches again after a pause. Requests under way on connections are not known.
+    /// Resumes the observation after a pause. Requests that are under way on connections are unknown.
     pub fn resume(&self) {
         let mut listens = self.listens.lock().expect("no thread panics with the list");
         if !std::mem::replace(&mut listens.paused, false) {
@@ -172,10 +173,10 @@ impl WatchedSockets {
 }
 
 impl Drop for WatchedSockets {
-    /// The bit of a port stays: another service may listen there in another network namespace.
+    /// Removes the listeners. The bit of a port stays: another service may listen there in another network namespace.
     fn drop(&mut self) {
         for listener in &self.listens.lock().expect("no thread panics with the list").at {
-            // An error means that it is gone already.
+            // An error means that the listener is already removed.
             let _ = self.listeners.delete(listener_key(*listener).bytes());
         }
     }
@@ -194,7 +195,7 @@ pub struct RequestMemory {
 }
 
 impl RequestMemory {
-    /// Maps the arrays of a tracker that was loaded for requests, and makes the service a ring.
+    /// Maps the arrays of a tracker that was loaded for requests, and makes a ring for the service.
     pub fn map(service: &ServiceTracking, room: Room) -> Result<Self, TrackerError> {
         let records = new_ring(room.bytes()).map_err(bpf("make a ring of requests"))?;
         let new = Self {
@@ -213,27 +214,27 @@ impl RequestMemory {
         self.sockets.number
     }
 
-    /// Returns the ring of records.
+    /// Returns the ring of the service's records.
     pub fn records(&self) -> &MapHandle {
         &self.records
     }
 
-    /// Returns the request of the lane `cpu`.
+    /// Returns the word of the request on the lane `cpu`.
     pub fn word(&self, cpu: u32) -> &RequestWord {
         self.lanes.request(cpu)
     }
 
-    /// Returns the word of the service as a whole.
+    /// Returns the word of the whole service.
     pub fn service(&self) -> &ServiceWord {
         self.lanes.service(self.number())
     }
 
-    /// Returns the counts since the program was loaded.
+    /// Returns the counts since the kernel program was loaded.
     pub fn counts(&self) -> Counts {
         self.sockets.counts()
     }
 
-    /// Returns the sockets of these requests.
+    /// Returns the sockets of the service.
     pub fn sockets(&self) -> &WatchedSockets {
         &self.sockets
     }

@@ -1,4 +1,4 @@
-//! Control of batch's scheduler in the kernel: switching it on, sending it orders, noticing its end.
+//! Control of batch's scheduler in the kernel: its start, its orders, and its end.
 
 use std::ffi::CStr;
 use std::io;
@@ -14,7 +14,7 @@ use crate::tracker::error::{TrackerError, bpf};
 use crate::tracker::{Tracker, array};
 use sidelane_host::shared_mapping::SharedMapping;
 
-/// The reason why the kernel has ended the scheduler.
+/// Reason why the kernel has ended the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ejection(String);
 
@@ -24,14 +24,14 @@ impl std::fmt::Display for Ejection {
     }
 }
 
-/// The keepers' way to give orders to the kernel program.
+/// Handle by which keepers give orders to the kernel program.
 #[derive(Clone)]
 pub struct HoldOrders {
     word: Arc<SharedMapping<ExtWord>>,
     set_hold: Arc<OwnedFd>,
 }
 
-/// A scheduler that is on until it is dropped, or until the kernel ends it.
+/// Scheduler that is on until it is dropped, or until the kernel ends it.
 pub struct Scheduler {
     orders: HoldOrders,
     _link: Link,
@@ -41,7 +41,7 @@ impl Scheduler {
     /// Switches batch's scheduler on. The tracker was loaded with it ([`crate::tracker::Extension::Scheduler`]).
     ///
     /// # Errors
-    /// When the kernel refuses, for instance since another scheduler has come.
+    /// When the kernel refuses, for instance because another scheduler is active.
     pub fn start(tracker: &Tracker) -> Result<Self, TrackerError> {
         let word: SharedMapping<ExtWord> = array(tracker.maps(), "ext_words", 1)?;
         word[0].cpu_count.store(tracker.memory().cpu_count() as u32, Ordering::Release);
@@ -53,7 +53,7 @@ impl Scheduler {
         Ok(Self { orders: HoldOrders { word: Arc::new(word), set_hold: Arc::new(set_hold) }, _link: link })
     }
 
-    /// Returns what keepers need to give orders.
+    /// Returns the handle by which keepers give orders.
     pub fn orders(&self) -> HoldOrders {
         self.orders.clone()
     }
@@ -63,14 +63,14 @@ impl Scheduler {
         self.orders.word[0].outsiders.swap(0, Ordering::Relaxed) > 0
     }
 
-    /// Returns why the kernel has ended it, if it has.
+    /// Returns why the kernel has ended the scheduler; `None` if it has not.
     pub fn ejection(&self) -> Option<Ejection> {
         self.orders.ejection()
     }
 }
 
 impl HoldOrders {
-    /// Changes the hold word of the batch lane `cpu`, and makes the lane look at it at once.
+    /// Changes the hold word of the batch lane `cpu`, and makes the lane act on it at once.
     pub fn set(&self, cpu: u32, state: LaneState) -> io::Result<()> {
         let mut order = HoldOrder { lane: cpu, state: state as u32 };
         let mut options = libbpf_sys::bpf_test_run_opts {
@@ -84,7 +84,7 @@ impl HoldOrders {
         if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-result)) }
     }
 
-    /// Returns why the kernel has ended the scheduler, if it has.
+    /// Returns why the kernel has ended the scheduler; `None` if it has not.
     pub fn ejection(&self) -> Option<Ejection> {
         let word = &self.word[0];
         if word.on.load(Ordering::Acquire) == 1 {
@@ -102,7 +102,7 @@ fn text(bytes: &[AtomicU8]) -> String {
 }
 
 impl Tracker {
-    /// Returns a program of the object, to be run from here.
+    /// Returns a program of the object, which this process can run.
     fn program(&self, name: &str) -> Result<OwnedFd, TrackerError> {
         let object = self.object.borrow();
         let program = object.progs().find(|program| program.name() == name);

@@ -7,16 +7,16 @@ use sidelane_formats::LaneClass;
 use crate::identities::{Identity, NUMBERS};
 use crate::kernel_types::CpuShares;
 
-/// A place for each service and each batch job.
+/// Number of entries: one for each service and each batch job.
 const PLACES: usize = 2 * NUMBERS;
-/// Most reads of a CPU's shares. A switch writes for some 10 ns, a read takes longer: a second collision in a row is
-/// rare.
+/// Limit of the reads of a CPU's shares. A context switch writes for some 10 ns, and a read takes longer. So a second
+/// collision in a row is rare.
 const LOOKS_MAX: usize = 8;
 
-/// The shares at one moment, with the turn that goes on.
+/// CPU times on one CPU at one moment, with the turn that still lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
-    /// Time without a thread.
+    /// Time in which the CPU was idle.
     pub idle_ns: u64,
     ran_ns: [u64; PLACES],
 }
@@ -28,7 +28,7 @@ impl Default for Shares {
 }
 
 impl CpuShares {
-    /// Reads the shares up to `now_ns`; `None` before the CPU's first switch.
+    /// Reads the CPU times up to `now_ns`; `None` before the CPU's first context switch.
     pub fn read(&self, now_ns: u64) -> Option<Shares> {
         (0..LOOKS_MAX).find_map(|_| self.look(now_ns))
     }
@@ -54,30 +54,30 @@ impl CpuShares {
 }
 
 impl Shares {
-    /// Returns the difference to `earlier`.
+    /// Returns the CPU times since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         let mut ran_ns = self.ran_ns;
         ran_ns.iter_mut().zip(earlier.ran_ns).for_each(|(now, then)| *now = now.saturating_sub(then));
         Self { idle_ns: self.idle_ns.saturating_sub(earlier.idle_ns), ran_ns }
     }
 
-    /// Returns the time that processes of this identity ran.
+    /// Returns the CPU time of processes with this identity.
     pub fn of(&self, identity: Identity) -> u64 {
         self.ran_ns[place(identity)]
     }
 
-    /// Returns the time that any service ran.
+    /// Returns the CPU time of all services.
     pub fn services_ns(&self) -> u64 {
-        // The first place is of untracked processes.
+        // The first entry is of untracked processes.
         self.ran_ns.iter().skip(2).step_by(2).sum()
     }
 
-    /// Returns the time that any batch ran.
+    /// Returns the CPU time of all batch jobs.
     pub fn batch_ns(&self) -> u64 {
         self.ran_ns.iter().skip(1).step_by(2).sum()
     }
 
-    /// Returns all time that was counted.
+    /// Returns all time that was counted, idle time included.
     pub fn all_ns(&self) -> u64 {
         self.idle_ns + self.ran_ns.iter().sum::<u64>()
     }

@@ -1,10 +1,12 @@
-//! Stolen time: what the hypervisor takes from a lane, and its source.
+//! Steal time: the time that the hypervisor takes from a lane, and its source.
 //!
 //! The kernel program reads it if it can (`bpf/lane/stolen.h`), and subtracts it from every figure. KVM's own word is
-//! best: it is up to date whenever the lane runs. Under another hypervisor, the source is the steal time of the
-//! kernel's scheduler, a few milliseconds old at most. Either is found by its distance from the lane's run queue: most
-//! kernels do not tell BPF programs the addresses of variables, but their type information has the layout of each CPU's
-//! memory.
+//! best:
+//! it is up to date whenever the lane runs. Under another hypervisor, the source is the steal time of the kernel's
+//! scheduler,
+//! a few milliseconds old at most. Both are found by their distance from the lane's run queue. Most kernels do not give
+//! BPF
+//! programs the addresses of variables, but their type information has the layout of each CPU's memory.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,20 +14,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use libbpf_rs::btf::types::{Composite, DataSec, MemberAttr, Struct, Var};
 use libbpf_rs::btf::{Btf, BtfType};
 
-/// The source of stolen time for the kernel program.
+/// Source of steal time for the kernel program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StolenFrom {
-    /// None: there is no hypervisor, or no source.
+    /// No source, or no hypervisor.
     #[default]
     Unseen,
-    /// KVM's steal clock, at this distance from the run queue.
+    /// KVM's steal clock, at this distance in bytes from the run queue.
     StealClock(i64),
-    /// The steal time that the scheduler has subtracted from its clock, at this offset in the run queue.
+    /// Steal time that the scheduler has subtracted from its clock, at this offset in bytes in the run queue.
     RunQueue(i64),
 }
 
 impl StolenFrom {
-    /// Returns the best source of this kernel and hypervisor.
+    /// Returns the best source of steal time on this kernel and hypervisor.
     pub fn find() -> Self {
         let hypervisor = Hypervisor::find();
         if hypervisor == Hypervisor::None {
@@ -40,7 +42,7 @@ impl StolenFrom {
         steal_clock.map(Self::StealClock).or_else(|| run_queue().map(Self::RunQueue)).unwrap_or_default()
     }
 
-    /// Returns the distance in bytes from a CPU's run queue to the word; 0 if there is none.
+    /// Returns the distance in bytes from a CPU's run queue to the word with the steal time; 0 if there is none.
     pub fn offset(self) -> i64 {
         match self {
             Self::StealClock(offset) | Self::RunQueue(offset) => offset,
@@ -63,7 +65,7 @@ fn steal_clock_offset(kernel: &Btf<'_>) -> Option<i64> {
     offset_from_run_queue(kernel, "steal_time")
 }
 
-/// Returns the distance from a CPU's run queue to another per-CPU variable.
+/// Returns the distance in bytes from a CPU's run queue to another per-CPU variable; `None` if unknown.
 pub(crate) fn offset_from_run_queue(kernel: &Btf<'_>, variable: &str) -> Option<i64> {
     let section = kernel.type_by_name::<DataSec<'_>>(".data..percpu")?;
     let offset_of = |name: &str| {
@@ -97,17 +99,17 @@ fn offset_in(kernel: &Btf<'_>, of: Composite<'_>, name: &str) -> Option<i64> {
     })
 }
 
-/// The longest gap that any tracker of this process saw; 0 before one looked.
+/// Longest gap of steal time that any tracker of this process saw, in ns; 0 before a tracker looked.
 static LONGEST_GAP_NS: AtomicU64 = AtomicU64::new(0);
 static LOOKED: AtomicBool = AtomicBool::new(false);
 
-/// Returns the longest time that the hypervisor took from a lane at once, if any lane was tracked since the program
-/// started.
+/// Returns the longest time that the hypervisor took from a lane at once; `None` if no lane was tracked since the
+/// program started.
 pub fn longest_gap_ns() -> Option<u64> {
     LOOKED.load(Ordering::Relaxed).then(|| LONGEST_GAP_NS.load(Ordering::Relaxed))
 }
 
-/// Takes in a gap that a tracker has seen.
+/// Takes in a gap of steal time that a tracker has seen.
 pub fn note_gap(gap_ns: u64) {
     LONGEST_GAP_NS.fetch_max(gap_ns, Ordering::Relaxed);
     LOOKED.store(true, Ordering::Relaxed);
@@ -116,7 +118,7 @@ pub fn note_gap(gap_ns: u64) {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hypervisor {
     None,
-    /// KVM with a steal clock.
+    /// KVM with a steal clock, for the test of sources.
     KvmThatTells,
     Other,
 }

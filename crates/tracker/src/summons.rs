@@ -1,7 +1,7 @@
 //! The wakeups of a holder: a BPF ring buffer that wakes the thread that polls it.
 //!
-//! A summons has no contents, since the holder looks at the lane words anyway. So this side only sleeps on the ring,
-//! and takes what has been written without reading it.
+//! A summons has no contents, since the holder reads the lane words anyway. So this side only sleeps on the ring, and
+//! discards what was written without reading it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 use sidelane_formats::take_tokens;
 use sidelane_host::shared_mapping::SharedMapping;
 
-/// The reader's end of one lane's ring.
+/// Reader's end of the ring of one lane.
 pub struct SummonsRing {
     fd: OwnedFd,
     /// Start of page 0 of the ring: the reader's position, written here. It is the kernel's unsigned long, which has 64
@@ -28,12 +28,12 @@ impl SummonsRing {
         Ok(Self { fd, consumed, produced })
     }
 
-    /// Returns the descriptor to poll for input.
+    /// Returns the descriptor of the ring, to poll for input.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Takes all summonses up to now, so that the next one wakes again. Returns whether there was one.
+    /// Takes all summonses up to now, so that the next summons wakes the thread again. Returns whether there was one.
     #[must_use = "a summoned holder has to serve its lane"]
     pub fn take(&self) -> bool {
         take_tokens(&self.consumed[0], &self.produced[0])

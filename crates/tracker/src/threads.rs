@@ -13,30 +13,29 @@ use crate::tracker::parts::{THREAD_WORDS, WAKEUPS, WORDS};
 use crate::tracking::ServiceTracking;
 use sidelane_host::shared_mapping::SharedMapping;
 
-/// A thread that works on requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkingThread {
-    /// Its number.
+    /// Thread id.
     pub tid: u32,
-    /// Its request; `None` between requests, and while its word changes.
+    /// Request of the thread; `None` between requests, and while its word changes.
     pub request: Option<RequestOfThread>,
 }
 
-/// A request that a thread works on.
+/// Request that a thread works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestOfThread {
-    /// Its number, which stays the same until it is answered.
+    /// Number of the request, which stays the same until the request is answered.
     pub number: u64,
-    /// Its start, by CLOCK_MONOTONIC. For a request in several parts, the time of the last part.
+    /// Start of the request, by CLOCK_MONOTONIC. For a request in several parts, the time of the last part.
     pub since_ns: u64,
 }
 
-/// One bit a CPU.
+/// Set of CPUs, one bit for each.
 type WakeupCpus = [AtomicU64; WAKEUP_WORDS];
 
 const WAKEUP_WORDS: usize = 8;
 
-/// The threads of one service.
+/// Words of the threads of one service.
 pub struct ThreadWords {
     number: Number,
     words: SharedMapping<ThreadWord>,
@@ -44,7 +43,7 @@ pub struct ThreadWords {
 }
 
 impl ThreadWords {
-    /// Maps the words of a tracker that was loaded for threads.
+    /// Maps the thread words of a tracker that was loaded for threads.
     ///
     /// # Errors
     /// When the memory cannot be mapped.
@@ -60,11 +59,11 @@ impl ThreadWords {
         let wakeup = &self.wakeups[self.number.get() as usize];
         set_cpus(&wakeup.begins, begins);
         set_cpus(&wakeup.ends, ends);
-        // An event after this either is read by the caller, or rings.
+        // An event after this line either is read by the caller, or rings.
         wakeup.armed.swap(1, Ordering::SeqCst);
     }
 
-    /// Returns the threads that have worked on a request, and their present requests.
+    /// Returns the threads that have worked on a request, with their present requests.
     pub fn iter(&self) -> impl Iterator<Item = WorkingThread> + '_ {
         self.words.iter().filter_map(|word| self.read(word))
     }
@@ -85,7 +84,7 @@ fn set_cpus(words: &WakeupCpus, cpus: impl IntoIterator<Item = usize>) {
 }
 
 impl ThreadWord {
-    /// Reads the request. The number changes only while there is no time beside it.
+    /// Reads the request in the word. The number changes only while the time in the word is 0.
     fn request(&self) -> Option<RequestOfThread> {
         let since_ns = self.since_ns.load(Ordering::Acquire);
         let number = self.number.load(Ordering::Acquire);

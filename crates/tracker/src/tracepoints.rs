@@ -4,21 +4,22 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 
-/// In the kernel's type information each tracepoint has a type of this name.
+/// Prefix of the types that stand for tracepoints in the kernel's type information.
 const PREFIX: &str = "btf_trace_";
 
-/// The tracepoints of a kernel.
+/// Names of the tracepoints that a kernel has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tracepoints(BTreeSet<String>);
 
 impl Tracepoints {
-    /// Returns those of this kernel; none if it has no type information.
+    /// Returns the tracepoints of this kernel; none if it has no type information.
     pub fn of_kernel() -> Self {
         let types = File::open("/sys/kernel/btf/vmlinux").map(BufReader::new);
         types.and_then(Self::in_types).unwrap_or_default()
     }
 
-    /// Finds them in a few MB of type information. Only names are kept, so it is read piece by piece.
+    /// Finds the names of tracepoints in a few MB of type information. Only names are kept, so it is read piece by
+    /// piece.
     pub(crate) fn in_types(mut types: impl BufRead) -> io::Result<Self> {
         let (mut names, mut word) = (BTreeSet::new(), Vec::new());
         while types.read_until(0, &mut word)? > 0 {
@@ -29,12 +30,12 @@ impl Tracepoints {
         Ok(Self(names))
     }
 
-    /// Returns whether the kernel has this one.
+    /// Returns whether the kernel has the tracepoint `name`.
     pub fn has(&self, name: &str) -> bool {
         self.0.contains(name)
     }
 
-    /// Returns the same without one, to test the behaviour on a kernel that lacks it.
+    /// Returns the tracepoints without `name`, to test the behaviour on a kernel that lacks it.
     pub fn without(mut self, name: &str) -> Self {
         self.0.remove(name);
         self

@@ -1,7 +1,8 @@
-//! Tracked processes: services with their lanes, and batch jobs, each by its number, on one tracker for all.
+//! Tracked processes: services with their lanes, and batch jobs, each with a number, on one tracker for all.
 //!
 //! A service or job is tracked while its value lives. Its processes get their identity when it is added, and whenever
-//! its owner looks again. The kernel program gives it to processes that they fork, or that join the cgroup.
+//! its
+//! owner looks again. The kernel program gives the identity to processes that they fork, or that join the cgroup.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -18,8 +19,8 @@ use crate::identities::{Identities, Identity, Number};
 use crate::tracker::error::{TrackerError, bpf};
 use crate::tracker::{Purpose, Tracker};
 
-/// Most rounds of looking for children: a process forks no faster than its children are found, so this was never
-/// needed.
+/// Limit of the rounds of a search for children. A process forks no faster than its children are found, so this limit
+/// was never reached.
 const ROUNDS_MAX: usize = 1000;
 
 /// Settings by which a service's lanes are lent.
@@ -27,18 +28,17 @@ const ROUNDS_MAX: usize = 1000;
 pub struct LaneUse {
     /// Whether a lent lane stays lent when a request starts that had to wait.
     pub lends_to_waited: bool,
-    /// The counters of its request lanes, if requests are to be counted, or the reason why that is impossible.
+    /// Counters of the request lanes, or the reason why there are none; `None` if requests are not to be counted.
     pub counters: Option<Result<LaneCounters, CounterError>>,
 }
 
 impl LaneUse {
-    /// Creates settings that count requests by `pair`, if that is possible.
+    /// Returns settings that count requests by `pair`, if that is possible.
     pub fn counting(pair: EventPair, lanes: &Lanes) -> Self {
         Self { counters: Some(LaneCounters::open(pair, &lanes.request_lanes)), ..Self::default() }
     }
 }
 
-/// A service that is tracked.
 pub struct ServiceTracking {
     tracker: Rc<Tracker>,
     number: Number,
@@ -70,8 +70,8 @@ impl ServiceTracking {
         Ok(new)
     }
 
-    /// Loads a tracker for one service alone, which is not attached yet. The way in which its lanes are lent depends on
-    /// the service and partly on `lane_use`.
+    /// Loads a tracker for one service alone, without attaching it. The service and `lane_use` decide how its lanes are
+    /// lent.
     pub fn alone(
         service: &Service,
         lanes: &Lanes,
@@ -86,15 +86,15 @@ impl ServiceTracking {
         Self::start(&tracker, service, lanes, lane_use)
     }
 
-    /// Sets its lanes.
+    /// Sets the lanes of the service, and lends them.
     pub fn lend(&mut self, lanes: &Lanes, lends_to_waited: bool) -> Result<(), TrackerError> {
         self.tracker.withdraw(&self.lanes);
         self.lanes = lanes.clone();
         self.tracker.lend(lanes, self.number, lends_to_waited)
     }
 
-    /// Adds these processes to the service, with all their descendants that are untracked. Members of its group are in
-    /// it already.
+    /// Adds these processes to the service, with all their untracked descendants. Members of the service's cgroup
+    /// already belong to it.
     pub fn take_in(&self, pids: &BTreeSet<u32>) {
         match &self.group {
             Some(group) => self.tracker.look_at_group(group, self.identity()),
@@ -102,8 +102,8 @@ impl ServiceTracking {
         }
     }
 
-    /// Adds processes and their families: later children get the identity by the kernel program; those forked before
-    /// are searched.
+    /// Adds processes with their descendants. The kernel program gives the identity to later children; children forked
+    /// before are searched.
     fn take_in_families(&self, pids: &BTreeSet<u32>) {
         let mut new = pids.clone();
         for _ in 0..ROUNDS_MAX {
@@ -115,7 +115,7 @@ impl ServiceTracking {
         }
     }
 
-    /// Returns its processes that are alive.
+    /// Returns the living processes of the service.
     pub fn processes(&self) -> Vec<u32> {
         self.tracker.identities().all(self.identity())
     }
@@ -125,17 +125,17 @@ impl ServiceTracking {
         self.tracker.identities().of(pid).is_none()
     }
 
-    /// Returns the port of its requests, if it is the service of one port alone.
+    /// Returns the port of the service's requests; `None` unless it is the service of exactly one port.
     pub fn port(&self) -> Option<u16> {
         self.port
     }
 
-    /// Returns the number of its processes, lanes and requests.
+    /// Returns the number of the service, which its processes, lanes and requests have.
     pub fn number(&self) -> Number {
         self.number
     }
 
-    /// Returns its lanes.
+    /// Returns the lanes of the service.
     pub fn lanes(&self) -> &Lanes {
         &self.lanes
     }
@@ -145,12 +145,12 @@ impl ServiceTracking {
         &self.tracker
     }
 
-    /// Returns whether its requests are counted, or why not; `None` if that was not asked for.
+    /// Returns whether the service's requests are counted, or the reason why not; `None` if counting was not requested.
     pub fn counts(&self) -> Option<Result<(), &CounterError>> {
         self.counters.as_ref().map(|counters| counters.as_ref().map(|_| ()))
     }
 
-    /// Returns the identity of its processes.
+    /// Returns the identity of the service's processes.
     pub fn identity(&self) -> Identity {
         Identity::Service(self.number)
     }
@@ -167,42 +167,42 @@ impl Drop for ServiceTracking {
     }
 }
 
-/// A batch job that is tracked.
+/// Batch job that is tracked.
 pub struct BatchTracking {
     tracker: Rc<Tracker>,
     number: Number,
     groups: RefCell<Vec<Group>>,
 }
 
-/// A function that returns the present processes of a batch job.
+/// Function that returns the present processes of a batch job.
 pub type MemberList = Box<dyn Fn() -> Vec<u32> + Send + Sync>;
 
 impl BatchTracking {
-    /// Adds a job, whose only processes so far are those in `group`.
+    /// Adds a batch job, whose only processes so far are those in `group`.
     pub fn start(tracker: &Rc<Tracker>, group: Option<Group>) -> Result<Self, TrackerError> {
         let new = Self { tracker: Rc::clone(tracker), number: tracker.new_job()?, groups: RefCell::default() };
         group.map_or(Ok(()), |group| new.join(group))?;
         Ok(new)
     }
 
-    /// Adds each process in the group to the job, now and when it joins. All groups of a job are of one hierarchy.
+    /// Adds each process in the cgroup to the job, now and when it joins. All cgroups of a job are in one hierarchy.
     pub fn join(&self, group: Group) -> Result<(), TrackerError> {
         self.tracker.name_group(&group, self.identity())?;
         self.groups.borrow_mut().push(group);
         Ok(())
     }
 
-    /// Returns whether the job has joined the group.
+    /// Returns whether the job has joined the cgroup.
     pub fn has(&self, group: &Group) -> bool {
         self.groups.borrow().contains(group)
     }
 
-    /// Looks again at the processes in a group below one that the job has joined.
+    /// Looks again at the processes in a cgroup below one that the job has joined.
     pub fn look_at(&self, group: &Group) {
         self.tracker.look_at_group(group, self.identity());
     }
 
-    /// Removes from the job the processes that are in it because of the group.
+    /// Removes from the job the processes that belong to it because of the cgroup.
     pub fn part(&self, group: &Group) {
         let mut groups = self.groups.borrow_mut();
         if groups.contains(group) {
@@ -220,7 +220,7 @@ impl BatchTracking {
         }
     }
 
-    /// Returns the identity of its processes.
+    /// Returns the identity of the job's processes.
     pub fn identity(&self) -> Identity {
         Identity::Batch(self.number)
     }
@@ -230,7 +230,7 @@ impl BatchTracking {
         self.tracker.identities().give(pid, self.identity());
     }
 
-    /// Returns its processes that are alive.
+    /// Returns the living processes of the job.
     pub fn processes(&self) -> Vec<u32> {
         self.tracker.identities().all(self.identity())
     }
@@ -245,7 +245,7 @@ impl BatchTracking {
         self.tracker.identities().of(pid).is_none()
     }
 
-    /// Returns a function that lists its processes; any thread may call it, at any time.
+    /// Returns a function that returns the processes of the job; any thread may call it, at any time.
     pub fn member_list(&self) -> MemberList {
         let (identities, identity): (Arc<Identities>, _) = (self.tracker.identities(), self.identity());
         Box::new(move || identities.all(identity))

@@ -1,5 +1,5 @@
-//! Turns of threads on a lane, as the kernel program records them: for requests that the service emits. The kernel
-//! program does not learn when such a request starts or finishes. So its lane, and what ran beside it, are looked up
+//! Turns of threads on a lane, recorded by the kernel program for requests that the service emits. The kernel program
+//! does not learn when such a request starts or finishes. So its lane, and the batch beside it, are looked up
 //! afterwards.
 
 use std::sync::atomic::{Ordering, fence};
@@ -10,21 +10,21 @@ use crate::kernel_types::LaneTurns;
 
 const TURNS: usize = 1024;
 
-/// One turn of a thread.
+/// Turn of a thread: its time on a lane from one context switch to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// Time at which the thread was switched in.
+    /// Time at which the thread was switched in, in ns.
     pub began_ns: u64,
-    /// Time at which it was switched out.
+    /// Time at which the thread was switched out, in ns.
     pub ended_ns: u64,
-    /// Its thread id.
+    /// Id of the thread that ran.
     pub pid: u32,
-    /// A lane class.
+    /// Class of the thread: service, batch or other, as the number of a lane class.
     pub class: u32,
 }
 
 impl LaneTurns {
-    /// Returns how long batch has run here since `from_ns`, up to its last turn's end. Allocates nothing.
+    /// Returns how long batch has run on this lane since `from_ns`, up to the end of its last turn. Allocates nothing.
     pub fn batch_since_ns(&self, from_ns: u64) -> u64 {
         let count = self.count.load(Ordering::Acquire);
         let newest_first = (oldest_whole(count)..count).rev().map(|number| self.turn(number));
@@ -33,7 +33,7 @@ impl LaneTurns {
         batch.map(|turn| turn.ended_ns.saturating_sub(turn.began_ns.max(from_ns))).sum()
     }
 
-    /// Returns the turns that are still there, oldest first, and the time from which they are complete.
+    /// Returns the turns that are not overwritten, oldest first, and the time from which they are complete.
     pub fn copy(&self) -> (Vec<Turn>, u64) {
         let count = self.count.load(Ordering::Acquire);
         let copied: Vec<(u64, Turn)> = (oldest_whole(count)..count).map(|number| (number, self.turn(number))).collect();
@@ -53,7 +53,7 @@ impl LaneTurns {
     }
 }
 
-/// Returns the number of the oldest turn that is not being overwritten when `count` have ended.
+/// Returns the number of the oldest turn that is not being overwritten when `count` turns have ended.
 fn oldest_whole(count: u64) -> u64 {
     count.saturating_sub(TURNS as u64 - 1)
 }

@@ -1,31 +1,31 @@
-//! How stolen time is accounted, worked by hand: `bpf/lane/stolen.h` as an ordinary program.
+//! Tests of how steal time is accounted, with results worked out by hand: `bpf/lane/stolen.h` as an ordinary program.
 
 mod as_program;
 
 use as_program::Program;
 
-/// The service's lane, and the batch lane beside it.
+/// CPU of the service's lane; the next constant is the batch lane beside it.
 const REQUEST: u32 = 0;
 const BATCH: u32 = 1;
 
-/// A change of the scene.
+/// Step of a test: an event on one of the two lanes.
 #[derive(Clone, Copy)]
 enum Step {
-    /// The hypervisor takes this time of the lane, in ns.
+    /// Steal time in ns that the hypervisor takes from this lane.
     Take(u32, u64),
-    /// The kernel program looks on the lane, where a thread of this class has run.
+    /// Look of the kernel program on this lane, where a thread of this class has run.
     Look(u32, Class),
-    /// The service starts on the request lane.
+    /// Start of the service on the request lane.
     Starts,
-    /// It stops.
+    /// Stop of the service.
     Stops,
-    /// A turn of batch begins on the batch lane.
+    /// Begin of a turn of batch on the batch lane.
     Begin,
-    /// It ends: on a lane that is kept empty beside the service, or on one that is not.
+    /// End of the turn of batch. `kept`: whether the lane is kept empty beside the service.
     End { kept: bool },
 }
 
-/// `enum sidelane_class`.
+/// Class of a thread: `enum sidelane_class`.
 #[derive(Clone, Copy)]
 enum Class {
     Lc = 1,
@@ -46,15 +46,15 @@ impl Step {
     }
 }
 
-/// The accounting of one lane.
+/// Accounting of one lane.
 #[derive(Debug, PartialEq)]
 struct Booked {
     gap_max_ns: u64,
-    /// By class, as `enum sidelane_class` numbers them.
+    /// Steal time by class, in the order of `enum sidelane_class`.
     stolen_ns: [u64; 4],
 }
 
-/// What was taken off the overlap of each turn that ended, and the accounting of both lanes.
+/// Returns what was subtracted from the overlap of each ended turn, and the accounting of both lanes.
 fn after(program: &Program, steps: &[Step]) -> (Vec<u64>, [Booked; 2]) {
     let mut numbers = program.run(steps.iter().flat_map(|step| step.words()));
     let lanes = numbers.split_off(numbers.len() - 10);
@@ -83,7 +83,7 @@ fn stolen_time_is_booked_exactly_to_the_running_class() {
 fn a_gap_beside_the_service_is_no_overlap() {
     let Some(program) = Program::compile("stolen", "beside") else { return };
     for kept in [true, false] {
-        // Batch is taken away for 3 ms, of which the service runs the last 2.
+        // Batch is taken away for 3 ms; the service runs in the last 2 ms of them.
         let steps = [
             Step::Begin,
             Step::Take(BATCH, 1_000_000),

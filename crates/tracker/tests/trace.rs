@@ -1,4 +1,4 @@
-//! A trace of real services: every record that there has to be, in order, and nothing lost unseen.
+//! Tests of a trace of real services: every expected record is there, in order, and lost records are counted.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
@@ -16,10 +16,10 @@ use sidelane_tracker::trace::{Recorder, TraceError, TraceOptions};
 const REQUESTS: usize = 500;
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Some trace this process: beside the other tests' threads and what these do, their own records would have no room.
+/// Lock for one trace at a time. Some tests trace this process. Records of other tests' threads would fill the ring.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// One test at a time may trace; none where the kernel program cannot be loaded, which is said.
+/// Waits until no other test traces. Where the kernel program cannot be loaded, prints a message and returns `None`.
 fn turn() -> Option<MutexGuard<'static, ()>> {
     let has_btf = Path::new("/sys/kernel/btf/vmlinux").exists();
     if !rustix::process::geteuid().is_root() || !has_btf {
@@ -42,7 +42,7 @@ impl Drop for Redis {
 }
 
 impl Redis {
-    /// Nothing if it is not installed; says so.
+    /// Starts Redis. If it is not installed, prints a message and returns `None`.
     fn start() -> Option<Self> {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut command = Command::new("redis-server");
@@ -60,7 +60,7 @@ impl Redis {
         Target::Port(self.address.port()).find().unwrap()
     }
 
-    /// From the port that it returns.
+    /// Sends `times` requests to Redis, and returns the client's port.
     fn ask(&self, times: usize) -> u16 {
         let mut connection = BufReader::new(TcpStream::connect(self.address).unwrap());
         let mut answer = String::new();
@@ -82,7 +82,7 @@ fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-/// Records of one kind.
+/// Returns the records of one kind.
 fn of(records: &[Record], kind: Kind) -> Vec<&Record> {
     records.iter().filter(|record| record.kind == kind).collect()
 }
@@ -117,7 +117,8 @@ fn requests_of_redis_are_recorded_from_arrival_to_answer() {
     assert_eq!(name, Some("redis-server"));
 }
 
-/// The next request may arrive before the send of this one's answer has returned.
+/// Asserts that the records are the steps of one request, in order. The next request may arrive before the send of this
+/// one's answer has returned.
 fn must_be_one_request(steps: [&Record; 5], finished: &Record) {
     assert!(steps.is_sorted_by_key(|step| step.at_ns) && finished.at_ns >= steps[4].at_ns, "{steps:#?}");
     let [data, received, started, transmitted, sent] = steps;
@@ -160,7 +161,8 @@ fn the_service_sleeps_in_a_call_and_is_woken() {
     must_sleep_for_events(&records, tid);
 }
 
-/// A server with an event loop sleeps in the call that waits for events, and each sleep is told with its call.
+/// Asserts that a server with an event loop sleeps in the call that waits for events, and that each sleep is recorded
+/// with this call.
 fn must_sleep_for_events(records: &[Record], tid: u32) {
     const EPOLL_WAIT: u32 = libc::SYS_epoll_wait as u32;
     let own: Vec<&Record> = records.iter().filter(|record| record.task.tid == tid).collect();
@@ -224,7 +226,7 @@ fn page_fault_is_recorded_from_begin_to_end() {
     let Some(_turn) = turn() else { return };
     let me = Service::of_process(std::process::id());
     let mut recorder = Recorder::start(&TraceOptions::default(), &[me]).unwrap();
-    // A thread is known from its first switch on.
+    // A thread is known from its first context switch on.
     let touches = thread::spawn(|| {
         let mut memory = vec![0_u8; BYTES];
         for at in (0..BYTES).step_by(rustix::param::page_size()) {
@@ -241,7 +243,7 @@ fn page_fault_is_recorded_from_begin_to_end() {
     let is_begin = |record: &Record| record.detail == 1 && range.contains(&record.value);
     let begun = faults.iter().filter(|record| is_begin(record)).count();
     let ended = faults.windows(2).filter(|pair| is_begin(pair[0]) && pair[1].detail == 2).count();
-    // A thread that had the CPU when the kernel hid a switch has no records.
+    // A thread that had the CPU when the kernel hid a context switch has no records.
     assert!(begun > 0 && ended * 2 > begun, "{ended} of {begun}");
 }
 
@@ -259,7 +261,7 @@ fn records_not_read_in_time_are_counted_as_lost() {
     assert_eq!(recorder.lost() + records.len() as u64, numbers, "each has a number, and was read or is lost");
 }
 
-/// The number of the last record that a CPU's ring gave; nothing if there is no such CPU.
+/// Returns the number of the last record that was read from a CPU's ring; `None` if there is no such CPU.
 fn last_number(records: &[Record], cpu: u32) -> Option<u64> {
     let is_there = Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists();
     let numbers = records.iter().filter(|record| record.cpu == cpu).map(|record| u64::from(record.seq));
@@ -333,7 +335,8 @@ fn foreign_reader_of_a_full_pipe_is_the_recorded_waker() {
     assert_eq!(recorder.name_of(reader.id()), Some("cat"));
 }
 
-/// Brings up the loopback device of a network namespace of this thread's own. Nothing where that is refused.
+/// Moves this thread to a network namespace of its own, and brings up the loopback device there. Returns `None` where
+/// that is refused.
 fn own_network() -> Option<()> {
     // SAFETY: plain system calls; the request is valid during the call, and the descriptor is closed by its owner.
     unsafe {
@@ -348,7 +351,7 @@ fn own_network() -> Option<()> {
     }
 }
 
-/// As two containers that listen at the same port, of which one is traced.
+/// Two servers listen at the same port, as in two containers, and only one of them is traced.
 #[test]
 fn same_port_in_another_network_namespace_is_not_recorded() {
     let Some(_turn) = turn() else { return };

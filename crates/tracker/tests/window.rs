@@ -1,20 +1,20 @@
-//! What a window of the interference counters comes to, worked by hand: `bpf/guard/window.h` as an ordinary program.
+//! Tests of the value of a window of the interference counters, worked out by hand: `bpf/guard/window.h` as an ordinary
+//! program.
 
 mod as_program;
 
 use as_program::Program;
 
-/// The compiled program.
 struct Window(Program);
 
-/// What one window came to.
+/// Result of one window.
 #[derive(Debug, PartialEq)]
 enum Came {
-    /// The window goes on.
+    /// Window that has not ended.
     On,
-    /// It has ended without activity.
+    /// Window that has ended without activity.
     Empty,
-    /// It has ended with this value, in thousandths.
+    /// Window that has ended with this value, in thousandths.
     To(u64),
 }
 
@@ -23,8 +23,8 @@ impl Window {
         Program::compile("window", name).map(Self)
     }
 
-    /// Lets the service run for `ran_us`, with these cycles of stalls and these loads and stores; `least` of them are
-    /// activity.
+    /// Lets the service run for `ran_us` µs, with this number of stall cycles and of loads and stores. `least` is the
+    /// number of events from which there is activity.
     fn of(&self, stalls: u64, accesses: u64, ran_us: u64, least: u64) -> Came {
         let numbers = [stalls, accesses, ran_us * 1000, least].map(|number| number.to_string());
         let numbers = self.0.run(numbers);
@@ -40,7 +40,8 @@ impl Window {
 #[test]
 fn a_service_that_stands_still_is_disturbed_the_most() {
     let Some(window) = Window::compile("stands-still") else { return };
-    // 49 of 50 us at 3 GHz, and 80 loads: as if it were 100. The formula itself has 1837.5.
+    // The service stalls for 49 of 50 µs at 3 GHz and makes 80 loads, which count as 100. Without that minimum the
+    // value would be 1837.5.
     assert_eq!(window.of(147_000, 80, 50, 100), Came::To(1_470_000));
     assert_eq!(window.of(147_000, 100, 50, 100), Came::To(1_470_000));
     assert_eq!(window.of(147_000, 0, 50, 100), Came::To(1_470_000), "not one access has come to its end");

@@ -1,4 +1,4 @@
-//! One container: how its CPUs are changed, and how it is paused.
+//! Handle of one container: changes its CPUs, and pauses it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,44 +18,44 @@ use sidelane_rollback::guardian::Guardian;
 use sidelane_rollback::threads::{ThreadOwner, Threads};
 use sidelane_rollback::{ChangeId, Undo};
 
-/// How a container's CPUs are changed.
+/// Way in which a container's CPUs are changed.
 pub(super) enum Means {
-    /// The list of CPUs of its group.
+    /// List of CPUs of the container's cgroup (cpuset).
     Cpuset {
-        /// Uppermost group of its tree.
+        /// Uppermost cgroup of the container's tree.
         root: PathBuf,
-        /// Group of the container.
+        /// Cgroup of the container.
         dir: PathBuf,
     },
-    /// The affinity of each thread.
+    /// Affinity of each thread, if the cgroup has no list of CPUs.
     Threads(Box<Threads>),
 }
 
-/// A container whose settings the agent may change.
+/// Container whose settings the agent may change.
 pub(super) struct ContainerHandle {
-    /// Group of the container.
+    /// Cgroup of the container.
     pub(super) dir: PathBuf,
     inode: Option<u64>,
     pub(super) means: Means,
     freezer: Option<(PathBuf, Freezer)>,
-    /// Path in all hierarchies, by which a freezer is found that appears later.
+    /// Path of the container's cgroup in all hierarchies. A freezer that appears later is found by it.
     path: String,
-    /// Whether a freeze has failed, and was not tried again since.
+    /// Whether a freeze of the container has failed, and was not tried again since.
     is_refused: bool,
-    /// Ticket of the guardian's permission to freeze it.
+    /// Id of the guardian's entry that permits to freeze the container.
     may_freeze: Option<ChangeId>,
-    /// Ticket of the undo of a freeze; `None` if it is not frozen, or its owner froze it.
+    /// Id of the guardian's entry that thaws the container; `None` if it is not frozen, or its owner froze it.
     frozen: Option<ChangeId>,
-    /// Whether the policy has paused it.
+    /// Whether the policy has paused the container.
     pub(super) paused: bool,
-    /// CPUs that the policy was last told it may have.
+    /// CPUs that the policy may give to the container, as last reported to it.
     pub(super) allowed: CpuSet,
-    /// Tickets for threads that had chosen CPUs of their own. The kernel forgets these when the list of their group is
-    /// written.
+    /// Ids of the guardian's entries for threads that had chosen CPUs of their own. The kernel forgets their choice
+    /// when the list of their cgroup is written.
     pub(super) pinned: Vec<ChangeId>,
 }
 
-/// Groups found for a container before it is held.
+/// Cgroups of a container, found before the agent manages it.
 pub struct FoundGroups {
     pub(super) dir: PathBuf,
     pub(super) cpuset: Option<(PathBuf, PathBuf)>,
@@ -64,7 +64,8 @@ pub struct FoundGroups {
 }
 
 impl FoundGroups {
-    /// Finds the groups of a container in all hierarchies. It must not contain a process of a service, nor Sidelane.
+    /// Finds the cgroups of a container in all hierarchies. The container must not contain a process of a service, nor
+    /// Sidelane.
     pub(super) fn of(container: &Container, services: &BTreeSet<u32>) -> Result<Self, AdoptError> {
         let adoptee = Adoptee::find(&Target::Cgroup(container.id.path.clone()), services)?;
         let Members::Group(dir) = adoptee.members else { unreachable!("a group was asked for") };
@@ -73,8 +74,9 @@ impl FoundGroups {
         Ok(Self { dir, cpuset, freezer: adoptee.freezable, path: container.id.path.clone() })
     }
 
-    /// Returns whether the container may still be under construction: its path has groups that could do more than its
-    /// own, with other processes or none. A container runtime may be putting it into one after the other.
+    /// Returns whether a container runtime may still be putting the container into its cgroups, one after the other.
+    /// Its path then has cgroups in other hierarchies that could pause or confine it, and its processes are not in them
+    /// yet.
     pub(super) fn is_in_the_making(&self, container: &Container) -> bool {
         let able = Hierarchy::all().into_iter().filter(Hierarchy::can_hold);
         let dirs = able.map(|hierarchy| container.dir(&hierarchy));
@@ -96,7 +98,7 @@ fn with_freezer(dir: PathBuf) -> Option<(PathBuf, Freezer)> {
     Some((dir, freezer))
 }
 
-/// Returns the processes of a group, whose threads can be pinned.
+/// Returns the processes of a cgroup, whose threads can be pinned.
 pub(super) fn members(dir: &Path) -> ThreadOwner {
     let pids = processes(dir).into_iter().filter(|pid| is_alive(*pid)).collect();
     ThreadOwner { pids, group: Some(dir.to_owned()) }
@@ -120,7 +122,7 @@ impl ContainerHandle {
         }
     }
 
-    /// Returns the CPUs that its group has in effect, if it has a list.
+    /// Returns the CPUs that the container's cgroup has in effect; `None` if the cgroup has no list of CPUs.
     pub(super) fn in_effect(&self) -> Option<CpuSet> {
         match &self.means {
             Means::Cpuset { dir, .. } => cpus_in_effect(dir),
@@ -143,24 +145,24 @@ impl ContainerHandle {
         guardian.map_or(Ok(()), |guardian| self.tell_of_freezer(guardian))
     }
 
-    /// Returns whether another group has its path now.
+    /// Returns whether the container's path belongs to another cgroup now, which was made later.
     pub(super) fn is_another(&self) -> bool {
         inode(&self.dir).is_some_and(|now| self.inode != Some(now))
     }
 
-    /// Forgets its freezer. Returns the guardian's tickets of it.
+    /// Forgets the freezer of the container. Returns the ids of the guardian's entries about it.
     pub(super) fn take_freezer(&mut self) -> Vec<ChangeId> {
         self.freezer = None;
         self.may_freeze.take().into_iter().chain(self.frozen.take()).collect()
     }
 
-    /// Returns whether it can be paused.
+    /// Returns whether the container can be paused.
     pub(super) fn can_pause(&self) -> bool {
         self.freezer.is_some() && !self.is_refused
     }
 
-    /// Pauses or resumes it. It stays frozen if its owner froze it. If it cannot be paused, it runs on, and does not
-    /// count as paused.
+    /// Pauses or resumes the container. A container that its owner froze stays frozen. A container that cannot be
+    /// paused runs on, and does not count as paused.
     pub(super) fn pause(&mut self, paused: bool, guardian: &mut Guardian) -> Result<()> {
         ensure!(
             !paused || self.freezer.is_some(),
@@ -175,20 +177,20 @@ impl ContainerHandle {
         settled
     }
 
-    /// Returns whether a pause has taken effect: a task in a long system call runs on for a while after its group was
+    /// Returns whether a pause has taken effect: a task in a long system call runs on for a while after its cgroup was
     /// frozen.
     pub(super) fn is_settled(&self) -> bool {
         let freezer = self.freezer.as_ref().filter(|_| self.paused);
         freezer.is_none_or(|(dir, freezer)| freezer.has_taken_effect() || !dir.exists())
     }
 
-    /// Freezes or thaws it as decided, unless that was done. Returns whether there was anything to do.
+    /// Freezes or thaws the container as decided, unless that was done. Returns whether anything was changed.
     pub(super) fn settle(&mut self, guardian: &mut Guardian) -> Result<bool> {
         let Some((dir, freezer)) = self.freezer.clone() else { return Ok(false) };
         let done = match (self.paused, self.frozen) {
             (false, None) => return Ok(false),
             (false, Some(_)) => self.thaw(&freezer, guardian),
-            // Its owner has frozen it, or it is gone.
+            // The container's owner has frozen it, or it is gone.
             (true, _) if freezer.is_frozen().unwrap_or(!dir.exists()) => return Ok(false),
             (true, _) => self.freeze(&dir, &freezer, guardian),
         };
@@ -215,7 +217,7 @@ impl ContainerHandle {
         Ok(())
     }
 
-    /// Tells the guardian to freeze it while the agent is stopped, because no lanes are held then.
+    /// Tells the guardian to freeze the container while the agent is stopped, because no lanes are held then.
     pub(super) fn tell_of_freezer(&mut self, guardian: &mut Guardian) -> Result<()> {
         if let (Some((dir, _)), None) = (&self.freezer, self.may_freeze) {
             self.may_freeze = guardian.add([Undo::MayFreeze { dir: dir.to_owned() }])?.pop();
@@ -223,27 +225,29 @@ impl ContainerHandle {
         Ok(())
     }
 
-    /// Notes that the guardian has frozen it, if these are its changes. The agent has to thaw it then.
+    /// Notes that the guardian has frozen the container, if one of the guardian's entries `by` is about the container.
+    /// The agent has to thaw the container then.
     pub(super) fn note_frozen(&mut self, by: &BTreeSet<ChangeId>, guardian: &mut Guardian) -> Result<()> {
         let is_it = self.may_freeze.into_iter().chain(self.frozen).any(|change_id| by.contains(&change_id));
         match self.freezer.clone().filter(|_| is_it) {
-            // A guardian that has ended thaws nothing any more.
+            // A guardian that has ended does not thaw the container, so the agent does.
             Some((dir, freezer)) => self.is_ours_to_thaw(&dir, guardian).or_else(|_| Ok(freezer.set(self.paused)?)),
             None => Ok(()),
         }
     }
 
-    /// Checks whether another process has changed its settings, and restores them. Returns the number of changes.
+    /// Checks whether another process has changed the container's settings, and restores them. Returns the number of
+    /// restored settings.
     pub(super) fn check(&mut self, guardian: &mut Guardian) -> Result<usize> {
         let strays = match &mut self.means {
-            // A frozen container runs nowhere.
+            // A frozen container runs on no CPU.
             Means::Threads(threads) if !self.paused => threads.keep(|| members(&self.dir), guardian)?,
             _ => 0,
         };
         Ok(strays + usize::from(self.settle(guardian)?))
     }
 
-    /// Returns the guardian's tickets of this container only.
+    /// Returns the ids of the guardian's entries about this container only.
     pub(super) fn change_ids(&self) -> Vec<ChangeId> {
         let threads = match &self.means {
             Means::Threads(threads) => threads.change_ids(),

@@ -1,9 +1,9 @@
 //! The actuator: carries out a policy's actions on containers and services, and undoes them.
 //!
-//! The CPUs of a container are the list of its group, or the affinity of each of its threads if the group has no list.
-//! It is paused by its freezer. A service is moved only if its owner's file allows it, thread by thread; it is never
-//! stopped or signalled. The guardian is told of each change before it is made. A container that has vanished is
-//! released.
+//! The CPUs of a container are the list of its cgroup, or the affinity of each of its threads if the cgroup has no
+//! list. The freezer of its cgroup pauses it. A service is moved only if its owner's file allows it, thread by thread;
+//! it is never stopped or signalled. The guardian is told of each change before it is made. A container that has
+//! vanished is released.
 
 mod container;
 mod pinned;
@@ -30,16 +30,16 @@ use sidelane_rollback::guardian::Guardian;
 use sidelane_rollback::threads::{ThreadOwner, Threads};
 use tree::HeldTree;
 
-/// Reason why a container is not held.
+/// Reason why the agent does not manage a container.
 #[derive(Debug, thiserror::Error)]
 pub enum TakeError {
-    /// Container without a process, or one that is still being put into its groups.
+    /// Container without a process, or one that is still being put into its cgroups.
     #[error("it has no process yet, or is being put into its groups")]
     Incomplete,
     /// Container that must not be changed.
     #[error(transparent)]
     Refused(AdoptError),
-    /// Another error.
+    /// Error of another kind.
     #[error(transparent)]
     Other(#[from] Error),
 }
@@ -53,34 +53,34 @@ impl From<AdoptError> for TakeError {
     }
 }
 
-/// Everything that is held, by slot.
+/// Containers and services that the agent manages, by slot, with the trees of cgroups.
 pub struct Actuator {
     guardian: Guardian,
     trees: BTreeMap<PathBuf, HeldTree>,
     containers: BTreeMap<usize, ContainerHandle>,
     services: BTreeMap<usize, Placed>,
-    /// Claims of the processes of placed services: no other process moves their threads.
+    /// Claims of the processes of placed services. No other process moves their threads.
     claims: ThreadClaims,
-    /// Services that are to be placed, but whose threads another process moves now.
+    /// CPUs of services that are to be placed, but whose threads another process moves now.
     awaited: BTreeMap<usize, CpuSet>,
     /// Whether batch must not run while the agent is stopped.
     lanes_are_held: bool,
-    /// Trees that are kept although they may have no container: new groups there are batch.
+    /// Trees that are kept although they may have no container, because new cgroups in them are batch.
     birthplaces: BTreeSet<PathBuf>,
 }
 
-/// A placed service, with its processes at the last look.
+/// Service that the agent has placed on CPUs, with its processes at the last check.
 struct Placed {
     threads: Threads,
     pids: Vec<u32>,
 }
 
-/// Returns `whose` without processes that are claimed by another process.
+/// Returns `whose` without the processes that another Sidelane process has claimed.
 fn ours(whose: ThreadOwner, claims: &ThreadClaims) -> ThreadOwner {
     ThreadOwner { pids: whose.pids.into_iter().filter(|pid| claims.has(*pid)).collect(), ..whose }
 }
 
-/// Returns the tree with this uppermost group, and takes it if it is not held yet.
+/// Returns the tree with this uppermost cgroup, and begins to manage it if necessary.
 fn tree_at<'a>(
     trees: &'a mut BTreeMap<PathBuf, HeldTree>,
     root: &Path,
@@ -97,12 +97,12 @@ fn tree_at<'a>(
     }
 }
 
-/// Result of the actions.
+/// Result of carrying out a policy's actions.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Actions that failed, each with its error.
     pub errors: Vec<(CpuAction, Error)>,
-    /// Actions that have no effect now: they failed, or a group above has other CPUs.
+    /// Actions that have no effect now: they failed, or a cgroup above has other CPUs.
     pub not_so: Vec<CpuAction>,
 }
 
@@ -129,7 +129,8 @@ impl Actuator {
         &mut self.guardian
     }
 
-    /// Finds the groups of a complete container. After a long wait an incomplete one is taken as it is.
+    /// Finds the cgroups of a container whose construction is complete. After a long wait an incomplete container is
+    /// taken as it is.
     pub fn find(
         &mut self,
         container: &Container,
@@ -150,7 +151,8 @@ impl Actuator {
         Ok(found)
     }
 
-    /// Takes a container. Its CPUs stay as they are until the policy decides. Returns the CPUs that it may be given.
+    /// Begins to manage a container. Its CPUs stay as they are until the policy decides. Returns the CPUs that it may
+    /// be given.
     pub fn take(&mut self, place: usize, found: FoundGroups) -> Result<CpuSet, TakeError> {
         let (means, allowed) = match found.cpuset.clone() {
             Some((root, dir)) => {
@@ -182,8 +184,8 @@ impl Actuator {
         Ok(())
     }
 
-    /// Returns whether the lists of this tree are held and their hierarchy is not mounted now. The CPUs of its threads
-    /// come from there.
+    /// Returns whether the agent manages the lists of this tree while their hierarchy is not mounted. The CPUs of the
+    /// tree's threads come from that hierarchy.
     fn is_unmounted(&self, top: &str) -> bool {
         let mounts: Vec<PathBuf> = Hierarchy::all().into_iter().map(|found| found.mount).collect();
         let held = self.trees.keys().filter(|root| root.ends_with(top.trim_start_matches('/')));
@@ -195,8 +197,8 @@ impl Actuator {
         tree_at(trees, root, guardian)?.admit(dir, guardian)
     }
 
-    /// Takes a container that contains other containers, in the slots `parts`. It continues with their settings, and
-    /// they are released. Returns the CPUs that it may be given.
+    /// Begins to manage a container that contains the containers in the slots `parts`. It continues with their
+    /// settings, and they are released. Returns the CPUs that it may be given.
     pub fn take_over(
         &mut self,
         place: usize,
@@ -209,7 +211,7 @@ impl Actuator {
         let parts: Vec<ContainerHandle> = parts.iter().filter_map(|part| self.containers.remove(part)).collect();
         let Some(whole) = self.containers.get_mut(&place) else { return Ok(allowed) };
         let guardian = &mut self.guardian;
-        // Frozen before any part is thawed.
+        // The whole container is frozen before any part of it is thawed.
         if !parts.is_empty() && parts.iter().all(|part| part.paused) && whole.can_pause() {
             whole.pause(true, guardian)?;
         }
@@ -234,8 +236,9 @@ impl Actuator {
         Ok(allowed)
     }
 
-    /// Confines new batch in these groups, and groups there that are no container, to `cpus`, if any. This ends when a
-    /// container in them gets its own CPUs. Returns the groups that could not be confined, with the reason.
+    /// Confines cgroups in which new batch starts, and cgroups there that are no container, to the CPUs `cpus`, if any.
+    /// This ends when a container in them gets its own CPUs. Returns the cgroups that could not be confined, with the
+    /// reason.
     pub fn keep_births(&mut self, places: &[Birthplace], cpus: Option<&CpuSet>) -> Vec<(String, String)> {
         let (mut roots, mut failed) = (BTreeSet::new(), Vec::new());
         for place in places {
@@ -273,8 +276,8 @@ impl Actuator {
         Ok(())
     }
 
-    /// Notes the threads of a container that have chosen CPUs of their own, if the kernel would forget these. They are
-    /// restored after the lists of their groups, because a thread has no CPU that its group does not have.
+    /// Notes the threads of a container that have chosen CPUs of their own, if the kernel would forget their choice.
+    /// They are restored after the lists of their cgroups, because a thread has no CPU that its cgroup does not have.
     fn note_pinned(&mut self, handle: &mut ContainerHandle) -> Result<()> {
         let Means::Cpuset { root, .. } = &handle.means else { return Ok(()) };
         handle.pinned = self.guardian.add(chosen_in(&handle.dir))?;
@@ -282,7 +285,7 @@ impl Actuator {
         tree.map_or(Ok(()), |tree| tree.is_undone_first(&mut self.guardian))
     }
 
-    /// Carries out all actions in order.
+    /// Carries out all actions in order. `find` returns the threads of a service.
     pub fn carry_out(&mut self, actions: impl Iterator<Item = CpuAction>, find: FindService<'_>) -> Outcome {
         let (mut outcome, mut touched) = (Outcome::default(), BTreeMap::new());
         for action in actions {
@@ -315,7 +318,7 @@ impl Actuator {
                 let mut tree = self.trees.get_mut(root);
                 tree.iter_mut().for_each(|tree| tree.tell(dir, cpus.clone()));
                 if handle.paused {
-                    // It must not run at its old place even for a moment.
+                    // The container must not run on its old CPUs even for a moment.
                     tree.map_or(Ok(0), HeldTree::carry_out)?;
                     let has = handle.in_effect().unwrap_or_default();
                     ensure!(
@@ -332,8 +335,8 @@ impl Actuator {
         handle.pause(false, &mut self.guardian)
     }
 
-    /// Writes the lists of the trees in which containers were given CPUs. Version 2 accepts any list; a group that has
-    /// none of these CPUs gets those of the group above. So the result is read back.
+    /// Writes the lists of the trees in which containers were given CPUs. Version 2 accepts any list. A cgroup that has
+    /// none of these CPUs gets the CPUs of the cgroup above. So the result is read back.
     fn flush(&mut self, touched: &mut BTreeMap<PathBuf, Vec<CpuAction>>, outcome: &mut Outcome) {
         for (root, actions) in std::mem::take(touched) {
             let done = self.trees.get_mut(&root).map_or(Ok(0), HeldTree::carry_out);
@@ -344,19 +347,19 @@ impl Actuator {
         }
     }
 
-    /// Returns whether a confined container has only these CPUs, as far as its group reports.
+    /// Returns whether a confined container has only the CPUs of the action, as far as its cgroup reports.
     fn is_so(&self, action: CpuAction) -> bool {
         let CpuAction::Confine { container, cpus } = action else { return true };
         self.in_effect(container).is_none_or(|has| has.is_subset(&set(&cpus)))
     }
 
-    /// Returns the CPUs that a container has in effect, if its group has a list.
+    /// Returns the CPUs that a container has in effect; `None` if its cgroup has no list of CPUs.
     pub fn in_effect(&self, place: usize) -> Option<CpuSet> {
         self.containers.get(&place)?.in_effect()
     }
 
-    /// Returns the containers that may be given other CPUs than the policy was told last, because a group above has
-    /// changed: their slots, and these CPUs. Each change is returned once.
+    /// Returns the containers that may be given other CPUs than last reported, because a cgroup above has changed. Each
+    /// is its slot and the new CPUs. Each change is returned once.
     pub fn have_other_bounds(&mut self) -> Vec<(usize, CpuSet)> {
         let mut told = Vec::new();
         for (place, handle) in &mut self.containers {
@@ -415,7 +418,7 @@ impl Actuator {
         self.claims.keep(&pids, &mut self.guardian)
     }
 
-    /// Places services that other processes have released since. Returns their slots.
+    /// Places services whose threads other processes have released since. Returns the slots of these services.
     pub fn place_awaited(&mut self, find: FindService<'_>) -> Result<Vec<usize>> {
         let mut placed = Vec::new();
         for (place, cpus) in self.awaited.clone() {
@@ -428,12 +431,12 @@ impl Actuator {
         Ok(placed)
     }
 
-    /// Returns whether the service is placed: then no other process moves its threads.
+    /// Returns whether the service is placed. Then no other process moves its threads.
     pub fn is_placed(&self, place: usize) -> bool {
         self.services.contains_key(&place)
     }
 
-    /// Places new processes of placed services, and updates the processes of each.
+    /// Places new processes of placed services, and updates the list of processes of each.
     pub fn follow_placed(&mut self, find: FindService<'_>) -> Result<()> {
         let (mut changed, mut refused) = (false, None);
         for (place, placed) in &mut self.services {
@@ -456,18 +459,18 @@ impl Actuator {
         refused.map_or(Ok(()), |refused| Err(Error::from(refused).context("cannot place new processes of the service")))
     }
 
-    /// Replaces the guardian by one that holds these locks, and the locks of the claims here.
+    /// Replaces the guardian by a new one, which holds these locks and the locks of the actuator's claims.
     pub fn replace_guardian(&mut self, locks: Vec<OwnedFd>) -> Result<()> {
         self.claims.replace_guardian(locks, &mut self.guardian)
     }
 
-    /// Returns whether the guardian has ended, or does not hold the locks of some claims yet.
+    /// Returns whether a new guardian is needed: it has ended, or does not hold the locks of some claims yet.
     pub fn need_a_guardian(&mut self) -> bool {
         self.claims.are_new() || !self.guardian.is_alive()
     }
 
-    /// Thaws containers that may run, if the guardian has frozen them while the agent was stopped. Returns whether it
-    /// had.
+    /// Thaws containers that may run, if the guardian has frozen them while the agent was stopped. Returns whether the
+    /// guardian had frozen any.
     pub fn go_on(&mut self) -> Result<bool> {
         let frozen = self.guardian.take_frozen();
         if frozen.is_empty() {
@@ -490,23 +493,24 @@ impl Actuator {
         self.containers.values().all(ContainerHandle::is_settled)
     }
 
-    /// Returns whether it is paused.
+    /// Returns whether the container is paused.
     pub fn is_paused(&self, place: usize) -> bool {
         self.containers.get(&place).is_some_and(|handle| handle.paused)
     }
 
-    /// Returns whether a process of it lives: for a container that is ending, it is unknown what can be done to it.
+    /// Returns whether a process of the container lives. For a container that is ending, it is unknown whether it can
+    /// be paused.
     pub fn lives(&self, place: usize) -> bool {
         self.containers.get(&place).is_some_and(|handle| !members(&handle.dir).pids.is_empty())
     }
 
-    /// Returns whether its group has a list of CPUs; otherwise its threads are moved one by one.
+    /// Returns whether the container's cgroup has a list of CPUs. Otherwise its threads are moved one by one.
     pub fn has_list(&self, place: usize) -> bool {
         self.containers.get(&place).is_some_and(|handle| matches!(handle.means, Means::Cpuset { .. }))
     }
 
     /// Checks all settings, and restores those that another process has changed or that failed before. Returns the
-    /// number of changes, and the errors.
+    /// number of restored settings, and the errors.
     pub fn check(&mut self) -> (usize, Vec<Error>) {
         let Self { trees, containers, guardian, lanes_are_held, .. } = self;
         let held = trees.values_mut().filter(|tree| !tree.is_idle());
@@ -521,7 +525,7 @@ impl Actuator {
         (done.into_iter().flatten().sum(), failed.into_iter().filter_map(Result::err).collect())
     }
 
-    /// Restores a container's settings as they were found, as far as it still exists.
+    /// Restores a container's settings as they were found, as far as the container still exists.
     pub fn let_go(&mut self, place: usize) -> Result<()> {
         let Some(mut handle) = self.containers.remove(&place) else { return Ok(()) };
         let is_another = handle.is_another();
@@ -529,7 +533,7 @@ impl Actuator {
             self.guardian.withdraw(handle.take_freezer())?;
         }
         let change_ids = handle.change_ids();
-        // It goes on, whatever else fails.
+        // The container runs again, whatever else fails.
         let goes_on = handle.pause(false, &mut self.guardian);
         if let Means::Cpuset { root, dir } = &handle.means {
             let let_go = self.trees.get_mut(root).map_or(Ok(()), |tree| match is_another {
@@ -542,7 +546,7 @@ impl Actuator {
         goes_on.and(Ok(self.guardian.undo_these(&change_ids)?))
     }
 
-    /// Restores a tree that has no containers any more.
+    /// Restores a tree that no longer has any container.
     fn drop_tree(&mut self, root: &PathBuf) -> Result<()> {
         let is_used = self
             .containers
@@ -550,7 +554,7 @@ impl Actuator {
             .any(|handle| matches!(&handle.means, Means::Cpuset { root: other, .. } if other == root))
             || self.birthplaces.contains(root);
         match self.trees.get(root) {
-            // A tree that is not visible may be mounted again.
+            // A tree that is not visible may be mounted again, so it is kept.
             Some(tree) if !is_used && root.exists() => {
                 let change_ids = tree.change_ids();
                 self.trees.remove(root);
@@ -560,7 +564,7 @@ impl Actuator {
         }
     }
 
-    /// Gives a placed service its CPUs back.
+    /// Gives a placed service its original CPUs back.
     pub fn let_service_go(&mut self, place: usize) -> Result<()> {
         self.awaited.remove(&place);
         let Some(placed) = self.services.remove(&place) else { return Ok(()) };
@@ -573,7 +577,7 @@ impl Actuator {
         self.guardian.undo_all().context("cannot undo all changes to the machine")
     }
 
-    /// Dismisses the guardian. It undoes what is still on its list.
+    /// Ends the guardian. It undoes the changes that are still on its list.
     pub fn finish(self) -> Result<()> {
         self.guardian.dismiss().context("cannot undo all changes to the machine")
     }

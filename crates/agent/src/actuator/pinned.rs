@@ -1,8 +1,8 @@
-//! Threads that have chosen CPUs of their own, in groups whose lists are written.
+//! Threads that have chosen CPUs of their own, in cgroups whose lists are written.
 //!
-//! Before Linux 6.2 each write of a group's list gives the whole list to each of its threads. The affinity that a
-//! thread had chosen (taskset, numactl, OMP_PROC_BIND, MPI) is lost. So it is noted before the first write. A newer
-//! kernel keeps it, and does not need a restore.
+//! Before Linux 6.2, each write of a cgroup's list gives the whole list to each of the cgroup's threads. The affinity
+//! that a thread had chosen (taskset, numactl, OMP_PROC_BIND, MPI) is lost. So it is noted before the first write. A
+//! newer kernel keeps the affinity, and does not need a restore.
 
 use std::path::Path;
 
@@ -13,24 +13,24 @@ use sidelane_diagnostics::machine::kernel_release;
 use sidelane_rollback::Undo;
 use sidelane_rollback::threads::ThreadOwner;
 
-/// First kernel that keeps the affinity of threads.
+/// First kernel version that keeps the affinity of threads.
 const KEEPS: (u32, u32) = (6, 2);
 
-/// Returns whether a kernel of this release forgets the affinity of threads when the list of their group is written. A
-/// kernel whose release cannot be read counts as newer.
+/// Returns whether a kernel of this release forgets the affinity of threads when the list of their cgroup is written. A
+/// release that cannot be parsed counts as newer.
 fn forgets_affinity(release: &str) -> bool {
     let mut numbers = release.split(|other: char| !other.is_ascii_digit()).map(str::parse::<u32>);
     let version = numbers.next().and_then(Result::ok).zip(numbers.next().and_then(Result::ok));
     version.is_some_and(|version| version < KEEPS)
 }
 
-/// Returns the undos for threads in a group and below that have chosen an affinity, if this kernel forgets it.
+/// Returns the undo entries for threads in a cgroup and below that have chosen an affinity, if this kernel forgets it.
 pub fn chosen_in(dir: &Path) -> Vec<Undo> {
     let whose = || ThreadOwner { pids: processes(dir), group: Some(dir.to_owned()) };
     if forgets_affinity(&kernel_release()) { pinned(&whose()) } else { Vec::new() }
 }
 
-/// Returns the undos for those of these threads that have other CPUs than their group.
+/// Returns the undo entries for those of the threads that have other CPUs than their cgroup.
 fn pinned(whose: &ThreadOwner) -> Vec<Undo> {
     let cpusets = Cpusets::find();
     let threads = whose.threads().into_iter();

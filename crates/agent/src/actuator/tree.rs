@@ -1,9 +1,9 @@
-//! A tree of groups whose CPUs the agent controls: its containers are given CPUs, and the other groups follow.
+//! A tree of cgroups whose CPUs the agent controls: its containers are given CPUs, and the other cgroups follow.
 //!
-//! A group that is no container, or not known yet, stays within the CPUs of the whole tree: the union of its
-//! containers' CPUs. So batch is confined as soon as its group is made, whatever the shape of the tree.
+//! A cgroup that is no container, or not known yet, stays within the CPUs of the whole tree: the union of its
+//! containers' CPUs. So batch is confined as soon as its cgroup is made, whatever the shape of the tree.
 //!
-//! A hierarchy can be unmounted and mounted again, with the same groups. So their original settings are kept while the
+//! A hierarchy can be unmounted and mounted again, with the same cgroups. So their original settings are kept while the
 //! tree is not visible.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -19,42 +19,43 @@ use super::pinned::chosen_in;
 use sidelane_rollback::guardian::Guardian;
 use sidelane_rollback::{ChangeId, Undo};
 
-/// Bound of the lists that are remembered of one group.
+/// Limit of the number of lists that are remembered of one cgroup.
 const GIVEN_MAX: usize = 64;
 
-/// A tree, with its original settings and its target.
+/// Tree of cgroups, with its original settings and its target.
 pub struct HeldTree {
     tree: Tree,
-    /// Inode number of the uppermost group, by which it is recognised.
+    /// Inode number of the uppermost cgroup, by which the tree is recognised.
     inode: Option<u64>,
     found: Found,
-    /// Ticket of the guardian's undo.
+    /// Id of the guardian's entry that restores the tree.
     change_id: ChangeId,
-    /// Tickets for the affinity of threads, which the kernel forgets when the lists of their groups are written.
+    /// Ids of the guardian's entries for the affinity of threads, which the kernel forgets when the lists of their
+    /// cgroups are written.
     pinned: Vec<ChangeId>,
     told: BTreeMap<PathBuf, CpuSet>,
-    /// Groups that are no batch: they keep their original settings.
+    /// Cgroups that are no batch, and so keep their original settings.
     spared: BTreeSet<PathBuf>,
-    /// Containers that must not be changed: they keep their original settings, too.
+    /// Containers that must not be changed, and so keep their original settings.
     left_alone: BTreeSet<PathBuf>,
-    /// CPUs of the tree while no container in it was given its own.
+    /// CPUs of the tree while no container in it has been given its own CPUs.
     born_on: Option<CpuSet>,
-    /// CPUs that containers and the uppermost group have in place of their targets, because a group above the tree has
-    /// other CPUs. Until that changes, or they get new targets, their lists are not written again: it would change
-    /// nothing.
+    /// CPUs that containers and the uppermost cgroup have in place of their targets, because a cgroup above the tree
+    /// has other CPUs. Until that changes, or they get new targets, their lists are not written again.
     got: BTreeMap<PathBuf, CpuSet>,
-    /// All groups at the last look.
+    /// All cgroups of the tree at the last check.
     groups: HashMap<PathBuf, TreeGroup>,
 }
 
-/// A group of the tree.
+/// Cgroup of a tree.
 #[derive(Default)]
 struct TreeGroup {
-    /// Its original CPUs, and those of the groups above it.
+    /// Original CPUs of the cgroup, within the CPUs of the cgroups above it.
     own: CpuSet,
-    /// CPUs that it was given last.
+    /// CPUs that the cgroup was given last.
     given: CpuSet,
-    /// All lists that it was given: a version 1 group made below it starts with one of them.
+    /// Limited history of the lists that the cgroup was given. A version 1 cgroup made below it starts with one of
+    /// them.
     lists: BTreeSet<String>,
 }
 
@@ -68,17 +69,17 @@ impl TreeGroup {
     }
 }
 
-/// Returns the inode number of a group: a group made again under its path has another one.
+/// Returns the inode number of a cgroup. A cgroup made again under the same path has another number.
 pub(super) fn inode(dir: &Path) -> Option<u64> {
     fs::metadata(dir).ok().map(|found| found.ino())
 }
 
 impl HeldTree {
-    /// Looks at a tree, and changes nothing yet.
+    /// Reads the original settings of a tree, and changes nothing yet.
     pub fn take(root: &Path, guardian: &mut Guardian) -> Result<Self> {
         let tree = Tree::read(root);
         let found = tree.found();
-        // Undone after the lists, because a thread has no CPU that its group does not have.
+        // The affinity of threads is undone after the lists, because a thread has no CPU that its cgroup does not have.
         let pinned = guardian.add(chosen_in(root))?;
         let change_id = guardian.add([Undo::Cpusets(found.clone())])?[0];
         let (told, got, spared, left_alone, groups) = Default::default();
@@ -88,27 +89,27 @@ impl HeldTree {
         Ok(held)
     }
 
-    /// Returns whether the tree exists or is not visible; otherwise another tree has its path.
+    /// Returns whether `root` is still this tree, or is not visible. Otherwise another tree has the same path.
     pub fn is_it(&self, root: &Path) -> bool {
         inode(root).is_none_or(|inode| Some(inode) == self.inode)
     }
 
-    /// Adds a container. Returns the CPUs that it may be given.
+    /// Adds a container to the tree. Returns the CPUs that it may be given.
     pub fn admit(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<CpuSet> {
         self.left_alone.remove(dir);
         self.look_again(guardian)?;
         Ok(self.own(dir).cloned().unwrap_or_else(|| self.found.cpus(dir)))
     }
 
-    /// Leaves a container unchanged until it is admitted.
+    /// Leaves a container unchanged until it is added to the tree.
     pub fn leave_alone(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<()> {
         if self.left_alone.insert(dir.to_owned()) { self.check(guardian).map(drop) } else { Ok(()) }
     }
 
-    /// Looks at all groups again, and notes the lists of new ones.
+    /// Reads all cgroups again, and notes the lists of new cgroups.
     ///
-    /// A group made after the groups above it were narrowed starts with their narrowed lists. Unless it has a list of
-    /// its own, its target is what the groups above had originally.
+    /// A cgroup made after the cgroups above it were narrowed starts with their narrowed lists. Unless it has a list of
+    /// its own, its target is the original list of the cgroups above.
     fn look_again(&mut self, guardian: &mut Guardian) -> Result<()> {
         self.tree.look_again();
         if !self.found.root.exists() {
@@ -125,8 +126,8 @@ impl HeldTree {
         if is_other { self.tell_guardian(guardian) } else { Ok(()) }
     }
 
-    /// Returns whether a group has an unknown list that does not come from a group above: the group is new, or its
-    /// owner has chosen the list since.
+    /// Returns whether a cgroup has an unknown list that does not come from a cgroup above. Then the cgroup is new, or
+    /// its owner has chosen the list since.
     fn has_own_list(&self, dir: &Path, list: &str) -> bool {
         let mut above = dir.ancestors().skip(1).filter_map(|above| self.groups.get(above));
         let is_inherited = above.any(|above| above.has_had(list));
@@ -159,33 +160,34 @@ impl HeldTree {
         }
     }
 
-    /// Sets the target of the container; see [`HeldTree::carry_out`].
+    /// Sets the target of the container, which [`HeldTree::carry_out`] writes.
     pub fn tell(&mut self, dir: &Path, cpus: CpuSet) {
         self.told.insert(dir.to_owned(), cpus);
         self.try_again(dir);
     }
 
-    /// Writes the lists of this group and the uppermost one again: they may get now what they could not have before.
+    /// Makes the lists of this cgroup and the uppermost one be written again: they may now get CPUs that they could not
+    /// have before.
     fn try_again(&mut self, dir: &Path) {
         self.got.remove(dir);
         self.got.remove(&self.found.root);
     }
 
-    /// Returns the CPUs that the container may be given now: its original ones, as far as the group above the tree has
+    /// Returns the CPUs that the container may be given now: its original CPUs, as far as the cgroup above the tree has
     /// them.
     pub fn allowed(&mut self, dir: &Path) -> CpuSet {
         self.note_groups();
         self.own(dir).cloned().unwrap_or_else(|| self.found.cpus(dir))
     }
 
-    /// Makes the guardian restore the lists before everything else that it knows by now.
+    /// Makes the guardian restore the lists before all its present entries.
     pub fn is_undone_first(&mut self, guardian: &mut Guardian) -> Result<()> {
         let before = self.change_id;
         self.change_id = guardian.add([Undo::Cpusets(self.found.clone())])?[0];
         guardian.withdraw([before]).context("cannot register an undo with the guardian")
     }
 
-    /// Merges a container into another one above it, which gets the CPUs of both.
+    /// Merges a container into another container above it, which gets the CPUs of both.
     pub fn merge(&mut self, part: &Path, whole: &Path) {
         self.try_again(part);
         self.try_again(whole);
@@ -195,8 +197,8 @@ impl HeldTree {
         }
     }
 
-    /// Sets the groups that are no batch, and the CPUs that new batch gets while no container was given its own; see
-    /// [`HeldTree::carry_out`]. Returns whether that is a change.
+    /// Sets the cgroups that are no batch, and the CPUs of new batch while no container has been given its own CPUs.
+    /// [`HeldTree::carry_out`] applies them. Returns whether anything has changed.
     pub fn keep_births(&mut self, spared: BTreeSet<PathBuf>, cpus: Option<CpuSet>) -> bool {
         let is_other = self.spared != spared || self.born_on != cpus;
         (self.spared, self.born_on) = (spared, cpus);
@@ -206,7 +208,7 @@ impl HeldTree {
         is_other
     }
 
-    /// Writes the targets. Returns the number of writes.
+    /// Writes the targets of all cgroups. Returns the number of writes.
     pub fn carry_out(&mut self) -> Result<usize, CpusetError> {
         let targets = self.targets();
         for (dir, cpus) in &targets {
@@ -226,8 +228,8 @@ impl HeldTree {
         written
     }
 
-    /// Returns the target of each group: for containers what was set, for spared groups and all below them their
-    /// original CPUs. Every other group gets its original CPUs within those of batch.
+    /// Returns the target of each cgroup. Containers have the target that was set. Spared cgroups, and all below them,
+    /// have their original CPUs. Every other cgroup has its original CPUs within the CPUs of batch.
     fn targets(&self) -> HashMap<PathBuf, CpuSet> {
         let batch = self.of_batch();
         let (mut targets, mut free): (HashMap<PathBuf, CpuSet>, BTreeSet<PathBuf>) = Default::default();
@@ -261,13 +263,13 @@ impl HeldTree {
         self.spared.contains(dir) || self.left_alone.contains(dir)
     }
 
-    /// Returns the original CPUs of the spared groups below one.
+    /// Returns the original CPUs of the spared cgroups below the cgroup `dir`.
     fn spared_below(&self, dir: &Path) -> impl Iterator<Item = &CpuSet> {
         let spared = self.spared.iter().chain(&self.left_alone).filter(move |spared| spared.starts_with(dir));
         spared.filter_map(|spared| self.own(spared))
     }
 
-    /// Returns the CPUs that batch has.
+    /// Returns the CPUs that batch has in this tree.
     fn of_batch(&self) -> CpuSet {
         let there = self.told.iter().filter(|(dir, _)| self.groups.contains_key(*dir));
         let told =
@@ -275,7 +277,7 @@ impl HeldTree {
         told.or_else(|| self.born_on.clone()).or_else(|| self.own(&self.found.root).cloned()).unwrap_or_default()
     }
 
-    /// Checks all groups, and restores them. Returns the number of writes.
+    /// Checks all cgroups, and restores changed lists. Returns the number of writes.
     pub fn check(&mut self, guardian: &mut Guardian) -> Result<usize> {
         self.look_again(guardian)?;
         Ok(self.carry_out()?)
@@ -292,7 +294,7 @@ impl HeldTree {
         Ok(done.map(drop)?)
     }
 
-    /// Forgets a group that does not exist any more. A group made again under its path is another one.
+    /// Forgets a cgroup that does not exist any more. A cgroup made again under the same path is another cgroup.
     pub fn forget(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<()> {
         self.told.remove(dir);
         self.try_again(dir);
@@ -304,12 +306,12 @@ impl HeldTree {
         told.context("cannot register an undo with the guardian")
     }
 
-    /// Returns whether the tree has its original settings.
+    /// Returns whether all cgroups of the tree have their original settings.
     pub fn is_idle(&self) -> bool {
         self.told.is_empty() && self.born_on.is_none()
     }
 
-    /// Returns the guardian's tickets for its undo.
+    /// Returns the ids of the guardian's entries that restore the tree.
     pub fn change_ids(&self) -> Vec<ChangeId> {
         self.pinned.iter().copied().chain([self.change_id]).collect()
     }
@@ -324,7 +326,7 @@ mod tests {
         list.parse().unwrap()
     }
 
-    /// Groups as plain files, which refuse no write.
+    /// Groups as plain files for tests; no write to them is refused.
     struct Groups(tempfile::TempDir);
 
     impl Groups {
@@ -359,7 +361,8 @@ mod tests {
             groups.lists(["b", "b/a", "b/a/x", "b/a/y"])
         };
         assert_eq!(told(&mut tree, "2"), ["2"; 4]);
-        // One is made with what its container has now, and one has a list chosen by its owner.
+        // Some cgroups are made later: one with the present list of its container, and one with a list chosen by its
+        // owner.
         groups.put("b/a/later", "2");
         groups.put("b/a/chosen", "3");
         tree.check(&mut guardian).unwrap();
@@ -396,8 +399,8 @@ mod tests {
         assert_eq!(lists(&mut tree, &mut guardian), ["1-3"; 5], "all are one container");
     }
 
-    /// Makes a group `above` with CPUs in effect, and `above/tree/one` below it. As on version 2, any list can be
-    /// written; the test acts as the kernel and sets the CPUs in effect.
+    /// Makes a cgroup `above` with CPUs in effect, and `above/tree/one` below it. As on version 2, any list can be
+    /// written; the test sets the CPUs in effect, as the kernel does.
     fn groups(above: &str) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         for group in ["", "tree", "tree/one"] {

@@ -1,17 +1,17 @@
-//! Patterns of paths: the groups, or pods, that a rule means.
+//! Patterns of paths, by which a rule names cgroups or pods.
 //!
-//! `*` and `?` stand for characters within one part of a path, `**` for any number of parts. The rule means each match
-//! with everything below it, so no other match is looked for below.
+//! `*` and `?` stand for characters within one part of a path, `**` for any number of parts. The rule applies to each
+//! match with everything below it. So no other match is looked for below a match.
 
 use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
 
-/// Part that stands for any number of parts.
+/// Part of a pattern that stands for any number of parts of a path.
 const ANY_PARTS: &str = "**";
 
-/// A pattern.
+/// Pattern of paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob {
     text: String,
@@ -35,11 +35,11 @@ pub enum GlobError {
 /// Relation of a path to a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fit {
-    /// Neither the path nor anything below it matches.
+    /// Path that does not match, as does no path below it.
     No,
-    /// A path below it may match.
+    /// Path that does not match, but a path below it may match.
     Leads,
-    /// The path matches.
+    /// Path that matches.
     Matches,
 }
 
@@ -56,35 +56,35 @@ impl Glob {
         }
     }
 
-    /// Returns the same pattern with more parts.
+    /// Returns the pattern with the parts `below` appended.
     pub fn join(&self, below: &str) -> Self {
         let parts = self.parts.iter().cloned().chain(below.split('/').map(str::to_owned)).collect();
         Self { text: format!("{}/{below}", self.text.trim_end_matches('/')), parts }
     }
 
-    /// Returns its last part.
+    /// Returns the last part of the pattern.
     pub fn last(&self) -> &str {
         self.parts.last().map_or("", String::as_str)
     }
 
-    /// Returns whether it is a plain path.
+    /// Returns whether the pattern is a plain path, without `*` and `?`.
     pub fn is_path(&self) -> bool {
         !self.text.contains(['*', '?'])
     }
 
-    /// Returns the relation of `path` to it.
+    /// Returns the relation of `path` to the pattern.
     pub fn fit(&self, path: &str) -> Fit {
         let path: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
         fit(&self.parts, &path)
     }
 
-    /// Returns whether a path may match one pattern, and match the other or lie below a match of it.
+    /// Returns whether some path may match one pattern, and match the other pattern or lie below a match of it.
     pub fn meets(&self, other: &Self) -> bool {
         parts_meet(&self.parts, &other.parts)
     }
 }
 
-/// Returns whether no path of the kernel has this part.
+/// Returns whether no path of the kernel can have this part.
 fn is_no_part(part: &str) -> bool {
     part == "." || part == ".." || (part.contains(ANY_PARTS) && part != ANY_PARTS)
 }
@@ -105,7 +105,7 @@ fn fit(parts: &[String], path: &[&str]) -> Fit {
     }
 }
 
-/// Returns whether the part of a pattern stands for this part of a path.
+/// Returns whether a pattern's part matches the part `name` of a path.
 fn is_named(part: &[u8], name: &[u8]) -> bool {
     match (part.split_first(), name.split_first()) {
         (None, None) => true,
@@ -130,7 +130,7 @@ fn parts_meet(one: &[String], other: &[String]) -> bool {
     }
 }
 
-/// Returns whether both patterns stand for a common name.
+/// Returns whether some name matches both parts of patterns.
 fn names_meet(one: &[u8], other: &[u8]) -> bool {
     match (one.split_first(), other.split_first()) {
         (None, None) => true,
@@ -223,7 +223,7 @@ mod tests {
     }
 
     proptest! {
-        /// A path that matches one pattern and lies below a match of another shows that both meet.
+        /// A path that matches one pattern and lies below a match of another shows that both patterns meet.
         #[test]
         fn patterns_with_a_common_path_meet(
             one in patterns(), other in patterns(), path in paths(), cut in 0_usize..5,
@@ -235,7 +235,7 @@ mod tests {
             }
         }
 
-        /// All paths above a match lead there.
+        /// All paths above a match lead to it.
         #[test]
         fn parents_of_a_match_lead_to_it(one in patterns(), path in paths()) {
             if one.fit(&format!("/{}", path.join("/"))) == Fit::Matches {

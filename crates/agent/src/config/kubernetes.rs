@@ -1,30 +1,30 @@
-//! The groups that a kubelet makes: which patterns are pods, and of which class.
+//! The cgroups that a kubelet makes: which patterns are pods, and of which class.
 //!
 //! With the driver `cgroupfs` a pod is `kubepods/burstable/pod<uid>`. With `systemd` each part has the names of all
 //! parts above, `kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice`. Pods with guaranteed CPUs
-//! lie in the uppermost group. The last part of that group's name shows the driver.
+//! lie in the uppermost cgroup. The last part of that cgroup's name contains the driver.
 
 use super::Kubernetes;
 use super::glob::Glob;
 
-/// Groups that a kubelet uses by default, and those of kind.
+/// Uppermost cgroups that a kubelet and kind use by default.
 const USUAL: [&str; 4] = ["/kubepods", "/kubepods.slice", "/kubelet/kubepods", "/kubelet.slice/kubelet-kubepods.slice"];
 
-/// A class of pods.
+/// Quality-of-service class of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// A pod that has exactly the CPUs that it requested.
+    /// Pod that has exactly the CPUs that it requested.
     Guaranteed,
-    /// A pod that has requested some CPUs.
+    /// Pod that has requested some CPUs.
     Burstable,
-    /// A pod that has requested none: batch.
+    /// Pod that has requested no CPUs: batch.
     BestEffort,
 }
 
 impl Class {
     const ALL: [Self; 3] = [Self::Guaranteed, Self::Burstable, Self::BestEffort];
 
-    /// Returns its name in groups.
+    /// Returns the name of the class in cgroups; `None` for guaranteed pods, which have no cgroup of their class.
     fn name(self) -> Option<&'static str> {
         match self {
             Self::Guaranteed => None,
@@ -35,7 +35,7 @@ impl Class {
 }
 
 impl Kubernetes {
-    /// Returns the uppermost groups that pods can lie in.
+    /// Returns the uppermost cgroups that pods can lie in.
     pub fn groups(&self) -> Vec<Glob> {
         match &self.cgroup {
             Some(glob) => vec![glob.clone()],
@@ -43,19 +43,19 @@ impl Kubernetes {
         }
     }
 
-    /// Returns the groups of pods, with their class.
+    /// Returns the cgroups of pods, with their class.
     pub fn pods(&self) -> Vec<(Class, Glob)> {
         let groups = self.groups();
         groups.iter().flat_map(|group| Class::ALL.map(|class| (class, pods_of(group, class)))).collect()
     }
 
-    /// Returns the groups in which the kubelet makes BestEffort pods.
+    /// Returns the cgroups in which the kubelet makes BestEffort pods.
     pub fn groups_of_batch(&self) -> Vec<Glob> {
         self.groups().iter().map(|group| group_of(group, Class::BestEffort)).collect()
     }
 }
 
-/// Returns the group in which pods of a class lie.
+/// Returns the cgroup in which pods of the class lie.
 fn group_of(group: &Glob, class: Class) -> Glob {
     match (group.last().strip_suffix(".slice"), class.name()) {
         (_, None) => group.clone(),

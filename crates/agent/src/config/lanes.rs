@@ -1,4 +1,4 @@
-//! Settings of batch lanes: `[lanes]`, with the names of `sidelane run`'s options.
+//! Settings of batch lanes: the table `[lanes]`, with the names of `sidelane run`'s options.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use sidelane_lanes::gate::{Gate, GateChoice};
 use sidelane_lanes::slowdown::MaxSlowdown;
 use sidelane_toml::{Reader, percent_of};
 
-/// Reads `[lanes]`, if the file has it.
+/// Reads the table `[lanes]`, if the file has it.
 pub(super) fn lanes(reader: Reader) -> Option<LaneGate> {
     if !reader.is_there() {
         return None;
@@ -90,7 +90,8 @@ impl LaneGate {
         by_holder && self.budget.is_none() && !self.policy.is_some_and(PolicyKind::needs_requests)
     }
 
-    /// Returns the bound of the slowdown of requests that batch never runs beside, if there is one.
+    /// Returns the bound of the slowdown of requests that batch never runs beside, as 0.05 for 5 %; `None` without a
+    /// bound.
     pub fn bound(&self) -> Option<f64> {
         match self.max_slowdown {
             MaxSlowdown::Bound(bound) if self.may_be_bounded() => Some(bound),
@@ -98,7 +99,7 @@ impl LaneGate {
         }
     }
 
-    /// Returns how the lanes of a service with this objective are lent.
+    /// Returns the policy by which the lanes of a service with this objective are lent.
     ///
     /// # Errors
     /// When the policy needs a budget, and neither the budget nor the objective is set.

@@ -1,5 +1,5 @@
-//! The file applied to a machine: the reserved CPUs, the sibling CPUs, and the interference threshold at which batch
-//! leaves.
+//! The configuration applied to a machine: the reserved CPUs, the sibling CPUs, and the interference threshold at which
+//! batch leaves.
 
 use std::path::{Path, PathBuf};
 
@@ -22,37 +22,37 @@ pub const LATENCY_THRESHOLD: f64 = 0.2;
 /// Reason why the configuration does not fit this machine.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Unfit {
-    /// CPUs that do not exist.
+    /// CPUs that the machine does not have.
     #[error("{key} names CPUs {missing}, but this machine has CPUs {online}; name some of these")]
     NoSuchCpus {
-        /// Key in the file.
+        /// Key of the CPUs in the file.
         key: &'static str,
-        /// Missing CPUs.
+        /// CPUs that are missing.
         missing: CpuSet,
-        /// Online CPUs.
+        /// CPUs that are online.
         online: CpuSet,
     },
-    /// No CPU is left for batch.
+    /// Reserved CPUs that leave no CPU for batch.
     #[error("policy.reserved names all CPUs of this machine ({online}), so batch would have none; reserve fewer")]
     NothingLeft {
-        /// Online CPUs.
+        /// CPUs that are online.
         online: CpuSet,
     },
-    /// A formula that cannot be counted.
+    /// Formula whose events cannot be counted.
     #[error("metric.formula cannot be used here: {0}")]
     Formula(FormulaError),
-    /// A machine without counters.
+    /// Machine without hardware counters.
     #[error("metric.source is \"counters\", but this machine has no hardware counters; write source = \"latency\"")]
     NoCounters,
-    /// A directory that does not exist.
+    /// Directory that does not exist.
     #[error("{key} is {}, but there is no such directory; make it, or name another", .dir.display())]
     NoDirectory {
-        /// Key in the file.
+        /// Key of the directory in the file.
         key: &'static str,
-        /// Directory.
+        /// Path of the directory.
         dir: PathBuf,
     },
-    /// A processor whose events are unknown.
+    /// Processor whose events are unknown.
     #[error(
         "metric.source is \"counters\", but no events are known for this processor; write a formula, or source = \
          \"latency\""
@@ -60,17 +60,17 @@ pub enum Unfit {
     NoRow,
 }
 
-/// Counters of the processor.
+/// Hardware counters of the processor.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CounterSupport {
-    /// Whether the machine allows the use of its counters.
+    /// Whether this process can use hardware counters.
     pub are_there: bool,
-    /// Events that are known for the processor.
+    /// Known events of the processor; `None` if the processor is unknown.
     pub row: Option<&'static Row>,
 }
 
 impl CounterSupport {
-    /// Returns the counters of this machine.
+    /// Returns the hardware counters of this machine.
     pub fn here() -> Self {
         Self { are_there: has_pmu(), row: Processor::find().and_then(|processor| row_of(&processor)) }
     }
@@ -79,38 +79,39 @@ impl CounterSupport {
 /// Source of interference on a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ActiveSource {
-    /// Counters, with a formula.
+    /// Hardware counters, with a formula over their events.
     Counters(Formula),
-    /// The services' own request times.
+    /// Request times of the services.
     Latency,
-    /// A recording of counters.
+    /// Recording of counters, at this path.
     Replay(PathBuf),
 }
 
-/// The file applied to a machine.
+/// Configuration applied to a machine.
 #[derive(Clone, Debug)]
 pub struct MachineConfig {
-    /// Online CPUs.
+    /// CPUs that are online.
     pub online: CpuSet,
     /// Cores, from the machine or from the file.
     pub cores: CoreTopology,
     /// CPUs that batch never uses; only Holmes has any.
     pub reserved: CpuSet,
-    /// Source of interference.
+    /// Source of interference values.
     pub source: ActiveSource,
     /// Interference at which batch leaves a core.
     pub interference_threshold: f64,
     /// Big and little cores, if threads are to be moved to big ones and the machine has any.
     pub sizes: Option<Sizes>,
-    /// Notes on what differs from the paper, or is missing.
+    /// Notes on differences from the paper, and on missing features.
     pub notes: Vec<AgentNote>,
 }
 
 impl Config {
-    /// Applies the file to this machine. The source of interference is `running`, if the agent uses one already.
+    /// Applies the configuration to this machine. `running` is the source of interference that the agent uses already,
+    /// if any.
     ///
     /// # Errors
-    /// When its CPUs cannot be read.
+    /// When the machine's CPUs cannot be read. The inner error is all reasons why the configuration does not fit.
     pub fn here(&self, running: Option<&ActiveSource>) -> Result<Result<MachineConfig, Vec<Unfit>>, ReadError> {
         let topology = Topology::read(Path::new("/sys"))?;
         let on = self.on(&topology, CounterSupport::here(), running);
@@ -129,11 +130,11 @@ impl Config {
         missing.map(|(key, dir)| Unfit::NoDirectory { key, dir: dir.clone() })
     }
 
-    /// Applies the file to a machine with this topology. If interference is measured by `running` already, its
+    /// Applies the configuration to a machine with this topology. If interference is measured by `running` already, its
     /// threshold is kept: the file and the counters may mean another metric now.
     ///
     /// # Errors
-    /// All reasons why it does not fit.
+    /// All reasons why the configuration does not fit the machine.
     pub fn on(
         &self,
         topology: &Topology,
@@ -157,7 +158,7 @@ impl Config {
         }
     }
 
-    /// Returns the machine's cores; those of the file replace cores that they share CPUs with.
+    /// Returns the machine's cores. Cores named in the file replace cores that they share CPUs with.
     fn cores(&self, topology: &Topology) -> CoreTopology {
         CoreTopology::of(self.lanes_of_cores(topology).iter().map(mask).filter(|core| !core.is_empty()))
     }
@@ -188,7 +189,7 @@ impl Config {
         })
     }
 
-    /// Returns notes if the interference metric, or its threshold, differs from the paper's without a request in the
+    /// Returns notes if the interference metric, or its threshold, differs from the paper without a request in the
     /// file.
     fn notes(&self, told: &ActiveSource, counters: CounterSupport) -> Vec<AgentNote> {
         let Kind::Holmes(holmes) = &self.policy.kind else { return Vec::new() };
@@ -236,7 +237,7 @@ impl Config {
 }
 
 impl MachineConfig {
-    /// Adds the big and little cores, or the note that replaces them.
+    /// Adds the big and little cores, or the note that there are none.
     fn with(mut self, sizes: Option<Result<Sizes, AgentNote>>) -> Self {
         match sizes.transpose() {
             Ok(sizes) => self.sizes = sizes,
@@ -260,7 +261,7 @@ impl Metric {
         }
     }
 
-    /// Returns what can be counted. The kernel's own events can be counted on all machines.
+    /// Returns the formula whose events this machine can count. The kernel's own events can be counted on all machines.
     fn counted(&self, counters: CounterSupport) -> Result<Option<Formula>, Unfit> {
         let Some(text) = &self.formula else {
             return Ok(counters.row.filter(|_| counters.are_there).map(Row::default_formula));

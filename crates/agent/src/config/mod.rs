@@ -1,7 +1,7 @@
 //! The agent's file, `sidelane.toml`: the services, the batch, and the policy by which they share the machine.
 //!
-//! Reading it touches nothing else. [`super::discover`] finds out whether the machine has what the file names. All
-//! problems of a file are reported at once, each with its line and what to do.
+//! Reading the file reads nothing of the machine. [`super::discover`] finds out whether the machine has the cgroups and
+//! processes that the file names. All problems of a file are reported at once, each with its line and what to do.
 
 mod glob;
 mod kubernetes;
@@ -32,92 +32,92 @@ use sidelane_lanes::slowdown::MaxSlowdown;
 use sidelane_proxy::run::options::ProxyOptions;
 pub use sidelane_toml::{Problem, Problems, Setting};
 
-/// An example file with every key, with comments.
+/// Example of a file with every key, with comments.
 pub const EXAMPLE: &str = include_str!("example.toml");
 
-/// Settings of the file, with all defaults.
+/// Settings of the agent's file, with all defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// `[[service]]`, in the order of the file.
+    /// Tables `[[service]]`, in the order of the file.
     pub services: Vec<ServiceRule>,
-    /// `[[batch]]`, in the order of the file.
+    /// Tables `[[batch]]`, in the order of the file.
     pub batch: Vec<BatchTree>,
-    /// `kubernetes`: pods are services and batch, too.
+    /// Table `kubernetes`: rules by which pods are services and batch, too.
     pub kubernetes: Option<Kubernetes>,
-    /// `[policy]`.
+    /// Table `[policy]`: the policy that decides which CPUs batch may use.
     pub policy: PolicyConfig,
-    /// `[intervals]`.
+    /// Table `[intervals]`: the intervals of checks.
     pub intervals: Intervals,
-    /// `[metric]`.
+    /// Table `[metric]`: the way in which interference is measured.
     pub metric: Metric,
-    /// `[lanes]`: settings of the gate of batch lanes.
+    /// Table `[lanes]`: settings of the gate of batch lanes.
     pub lanes: Option<LaneGate>,
-    /// `[[proxy]]`, in the order of the file.
+    /// Tables `[[proxy]]`, in the order of the file.
     pub proxies: Vec<ProxyOptions>,
-    /// `[trace]`: services that have a flight recorder.
+    /// Table `[trace]`: services that have a flight recorder.
     pub trace: Option<TraceRule>,
-    /// `[hurry]`: services whose long requests move to big cores.
+    /// Table `[hurry]`: services whose long requests move to big cores.
     pub hurry: Option<HurryRule>,
-    /// `[metrics]`: address that Prometheus reads.
+    /// Table `[metrics]`: address at which Prometheus reads metrics.
     pub metrics: Option<SocketAddr>,
-    /// `[audit]`: file of the decisions.
+    /// Table `[audit]`: path of the log of decisions.
     pub audit: Option<PathBuf>,
     /// Each setting that has a default, with its value and its source.
     pub settings: Vec<Setting>,
 }
 
-/// A `[[service]]`.
+/// Table `[[service]]`: a rule that names a service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServiceRule {
     /// Name of the service.
     pub name: String,
-    /// How the service is found.
+    /// Rule by which the service is found.
     pub matches: Match,
-    /// Settings of the service's owner.
+    /// Settings that the service's owner chooses.
     pub settings: ServiceSettings,
 }
 
-/// Settings of a service's owner.
+/// Settings that a service's owner chooses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServiceSettings {
-    /// Objective of the service.
+    /// Latency objective of the service.
     pub slo: Option<Objective>,
-    /// Whether it may be placed on the reserved CPUs (Holmes, Algorithm 1).
+    /// Whether the service may be placed on the reserved CPUs (Holmes, Algorithm 1).
     pub may_be_placed: bool,
-    /// CPUs that count as its own. `None`: those that its threads may run on.
+    /// CPUs that count as the service's own. `None`: the CPUs that its threads may run on.
     pub cpus: Option<CpuSet>,
 }
 
-/// How a service is found. Each match of a pattern is a service.
+/// Rule by which a service is found. Each match of a pattern is a service.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Match {
-    /// Each group of this path, with all groups below it.
+    /// Cgroup of this path, with all cgroups below it; each match is a service.
     Cgroup(Glob),
-    /// A unit of the machine's systemd.
+    /// Unit of the machine's systemd.
     Unit(String),
-    /// Each pod of this NAMESPACE/NAME.
+    /// Pod of this NAMESPACE/NAME; each match is a service.
     Pod(Glob),
-    /// The processes that listen on this TCP port.
+    /// Processes that listen on this TCP port.
     Port(u16),
-    /// The processes of this name.
+    /// Processes of this name.
     Comm(String),
 }
 
-/// A `[[batch]]`: the leaves of a tree of groups are containers.
+/// Table `[[batch]]`: a tree of cgroups whose leaves are containers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BatchTree {
-    /// Uppermost group of the tree; a pattern may match several.
+    /// Uppermost cgroup of the tree. A pattern may match several trees.
     pub cgroup: Glob,
     /// Priority: containers with a higher one are given CPUs first.
     pub priority: i32,
-    /// Number of CPUs that each container wants. `None`: what the container's own group says.
+    /// Number of CPUs that each container wants. `None`: the number comes from the container's own cgroup.
     pub cpus: Option<u32>,
 }
 
-/// Rules for the pods of this node. The cluster is not asked.
+/// Rules for the pods of this node. The agent does not ask the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kubernetes {
-    /// Group of the kubelet. `None`: the groups that a kubelet uses by default.
+    /// Uppermost cgroup of the kubelet. `None`: the cgroups that a kubelet uses by default.
     pub cgroup: Option<Glob>,
     /// Pods that are neither service nor batch, by NAMESPACE/NAME.
     pub exclude: Vec<Glob>,
@@ -125,33 +125,33 @@ pub struct Kubernetes {
     pub settings: ServiceSettings,
 }
 
-/// `[policy]`: the policy that decides which CPUs batch may use.
+/// Table `[policy]`: the policy that decides which CPUs batch may use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyConfig {
-    /// Algorithm.
+    /// Algorithm of the policy, with its settings.
     pub kind: Kind,
     /// Number of CPUs that all batch together always keeps.
     pub floor: u32,
-    /// Sets of CPUs that count as the lanes of one core, although they share none.
+    /// Sets of CPUs that count as lanes of one core, although the kernel reports no common core.
     pub siblings: Vec<CpuSet>,
 }
 
-/// An algorithm, with its settings.
+/// Algorithm of the policy, with its settings.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
-    /// Batch leaves the siblings of CPUs on which it disturbs a service (Holmes §4.3).
+    /// Holmes: batch leaves the siblings of CPUs on which it disturbs a service (Holmes §4.3).
     Holmes(Holmes),
-    /// A number of CPUs is kept idle for bursts (PerfIso).
+    /// PerfIso: a number of CPUs is kept idle for bursts.
     PerfIso {
-        /// Number of idle CPUs.
+        /// Number of CPUs that are kept idle.
         idle: Share,
     },
-    /// Batch is not changed.
+    /// Unmanaged: batch is not changed.
     Unmanaged,
 }
 
 impl Kind {
-    /// Returns its name in the file.
+    /// Returns the name of the algorithm in the file.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Holmes(_) => "holmes",
@@ -161,12 +161,12 @@ impl Kind {
     }
 }
 
-/// Settings of Holmes (Holmes §4.3).
+/// Settings of the algorithm Holmes (Holmes §4.3).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Holmes {
     /// Interference at which batch leaves a sibling. `None`: the metric's own default.
     pub interference_threshold: Option<f64>,
-    /// How long interference stays below the threshold before batch comes back.
+    /// Time for which interference has to stay below the threshold before batch comes back.
     pub calm_time: Duration,
     /// Utilisation of the reserved CPUs at which one more is reserved, 0 to 1.
     pub reserved_busy: f64,
@@ -177,23 +177,23 @@ pub struct Holmes {
 /// CPUs that batch never uses.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reserved {
-    /// A number of them, chosen by the machine's topology.
+    /// Number of CPUs, chosen by the machine's topology.
     Count(Share),
-    /// These CPUs.
+    /// CPUs that the file names.
     Cpus(CpuSet),
 }
 
-/// A number of CPUs, or a share of the machine's.
+/// Number of CPUs, or share of the machine's CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
-    /// This number.
+    /// Fixed number of CPUs.
     Cpus(u32),
-    /// One of this number of CPUs, but at least one.
+    /// One CPU for each group of this number of CPUs, but at least one.
     OneIn(u32),
 }
 
 impl Share {
-    /// Returns the number on a machine with `cpus` CPUs.
+    /// Returns the number of CPUs on a machine with `cpus` CPUs.
     pub fn of(self, cpus: usize) -> usize {
         match self {
             Self::Cpus(count) => count as usize,
@@ -211,44 +211,44 @@ impl fmt::Display for Share {
     }
 }
 
-/// `[intervals]`.
+/// Table `[intervals]`: the intervals of checks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Intervals {
-    /// Interval of the looks at everything.
+    /// Interval of the checks of the machine while services and batch run.
     pub look: Duration,
     /// Interval of the searches for services by port and name, which read all processes.
     pub processes: Duration,
-    /// Interval of readings of the metric, as in the paper. `None`: the kernel program reports when it crosses the
-    /// threshold.
+    /// Interval of checks of the metric, as in the paper. `None`: the kernel program reports when the metric crosses
+    /// the threshold.
     pub poll: Option<Duration>,
-    /// Interval of readings of the counters while a service runs on, which cost the service time.
+    /// Interval of readings of the counters while a service runs on; each reading costs the service time.
     pub tick: Duration,
 }
 
-/// `[metric]`: how interference is measured.
+/// Table `[metric]`: the way in which interference is measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
-    /// Source of interference.
+    /// Source of the interference values.
     pub source: MetricSource,
-    /// Formula over the events. `None`: the one that is known for this processor.
+    /// Formula over the events. `None`: the formula that is known for this processor.
     pub formula: Option<String>,
 }
 
-/// Source of interference.
+/// Source of interference values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetricSource {
-    /// Counters if the machine has them, otherwise latency.
+    /// Hardware counters if the machine has them, otherwise latency.
     Auto,
-    /// The processor's counters.
+    /// Hardware counters of the processor.
     Counters,
-    /// The service's own request times.
+    /// Request times of the services.
     Latency,
-    /// A recording of counters.
+    /// Recording of counters, at this path.
     Replay(PathBuf),
 }
 
 impl MetricSource {
-    /// Returns its name in the file.
+    /// Returns the name of the source in the file.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -259,60 +259,61 @@ impl MetricSource {
     }
 }
 
-/// `[lanes]`: how batch lanes are kept in addition to the policy's decisions. The keys are options of `sidelane run`.
+/// Table `[lanes]`: how batch lanes are kept in addition to the policy's decisions. The keys are options of `sidelane
+/// run`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaneGate {
-    /// `--gate`.
+    /// Gate of batch, as the option `--gate`.
     pub gate: GateChoice,
-    /// `--policy`.
+    /// Policy of lanes, as the option `--policy`.
     pub policy: Option<PolicyKind>,
-    /// `--budget`. Without it, a service's objective says what batch may cost.
+    /// Budget of a request, as the option `--budget`. Without it, a service's objective limits the cost of batch.
     pub budget: Option<Duration>,
-    /// `--min-idle`.
+    /// Idle time of a service after which batch gets a lane, as the option `--min-idle`.
     pub min_idle: Duration,
-    /// `--max-slowdown`, if batch never runs beside a request.
+    /// Bound of the slowdown of requests, as the option `--max-slowdown`, if batch never runs beside a request.
     pub max_slowdown: MaxSlowdown,
 }
 
-/// `[trace]`: flight recorders beside services, each with the service's objective.
+/// Table `[trace]`: flight recorders beside services, each with the service's objective.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceRule {
-    /// Names of the services. `None`: those that have an objective.
+    /// Names of the recorded services. `None`: all services that have an objective.
     pub services: Option<Vec<String>>,
     /// Directory of the recordings.
     pub dir: PathBuf,
-    /// Time that is kept in memory.
+    /// Length of the time that a recorder keeps in memory.
     pub keep: Duration,
-    /// Bound of the recordings of each service.
+    /// Limit of the number of recordings of each service.
     pub recordings: u32,
-    /// Whether softirqs and incoming segments are left out.
+    /// Whether softirqs and incoming segments are left out of recordings.
     pub light: bool,
 }
 
-/// Choice of the big cores.
+/// Choice of the big cores to which long requests move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BigCores {
-    /// Cores as the kernel distinguishes them.
+    /// Big cores as the kernel distinguishes them.
     Found,
-    /// Given CPUs: first those of big cores, then those of little ones.
+    /// CPUs named in the file: first those of big cores, then those of little ones.
     Given(CpuSet, CpuSet),
     /// Equal cores: a lane is big while its siblings are idle. The cores are those of the machine and of `[policy]`.
     Siblings,
 }
 
-/// `[hurry]`: services whose long requests move to big cores. The keys are options of `sidelane hurry`.
+/// Table `[hurry]`: services whose long requests move to big cores. The keys are options of `sidelane hurry`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HurryRule {
-    /// Names of the services. `None`: those that have an objective.
+    /// Names of the services whose long requests move. `None`: all services that have an objective.
     pub services: Option<Vec<String>>,
     /// Choice of the big cores.
     pub cores: BigCores,
-    /// Time on a little core after which a request is long. `None`: it is learnt.
+    /// Time on a little core after which a request is long. `None`: the time is learned.
     pub threshold: Option<Duration>,
-    /// Percentile that a learnt threshold is to keep low.
+    /// Percentile of latency that a learned threshold is to keep low.
     pub percentile: f64,
-    /// Interval of looks for long requests. `None`: a look takes place when a request becomes long.
+    /// Interval of checks for long requests. `None`: a check takes place when a request becomes long.
     pub sampling: Option<Duration>,
-    /// Directory of the logs with the moves of each service.
+    /// Directory of the logs with the moves of each service; `None` without logs.
     pub log: Option<PathBuf>,
 }

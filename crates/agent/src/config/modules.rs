@@ -1,5 +1,5 @@
-//! Tables for some of the services, by their key `services`: flight recorders (`[trace]`), and moves of long requests
-//! to big cores (`[hurry]`).
+//! Tables that apply to some of the services, named by their key `services`: flight recorders (`[trace]`), and moves of
+//! long requests to big cores (`[hurry]`).
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,10 +26,10 @@ const RECORDINGS_MAX: u32 = 10_000;
 const CPUS: &str = "write the numbers of CPUs, as in \"0-3,8\"";
 const PERCENTILE: &str = "write a percentile above 0 and below 100, as in 90";
 const LOG: &str = "write the directory for logs of moves, as in \"/var/tmp\"";
-/// Shortest interval of looks.
+/// Shortest interval of checks for long requests.
 const SAMPLING_LEAST: Duration = Duration::from_millis(1);
 
-/// Returns the names, or `None`: each service with an objective.
+/// Reads the key `services`: names of services, or `None` for each service with an objective.
 fn services(reader: &Reader) -> Option<Vec<String>> {
     let names = reader.list("services", SERVICES).map(Some);
     reader.setting("services", names, None, |names| match names {
@@ -38,7 +38,7 @@ fn services(reader: &Reader) -> Option<Vec<String>> {
     })
 }
 
-/// Returns whether the service of this rule is one of them.
+/// Returns whether the service of this rule is one of `services`.
 fn are_named(services: Option<&[String]>, rule: &ServiceRule) -> bool {
     match services {
         Some(names) => names.contains(&rule.name),
@@ -46,19 +46,19 @@ fn are_named(services: Option<&[String]>, rule: &ServiceRule) -> bool {
     }
 }
 
-/// A table of this kind.
+/// Table of the file with a key `services`.
 struct Table<'a> {
-    /// Path of its key `services`.
+    /// Path of the key `services` in the file.
     key: &'static str,
     services: Option<&'a [String]>,
-    /// Line of that key, or of the table.
+    /// Line of the key `services`, or of the table if it has no such key.
     line: Option<usize>,
-    /// Problem and advice if it has no `services` and no service has an objective.
+    /// Problem and advice if the table has no `services` and no service has an objective.
     without_services: (&'static str, &'static str),
 }
 
 impl Table<'_> {
-    /// Returns problems for unknown names, or for a table without any service.
+    /// Returns problems for unknown names, or for a table that applies to no service.
     fn problems(&self, config: &Config) -> Vec<Problem> {
         let problem = |problem: String, advice: &str| Problem {
             line: self.line,
@@ -76,7 +76,7 @@ impl Table<'_> {
     }
 }
 
-/// Returns the services of a table, each with its line.
+/// Returns the services to which a table applies, each with its line.
 fn lined<'a>(
     services: Option<&'a [String]>,
     config: &'a Config,
@@ -86,7 +86,7 @@ fn lined<'a>(
     all.filter(move |(rule, _)| are_named(services, rule))
 }
 
-/// Reads `[trace]`, if the file has it; `None` if it is wrong.
+/// Reads the table `[trace]`, if the file has it; `None` if it is wrong.
 pub(super) fn trace(reader: Reader) -> Option<TraceRule> {
     if !reader.is_there() {
         return None;
@@ -113,7 +113,7 @@ fn keep(reader: &Reader) -> Option<Duration> {
 }
 
 impl TraceRule {
-    /// Returns whether the service of this rule is recorded.
+    /// Returns whether the service of this rule has a flight recorder.
     pub fn names(&self, rule: &ServiceRule) -> bool {
         are_named(self.services.as_deref(), rule)
     }
@@ -135,7 +135,7 @@ pub(super) fn unrecorded(config: &Config, lines: &Lines) -> Vec<Problem> {
     table.problems(config).into_iter().chain(nothing).collect()
 }
 
-/// Reads `[hurry]`, if the file has it.
+/// Reads the table `[hurry]`, if the file has it; `None` if it is wrong.
 pub(super) fn hurry(reader: Reader) -> Option<HurryRule> {
     if !reader.is_there() {
         return None;
@@ -217,7 +217,7 @@ impl HurryRule {
         are_named(self.services.as_deref(), rule)
     }
 
-    /// Returns the settings of the policy, for little cores of this speed.
+    /// Returns the settings of the policy, for little cores of this speed in thousandths.
     pub fn mapping(&self, little_speed_milli: Option<u32>) -> hurryup::Config {
         tuned(self.percentile, self.sampling, self.threshold, little_speed_milli)
     }
@@ -225,7 +225,7 @@ impl HurryRule {
     /// Returns the big and little cores of this machine, whose cores have these lanes.
     ///
     /// # Errors
-    /// A note, if there are none.
+    /// A note, if the machine has no big and little cores.
     pub fn sizes_here(&self, lanes: Vec<CpuSet>) -> Result<Sizes, AgentNote> {
         let found = match self.cores.clone() {
             BigCores::Given(big, little) => Ok(Cores { big, little, little_speed_milli: None, source: Source::Given }),

@@ -1,4 +1,4 @@
-//! Contradictory roles: claims of the same thing by two rules of the file.
+//! Contradictions between rules of the file: claims of the same thing by two rules.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,7 @@ pub(super) struct Lines {
     pub(super) hurry: Option<usize>,
 }
 
-/// Something that only one rule may have.
+/// Claim of a thing that only one rule may have.
 struct Claim {
     key: &'static str,
     value: String,
@@ -32,14 +32,14 @@ enum What {
     Groups(Glob),
     Unit(String),
     Port(u16),
-    /// The name of processes, as long as the kernel keeps it.
+    /// Name of processes, cut to the length that the kernel keeps.
     Comm(String),
     Pods(String),
-    /// An address at which the agent listens.
+    /// Address at which the agent listens.
     Address(SocketAddr),
 }
 
-/// Returns every claim that contradicts an earlier one.
+/// Returns a problem for every claim that contradicts an earlier claim.
 pub(super) fn contradictions(config: &Config, lines: &Lines) -> Vec<Problem> {
     let claims = claims(config, lines);
     let contradicts = |number: usize, claim: &Claim| {
@@ -92,7 +92,7 @@ fn listening(config: &Config, lines: &Lines) -> impl Iterator<Item = Claim> {
     proxies.chain(config.metrics.map(|address| claim("metrics.listen", address, lines.metrics)))
 }
 
-/// Returns whether only one of both addresses can be listened at. For port 0 the system chooses a free port.
+/// Returns whether the agent can listen at only one of both addresses. For port 0 the system chooses a free port.
 fn share_a_port(one: &SocketAddr, other: &SocketAddr) -> bool {
     let (any, port) = ([one, other].iter().any(|address| address.ip().is_unspecified()), one.port());
     port != 0 && port == other.port() && (any || one.ip() == other.ip())

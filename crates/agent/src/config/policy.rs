@@ -1,4 +1,4 @@
-//! Settings of sharing: `[policy]`, `[intervals]` and `[metric]`.
+//! Reading of the tables `[policy]`, `[intervals]` and `[metric]`.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use toml::de::DeValue;
 use super::roles::parse_cpus;
 use super::{Holmes, Intervals, Kind, Metric, MetricSource, PolicyConfig, Reserved, Share};
 
-/// Default of the reserved CPUs: the paper reserves four of 32 (Holmes §5).
+/// Default number of reserved CPUs: the paper reserves four of 32 (Holmes §5).
 const RESERVED: Share = Share::OneIn(8);
-/// Default of the idle CPUs: PerfIso's authors keep 8 of 48 idle.
+/// Default number of idle CPUs: PerfIso's authors keep 8 of 48 idle.
 const IDLE: Share = Share::OneIn(6);
 const CPUS_MAX: u32 = 512;
 const RESERVED_ADVICE: &str = "write a number of CPUs, as in 4, or which CPUs, as in \"0-3\" or [0, 1]";
@@ -32,7 +32,7 @@ enum Name {
 
 const NAMES: [(&str, Name); 3] = [("holmes", Name::Holmes), ("perfiso", Name::PerfIso), ("unmanaged", Name::Unmanaged)];
 
-/// Keys that only some policies have.
+/// Keys of `[policy]` that only some policies have, with these policies.
 const OF_ONE: [(&str, &[Name]); 6] = [
     ("interference_threshold", &[Name::Holmes]),
     ("calm_time", &[Name::Holmes]),
@@ -42,7 +42,7 @@ const OF_ONE: [(&str, &[Name]); 6] = [
     ("floor", &[Name::Holmes, Name::PerfIso]),
 ];
 
-/// Reads `[policy]`.
+/// Reads the table `[policy]`.
 pub(super) fn policy(reader: Reader) -> PolicyConfig {
     let name = reader.choice("kind", &NAMES);
     let name = reader.setting("kind", name, Name::Holmes, |name| quoted(name_of(*name)));
@@ -108,7 +108,7 @@ fn cpus_of_list(reader: &Reader) -> Option<CpuSet> {
     parse_cpus(&list).map_err(|why| reader.wrong("reserved", why, RESERVED_ADVICE)).ok()
 }
 
-/// Reads a number of CPUs.
+/// Reads a key whose value is a number of CPUs, or uses the default.
 fn share(reader: &Reader, key: &'static str, default: Share) -> Share {
     let count = reader.whole(key, 1..=CPUS_MAX).map(Share::Cpus);
     reader.setting(key, count, default, Share::to_string)
@@ -133,7 +133,7 @@ fn siblings(reader: &Reader) -> Vec<CpuSet> {
     cores
 }
 
-/// Reads `[intervals]`.
+/// Reads the table `[intervals]`.
 pub(super) fn intervals(reader: Reader) -> Intervals {
     const LOOK: Duration = Duration::from_millis(10);
     const PROCESSES: Duration = Duration::from_secs(1);
@@ -156,7 +156,7 @@ pub(super) fn intervals(reader: Reader) -> Intervals {
     intervals
 }
 
-/// Reads `[metric]`.
+/// Reads the table `[metric]`.
 pub(super) fn metric(reader: Reader) -> Metric {
     type Make = fn() -> MetricSource;
     const SOURCES: [(&str, Make); 4] = [
@@ -192,7 +192,7 @@ pub(super) fn metric(reader: Reader) -> Metric {
     Metric { source, formula }
 }
 
-/// Checks the form of a formula only: the machine decides which events exist.
+/// Checks only the syntax of a formula: the machine decides which events exist.
 fn parse_formula(text: &str) -> Result<String, &'static str> {
     let number = Cell::new(0);
     let event = |_: &str| {
@@ -206,9 +206,9 @@ fn parse_formula(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// Times, which have their unit in the file.
+/// Reading of times, whose values have a unit in the file.
 pub(super) trait Times {
-    /// Reads a time of at least `min`.
+    /// Reads the key `key` as a time of at least `min`.
     fn time(&self, key: &str, min: Duration) -> Option<Duration>;
 }
 
@@ -228,7 +228,7 @@ impl Times for Reader<'_, '_> {
     }
 }
 
-/// Returns a time as it is written in the file.
+/// Returns a time in the form in which the file has it.
 pub(super) fn time(time: &Duration) -> String {
     quoted(&format!("{time:?}").replace('µ', "u"))
 }

@@ -1,4 +1,4 @@
-//! Settings of proxies: `[[proxy]]`, with the names of `sidelane proxy`'s options.
+//! Reading of the tables `[[proxy]]`, whose keys are options of `sidelane proxy`.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -22,10 +22,10 @@ const HEDGE: &str = "write \"hazard\", \"timer:TIME\" as in \"timer:20ms\", or \
 const REPEAT: &str = "write a list of methods or commands, as in [\"GET\", \"POST\"]";
 const ACCESS_LOG: &str = "write the path of the access log, as in \"/var/log/sidelane-access.log\"";
 const NUMBER_MAX: u32 = 1_000_000_000;
-/// Shortest time: nothing could be done in less.
+/// Shortest time that a key may have.
 const SHORTEST: Duration = Duration::from_micros(1);
 
-/// Reads a `[[proxy]]`; `None` if it is wrong.
+/// Reads a table `[[proxy]]`; `None` if it is wrong.
 pub(super) fn proxy(reader: Reader) -> Option<ProxyOptions> {
     const NO_ADDRESS: &str = "is not an address with a port";
     let listen = reader.parsed("listen", |text| parse_listen(text).map_err(|_| NO_ADDRESS), LISTEN);
@@ -57,7 +57,7 @@ pub(super) fn proxy(reader: Reader) -> Option<ProxyOptions> {
     is_whole.then_some(proxy)
 }
 
-/// Reads all settings that have a default.
+/// Reads all keys of a `[[proxy]]` that have a default.
 fn options(reader: &Reader, usual: ProxyOptions) -> ProxyOptions {
     let word = |text: &str| quoted(text);
     let protocol = reader.choice("protocol", &PROTOCOLS);

@@ -1,5 +1,4 @@
-//! The file as a whole: reads its tables one after the other, and checks what only several of them together can get
-//! wrong.
+//! Reading of the whole file: reads its tables one after the other, and checks contradictions between tables.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -28,7 +27,7 @@ impl Config {
         let mut config = Self::parse(&name, &text)?;
         let beside = path.parent().unwrap_or(Path::new(""));
         config.audit = config.audit.map(|file| beside.join(file));
-        // Full paths, because users in other directories are told where a recording is.
+        // Paths are made absolute, because messages with the path of a recording go to users in other directories.
         let in_full = |dir: &Path| absolute(beside.join(dir)).unwrap_or_else(|_| beside.join(dir));
         if let Some(trace) = &mut config.trace {
             trace.dir = in_full(&trace.dir);
@@ -45,7 +44,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Parses a text. `file` is its name in messages.
+    /// Parses the text of a file. `file` is the name of the file in messages.
     ///
     /// # Errors
     /// All problems of the text.
@@ -59,7 +58,7 @@ impl Config {
 }
 
 impl Config {
-    /// Returns a line on its content.
+    /// Returns a line of text on a valid file: its numbers of services, batch trees and other parts.
     pub fn in_words(&self) -> String {
         let some = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         let pods = if self.kubernetes.is_some() { ", pods" } else { "" };
@@ -145,7 +144,7 @@ fn audit(reader: Reader) -> Option<PathBuf> {
     file.map(PathBuf::from)
 }
 
-/// Checks what no table alone can get wrong.
+/// Checks contradictions that no table shows alone.
 fn together(top: &Reader, config: &Config, lines: &Lines) {
     let has_any = |keys: [&'static str; 2]| keys.into_iter().any(|key| top.has(key));
     if !has_any(["service", "kubernetes"]) {
@@ -162,7 +161,7 @@ fn together(top: &Reader, config: &Config, lines: &Lines) {
     top.document().problems.borrow_mut().extend(problems);
 }
 
-/// Returns problems for services that are pods, if no pods are looked for.
+/// Returns problems for services that are pods, if the file has no table `kubernetes`.
 fn podless(config: &Config, lines: &Lines) -> Vec<Problem> {
     let services = config.services.iter().zip(&lines.services).filter(|_| config.kubernetes.is_none());
     let pods = services.filter(|(rule, _)| matches!(rule.matches, Match::Pod(_)));
@@ -175,7 +174,7 @@ fn podless(config: &Config, lines: &Lines) -> Vec<Problem> {
     pods.map(|(_, line)| problem(*line)).collect()
 }
 
-/// Returns problems for services for which the policy of lanes has neither budget nor objective.
+/// Returns problems for services that have neither budget nor objective, although the policy of lanes needs one.
 fn unspent(config: &Config, lines: &Lines) -> Vec<Problem> {
     let Some(lanes) = config.lanes.as_ref().filter(|lanes| lanes.budget.is_none()) else { return Vec::new() };
     let services =

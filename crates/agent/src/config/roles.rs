@@ -1,4 +1,4 @@
-//! Roles: `[[service]]`, `[[batch]]` and `kubernetes`.
+//! Reading of roles: the tables `[[service]]`, `[[batch]]` and `kubernetes`.
 
 use sidelane_host::cpulist::CpuSet;
 
@@ -11,12 +11,12 @@ const GROUP: &str =
     "write a group's path from the root of its hierarchy, as in \"/batch\" or \"/system.slice/redis@*.service\"";
 const POD: &str = "write NAMESPACE/NAME, as in \"kube-system/*\"";
 const ONE_OF: &str = "write one of `cgroup`, `unit`, `pod`, `port`, `comm`, by which the service is found";
-/// Kinds of systemd's units that have groups.
+/// Kinds of systemd units that have cgroups.
 const UNITS: [&str; 3] = [".service", ".scope", ".slice"];
 const PRIORITY_MAX: i32 = 1_000;
 const CPUS_MAX: u32 = 512;
 
-/// Reads a `[[service]]`; `None` if it is wrong.
+/// Reads a table `[[service]]`; `None` if it is wrong.
 pub(super) fn service(reader: Reader) -> Option<ServiceRule> {
     let name = reader.wanted_text("name", "write a name for it, as in \"redis\"").ok().map(str::to_owned);
     let matches = found_by(&reader);
@@ -56,7 +56,7 @@ fn found_by_one(reader: &Reader, way: &'static str) -> Option<Match> {
     }
 }
 
-/// Parses a unit as systemctl does: without an ending, it is a service.
+/// Parses the name of a unit as systemctl does: a name without an ending is a service.
 fn parse_unit(text: &str) -> Result<String, &'static str> {
     match text {
         _ if text.contains(['/', '*', '?']) => Err("is a path or a pattern"),
@@ -82,7 +82,7 @@ fn settings(reader: &Reader) -> ServiceSettings {
     }
 }
 
-/// Parses an objective. The error is short because what to do follows it.
+/// Parses an objective. The error is short because advice follows it in the message.
 fn parse_objective_alone(text: &str) -> Result<sidelane_policy::borrow::Objective, &'static str> {
     parse_objective(text).map_err(|_| "is not an objective")
 }
@@ -103,7 +103,7 @@ pub(super) fn parse_cpus(text: &str) -> Result<CpuSet, String> {
     Ok(all)
 }
 
-/// Reads a `[[batch]]`; `None` if it is wrong.
+/// Reads a table `[[batch]]`; `None` if it is wrong.
 pub(super) fn batch(reader: Reader) -> Option<BatchTree> {
     let cgroup = reader.required("cgroup", reader.parsed("cgroup", str::parse, GROUP), GROUP).ok();
     let priority = reader.whole("priority", -PRIORITY_MAX..=PRIORITY_MAX).unwrap_or(0);
@@ -112,7 +112,7 @@ pub(super) fn batch(reader: Reader) -> Option<BatchTree> {
     Some(BatchTree { cgroup: cgroup?, priority, cpus })
 }
 
-/// Reads `kubernetes = true`, or a table with more.
+/// Reads `kubernetes = true`, or the table `kubernetes`.
 pub(super) fn kubernetes(top: &Reader) -> Option<Kubernetes> {
     const KEY: &str = "kubernetes";
     if !top.is_table(KEY) {
@@ -135,7 +135,7 @@ pub(super) fn kubernetes(top: &Reader) -> Option<Kubernetes> {
     Some(Kubernetes { cgroup, exclude, settings })
 }
 
-/// Reads the settings of pods. Their CPUs cannot be known in a file.
+/// Reads the settings of pods. A file cannot name the CPUs of pods.
 fn settings_of_pods(reader: &Reader) -> ServiceSettings {
     let settings = settings(reader);
     if settings.cpus.is_some() {

@@ -17,7 +17,7 @@ use sidelane_rollback::claim::ClaimError;
 use sidelane_rollback::cpu_mask::mask;
 
 impl Agent {
-    /// Carries out the policy's last actions, and logs them. Returns whether any of them failed.
+    /// Carries out the policy's last actions, and logs them. Returns whether any action failed.
     pub(super) fn apply(&mut self, now_ns: Nanos) -> Result<bool> {
         if self.actions.iter().next().is_none() {
             return Ok(false);
@@ -49,7 +49,7 @@ impl Agent {
         Ok(any_failed)
     }
 
-    /// Keeps the present CPUs of a container that did not get those that were decided.
+    /// Records that a container keeps its present CPUs, because it did not get the CPUs that were decided.
     fn keep_what_is(&mut self, action: CpuAction) {
         let CpuAction::Confine { container, .. } = action else { return };
         let actuator = self.actuator.as_ref().filter(|actuator| !actuator.is_paused(container));
@@ -59,7 +59,7 @@ impl Agent {
         }
     }
 
-    /// Tells the policy which containers may be given other CPUs than it knows, because a group above has changed. The
+    /// Tells the policy which containers may be given other CPUs than it knows, because a cgroup above has changed. The
     /// policy decides again at once.
     pub(super) fn have_other_bounds(&mut self) {
         let Some(actuator) = &mut self.actuator else { return };
@@ -86,7 +86,7 @@ impl Agent {
         }
     }
 
-    /// Tells the policy which containers can be paused now. If that has changed, it decides again at once.
+    /// Tells the policy which containers can be paused now. If that has changed, the policy decides again at once.
     pub(super) fn report_pausable(&mut self) {
         let Some(actuator) = &self.actuator else { return };
         let can_pause = |place: usize| actuator.can_pause(place);
@@ -102,7 +102,7 @@ impl Agent {
             self.times.look_ns = 0;
             match can_pause {
                 true => drop(self.stats.notes.remove(&note)),
-                // For a container that is ending, it is unknown what can be done to it.
+                // For a container that is ending, it is unknown whether it can be paused.
                 false if self.actuator.as_ref().is_some_and(|actuator| actuator.lives(place)) => {
                     self.note_about(&name, note)
                 }
@@ -122,7 +122,7 @@ impl Agent {
         }
     }
 
-    /// Notes the time from the onset of interference until batch had been taken away.
+    /// Records the time from the onset of interference until batch had been taken away.
     pub(super) fn note_reaction(&mut self) {
         if let Some(onset_ns) = self.stats.reacting_since_ns.take() {
             let took_ns = now_ns().saturating_sub(onset_ns);
@@ -131,12 +131,12 @@ impl Agent {
         }
     }
 
-    /// Returns the interference threshold, if the policy uses interference.
+    /// Returns the interference threshold; `None` if the policy does not use interference.
     pub(super) fn threshold(&self) -> Option<f64> {
         goes_by_interference(&self.config.policy).then_some(self.here.interference_threshold)
     }
 
-    /// Remembers what was decided.
+    /// Records the decided settings of a container or service.
     fn keep(&mut self, action: CpuAction) {
         let contained = |agent: &mut Self, place, given| {
             if let Some(contained) = agent.tracked.containers.get_mut(place) {

@@ -1,4 +1,5 @@
-//! State of the daemon that several parts share: where new batch starts, and what the machine lacks.
+//! State of the daemon that several of its files share: the cgroups in which new batch starts, and what the machine
+//! lacks.
 
 use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::Nanos;
@@ -7,7 +8,7 @@ use sidelane_tracker::histogram::Histogram;
 use crate::discover::Birthplace;
 use sidelane_diagnostics::note::Note;
 
-/// Groups in which new batch starts, and its CPUs there.
+/// Cgroups in which new batch starts, and its CPUs there.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Births {
     pub(super) places: Vec<Birthplace>,
@@ -33,10 +34,10 @@ pub(super) struct Gaps {
     pub(super) sum_ns: Nanos,
 }
 
-/// Something that the finder lacks.
+/// Group, process or service that the file names and the finder does not find.
 #[derive(Debug)]
 pub(super) struct Lacking {
     pub(super) since_ns: Nanos,
-    /// The note, if the lack has lasted long enough.
+    /// Note that was made, if the lack has lasted long enough.
     pub(super) noted: Option<Note>,
 }

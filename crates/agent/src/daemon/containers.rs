@@ -1,4 +1,4 @@
-//! Containers that become part of others, and the CPUs on which new batch starts.
+//! Containers that come, go and become part of other containers, and the CPUs on which new batch starts.
 
 use sidelane_host::cgroup::Group;
 use sidelane_host::clock::now_ns;
@@ -18,8 +18,8 @@ use crate::owners::{Owner, Thing};
 use crate::tracked::ContainerAssignment;
 
 impl Agent {
-    /// Takes in containers that came, and releases those that went. Containers below a new one become part of it, and
-    /// are not released.
+    /// Takes in containers that came, and releases those that went. Containers below a new container become part of it,
+    /// and are not released.
     pub(super) fn follow_containers(&mut self, came: Vec<Container>, mut gone: Vec<ContainerId>) {
         let now_ns = now_ns();
         for container in came {
@@ -85,7 +85,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Returns the settings of these containers together.
+    /// Returns the union of the settings of these containers.
     fn given_to_all(&self, places: &[usize]) -> ContainerAssignment {
         let given = places.iter().filter_map(|place| Some(self.tracked.containers.get(*place)?.given));
         let cpus = given.filter_map(|given| match given {
@@ -95,9 +95,9 @@ impl Agent {
         cpus.reduce(|sum, cpus| sum.or(&cpus)).map_or(ContainerAssignment::AsFound, ContainerAssignment::Cpus)
     }
 
-    /// Notes that a container is managed now.
+    /// Records that a container is managed now.
     pub(super) fn has_taken(&mut self, place: usize, container: &Container, allowed: &CpuSet) {
-        // Batch may have to leave: the policy is asked at once.
+        // Batch may have to leave CPUs, so the policy decides at once.
         self.times.look_ns = 0;
         let name = &container.name;
         self.helper.note_held(&container.id);
@@ -120,7 +120,7 @@ impl Agent {
         }
     }
 
-    /// Notes a container that has processes, but could not be managed for long.
+    /// Notes a container that has processes, but could not be managed for a long time.
     pub(super) fn note_incomplete(&mut self, waiting: &Waiting<Container>) {
         let container = &waiting.what;
         let is_late = now_ns().saturating_sub(waiting.since_ns) > MAKING_NS;
@@ -129,7 +129,7 @@ impl Agent {
         }
     }
 
-    /// Makes new batch start on CPUs that batch may have, if its groups have lists.
+    /// Makes new batch start on CPUs that batch may have, if its cgroups have lists of CPUs.
     pub(super) fn keep_births(&mut self) {
         let births = Births { places: self.birthplaces.clone(), cpus: self.cpus_of_births() };
         let Some(actuator) = self.actuator.as_mut().filter(|_| births != self.births) else { return };
@@ -148,7 +148,8 @@ impl Agent {
         self.births = births;
     }
 
-    /// Returns the CPUs that batch may ever have, if the policy keeps it off others from the start.
+    /// Returns the CPUs that batch may ever have; `None` unless the policy keeps batch off the other CPUs from the
+    /// start.
     fn cpus_of_births(&self) -> Option<CpuSet> {
         let is_holmes = matches!(self.config.policy.kind, Kind::Holmes(_));
         let cpus = self.usable.difference(&self.here.reserved);

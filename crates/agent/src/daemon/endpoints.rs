@@ -23,7 +23,7 @@ use sidelane_rollback::Undo;
 /// Size of a send buffer: room for the snapshot of a large machine, so that the agent never waits for a reader.
 const SEND_BYTES: usize = 4 << 20;
 
-/// Pause after the kernel had no memory for a wait: a real-time thread must not retry in a loop.
+/// Pause after the kernel had no memory for a wait, because a real-time thread must not retry in a loop.
 const NO_MEMORY_PAUSE: Duration = Duration::from_millis(1);
 
 /// Events that woke the daemon.
@@ -38,15 +38,15 @@ pub struct WakeEvents {
     pub(super) found: bool,
 }
 
-/// The eventfds by which other threads wake the daemon.
+/// Event descriptors by which other threads wake the daemon.
 pub struct EventFds<'a> {
-    /// A keeper asks for batch to leave its lane, or lets it back.
+    /// Event: a keeper asks for batch to leave its lane, or to be let back.
     pub(super) lanes: Option<BorrowedFd<'a>>,
-    /// Interference has crossed its threshold.
+    /// Event: interference has crossed its threshold.
     pub(super) crossing: Option<BorrowedFd<'a>>,
-    /// Batch does not leave a lane.
+    /// Event: batch does not leave a lane.
     pub(super) alarm: Option<BorrowedFd<'a>>,
-    /// The helper has a report.
+    /// Event: the helper thread has a report.
     pub(super) found: BorrowedFd<'a>,
 }
 
@@ -56,8 +56,8 @@ pub struct Endpoints {
     metrics: Option<Listener>,
 }
 
-/// Makes a socket that only root can ask, whatever the umask: the status contains names of programs and their work. It
-/// accepts connections only after its mode is set.
+/// Makes a socket to which only root can connect, whatever the umask: the status contains names of programs and their
+/// work. It accepts connections only after its mode is set.
 fn listen_for_root(path: &Path) -> io::Result<UnixListener> {
     const WAITING_MAX: i32 = 128;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -69,27 +69,27 @@ fn listen_for_root(path: &Path) -> io::Result<UnixListener> {
 }
 
 impl Endpoints {
-    /// Makes endpoints without sockets, which leave nothing on the machine.
+    /// Makes endpoints without sockets, for a run that leaves nothing on the machine.
     pub(super) fn none() -> Self {
         Self { status: None, metrics: None }
     }
 
-    /// Opens the sockets. The caller is the only agent.
+    /// Opens the sockets. The caller must be the only agent.
     pub(super) fn open(metrics: Option<SocketAddr>) -> Result<Self> {
         let path = Path::new(SOCKET);
-        // Socket of an agent that was killed together with its guardian.
+        // The socket may be left from an agent that was killed together with its guardian.
         let _ = fs::remove_file(path);
         let listener = listen_for_root(path).with_context(|| format!("cannot listen at {SOCKET}"))?;
         Ok(Self { status: Some(listener), metrics: metrics.map(Listener::open).transpose()? })
     }
 
-    /// Returns the undo that removes the socket if the agent is killed. Until then its guardian holds the agent's
+    /// Returns the undo entry that removes the socket if the agent is killed. Until then its guardian holds the agent's
     /// claim.
     pub(super) fn undo() -> Undo {
         Undo::Claim { file: SOCKET.into(), inode: None }
     }
 
-    /// Waits until a client comes or an eventfd is set, at most `timeout_ns`.
+    /// Waits until a client comes or an event is notified, at most `timeout_ns`.
     pub(super) fn wait(
         &self,
         signals: &PosixSignals,
@@ -123,8 +123,8 @@ impl Endpoints {
         })
     }
 
-    /// Answers all clients that wait for the status. The agent waits for no client: one that does not read loses the
-    /// answer.
+    /// Answers all clients that wait for the status. The agent waits for no client. A client that does not read loses
+    /// the answer.
     pub(super) fn tell_status(&self, snapshot: &Snapshot) {
         while let Some(Ok((stream, _))) = self.status.as_ref().map(UnixListener::accept) {
             let _ = send(stream, snapshot);
@@ -147,11 +147,10 @@ impl Endpoints {
 }
 
 fn send(mut stream: UnixStream, snapshot: &Snapshot) -> io::Result<()> {
-    // Size above the machine's limit for ordinary processes (net.core.wmem_max), which needs a privilege.
+    // The size is above the machine's limit for ordinary processes (net.core.wmem_max). To set it needs a privilege.
     sockopt::set_socket_send_buffer_size_force(&stream, SEND_BYTES)
         .or_else(|_| sockopt::set_socket_send_buffer_size(&stream, SEND_BYTES))?;
-    // The kernel counts the memory of the bytes, which is up to twice as many, and returns twice the size that it was
-    // given.
+    // The kernel counts the memory of the bytes, up to twice their number, and returns twice the size that was set.
     let limit = sockopt::socket_send_buffer_size(&stream)? / 4;
     stream.set_nonblocking(true)?;
     stream.write_all(&snapshot.clone().within(limit))

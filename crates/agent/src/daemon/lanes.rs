@@ -1,4 +1,4 @@
-//! Batch lanes, if the file asks for a gate: which there are, and their keepers.
+//! Batch lanes, if the file asks for a gate: finds them, and starts and ends their keepers.
 
 use std::rc::Rc;
 
@@ -20,7 +20,7 @@ use sidelane_lanes::note::LaneNote;
 
 impl Agent {
     /// Returns the lanes beside a new service, and how they are lent. Releases lanes beside other services that the new
-    /// one may run on.
+    /// service may run on.
     pub(super) fn lanes_beside(&mut self, found: &FoundService) -> Option<(Lanes, Lending)> {
         self.gates.as_ref()?;
         let own = self.tracked.cpus_of(found);
@@ -32,7 +32,7 @@ impl Agent {
         let lanes = lanes_of(&self.here.cores, &own, &others, &self.usable.difference(&self.kept_cpus()));
         match (lanes, self.gates.as_ref()?.lending(found.settings.slo)) {
             (Some(lanes), Ok(lending)) => Some((lanes, lending)),
-            // The lanes beside it are kept for another service on the same CPUs.
+            // The lanes beside the service are already kept for another service on the same CPUs.
             (None, _) if self.tracked.kept().any(|kept| !kept.beside.intersection(&own).is_empty()) => None,
             (None, _) => {
                 self.note(AgentNote::NoLaneBeside { service: found.name.clone(), cpus: own.to_string() });
@@ -45,8 +45,8 @@ impl Agent {
         }
     }
 
-    /// Looks for lanes again. A placed service may leave siblings to batch that it could use before. One that has gone
-    /// leaves those that were kept for it.
+    /// Looks for lanes again. A placed service may leave siblings to batch that it could use before. A service that has
+    /// gone leaves the lanes that were kept for it.
     fn find_lanes_again(&mut self) {
         let has_none = |served: &AgentService| served.tracked.kept.as_ref().is_none_or(|kept| kept.cpus().is_empty());
         let mut moved = Vec::new();
@@ -96,7 +96,7 @@ impl Agent {
         }
     }
 
-    /// Supervises what is not decided for each lane.
+    /// Supervises the kept lanes, apart from the keepers' decisions for each lane.
     pub(super) fn look_after_lanes(&mut self) {
         let forsaken: CpuSet = self.tracked.kept().flat_map(KeptLanes::forsaken).collect();
         let gone = self.kept_cpus().difference(&self.usable).union(&forsaken);
@@ -116,12 +116,12 @@ impl Agent {
         }
     }
 
-    /// Returns all lanes that are kept.
+    /// Returns the CPUs of all lanes that are kept.
     pub(super) fn kept_cpus(&self) -> CpuSet {
         self.tracked.kept().map(KeptLanes::cpus).fold(CpuSet::default(), |sum, cpus| sum.union(&cpus))
     }
 
-    /// Releases lanes: only the policy decides about them then.
+    /// Releases lanes: afterwards only the policy decides about their CPUs.
     pub(super) fn drop_lanes(&mut self, cpus: &CpuSet) {
         let (kept, dropped) = (self.kept_cpus().difference(cpus), self.kept_cpus().intersection(cpus));
         if dropped.is_empty() {
@@ -150,7 +150,7 @@ impl Agent {
     }
 }
 
-/// Returns whether the note says that the service has no lane.
+/// Returns whether the note reports that the service `name` has no lane.
 fn is_of(note: &Note, name: &str) -> bool {
     note.is(|note| matches!(note, AgentNote::NoLaneBeside { service, .. } if service == name))
 }

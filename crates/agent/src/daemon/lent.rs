@@ -2,8 +2,8 @@
 //! lent.
 //!
 //! If all CPUs belong to services or are their lanes, the agent's thread runs on a lane. Batch in a real-time class
-//! there keeps it from working. A separate thread receives the alarm on another CPU, and moves the agent's thread
-//! there.
+//! there
+//! keeps it from working. A separate thread receives the alarm on another CPU, and moves the agent's thread there.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,17 +27,17 @@ use sidelane_tracker::tracker::{LaneMemory, Tracker};
 /// Pause after a failed wait, so that this real-time thread does not spin.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The watchdog of all lanes of the agent.
+/// Watchdog of all lanes of the agent.
 pub(super) struct LentLanes {
     alarmed: Arc<EventFd>,
     /// Id of the thread that waits for alarms.
     listener: u32,
     pub(super) watchdog: Watchdog,
-    /// Time of the next look without an alarm.
+    /// Time of the next check if no alarm comes before.
     pub(super) due_ns: Nanos,
     /// Lanes that are not lent for a while.
     pub(super) withheld: CpuSet,
-    /// Whether a thread of batch is in SCHED_DEADLINE: no lane is lent then.
+    /// Whether a thread of batch is in SCHED_DEADLINE. No lane is lent then.
     pub(super) beside_deadline: bool,
 }
 
@@ -73,7 +73,7 @@ impl LentLanes {
     }
 }
 
-/// Thread that waits for alarms for as long as the process lives.
+/// Thread that waits for alarms until the process ends.
 struct Listener {
     alarms: SummonsRing,
     memory: Arc<LaneMemory>,
@@ -84,7 +84,7 @@ struct Listener {
 impl Listener {
     fn listen(self) {
         let _fixed = Fixed::this_thread();
-        // Without the right to it, an alarm is answered some milliseconds later.
+        // Without the privilege for a real-time class, an alarm is answered some milliseconds later.
         let _ = put_first(0);
         loop {
             let waited = poll(&mut [PollFd::from_borrowed_fd(self.alarms.fd(), PollFlags::IN)], None);
@@ -97,7 +97,7 @@ impl Listener {
         }
     }
 
-    /// Moves the agent's thread off the lanes. The agent's next look at its CPUs moves it back.
+    /// Moves the agent's thread off the lanes. The agent's next check of its CPUs moves it back.
     fn make_way(&self) {
         let Ok(online) = online_cpus() else { return };
         let is_lane = |cpu: &u32| self.memory.hold(*cpu).holder_pid.load(Ordering::Acquire) != 0;

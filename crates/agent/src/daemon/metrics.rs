@@ -46,7 +46,7 @@ impl Agent {
         self.tracked.services.iter().map(move |(_, served)| (label("service", &served.found.name), value(served)))
     }
 
-    /// Returns metrics of services beside lanes that are kept.
+    /// Returns a metric of each service beside lanes that are kept.
     fn each_kept<'a>(
         &'a self,
         value: impl Fn(&'a AgentService, &'a KeptLanes) -> Option<f64>,

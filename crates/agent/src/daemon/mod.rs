@@ -1,12 +1,15 @@
-//! The daemon: one thread that looks, asks the policy and acts, from start to end.
+//! The daemon: one thread that checks the machine, asks the policy and acts, from start to end.
 //!
 //! It waits for the kernel program's reports on interference, for POSIX signals, for clients of its status, and for its
-//! timers. These look at the machine every few milliseconds while a service and batch run, otherwise every half second.
-//! A slow look, a few times a second, does what may take longer (checks, requests). A helper thread (`agent::helper`)
-//! does what takes time that grows with the machine: it looks for services, containers, and sockets of requests.
+//! timers. At a timer it checks the machine: every few milliseconds while a service and batch run, otherwise every half
+//! second. A slow check, a few times a second, does what may take longer (settings, requests). A helper thread
+//! (`agent::helper`) does what takes time that grows with the machine: it looks for services, containers, and sockets
+//! of
+//! requests.
 //!
 //! The order matters. Steps that can fail without a change to the machine come first, and the guardian knows of each
-//! change before it is made. At the end, and at a POSIX signal, all settings are restored.
+//! change
+//! before it is made. At the end, and at a POSIX signal, all settings are restored.
 
 mod apply;
 mod births;
@@ -71,53 +74,52 @@ use sidelane_rollback::cpu_mask::mask;
 use sidelane_rollback::{ChangeId, own_threads};
 use waiting::{SLOW_LOOK_NS, Waiting};
 
-/// Interval of looks while no service or no batch runs.
+/// Interval of checks while no service or no batch runs.
 const IDLE_LOOK_NS: Nanos = 500_000_000;
-/// Interval of looks whether a freeze has taken effect.
+/// Interval of checks whether a freeze has taken effect.
 const FREEZE_LOOK_NS: Nanos = 1_000_000;
-/// Time in which a container runtime puts a new container into all its groups.
+/// Time in which a container runtime puts a new container into all its cgroups.
 const MAKING_NS: Nanos = 1_000_000_000;
 
-/// Options of the agent.
+/// Options of the agent's command line.
 #[derive(Clone, Debug)]
 pub struct AgentOptions {
-    /// Path of its file.
+    /// Path of the agent's file.
     pub config: PathBuf,
-    /// Whether it only prints what it would do.
+    /// Whether the agent only prints what it would do.
     pub dry_run: bool,
 }
 
-/// The running agent.
 pub struct Agent {
     options: AgentOptions,
     config: Config,
-    /// Bound of the time for which this thread keeps a CPU; `None`: it is in the ordinary class.
+    /// Limit of the time for which this thread keeps a CPU; `None` if the thread is in the ordinary class.
     turns: Option<TurnLimit>,
     helper: Helper,
     /// Things that the file names and the machine lacks, from the helper's last report.
     lacks: Vec<DiscoveryProblem>,
-    /// Groups in which new batch is made, from the helper's last report.
+    /// Cgroups in which new batch is made, from the helper's last report.
     birthplaces: Vec<Birthplace>,
     /// CPUs whose claims the guardian knows.
     guarded: CpuSet,
-    /// Steps that failed at the last look.
+    /// Steps that failed at the last check, and are tried again.
     tried_again: Vec<Tried>,
-    /// The file applied to this machine.
+    /// Configuration applied to this machine.
     here: MachineConfig,
-    /// CPUs that were online at the last slow look.
+    /// CPUs that were online at the last slow check.
     online: CpuSet,
     /// CPUs that are online and claimed by the agent.
     usable: CpuSet,
     tracked: Tracked,
-    /// The actuator; `None`: the agent only prints what it would do.
+    /// Actuator; `None` if the agent only prints what it would do.
     actuator: Option<Actuator>,
     owners: Owners,
     claim: Option<Claim>,
-    /// Containers that have no process yet, are still being put into their groups, or could not be taken.
+    /// Containers that have no process yet, are still being put into their cgroups, or could not be taken.
     waiting: Vec<Waiting<Container>>,
     /// Services that could not be managed.
     left_alone: Vec<Waiting<FoundService>>,
-    /// Groups in which new batch starts.
+    /// Cgroups in which new batch starts.
     births: Births,
     gaps: Gaps,
     policy: AnyPolicy,
@@ -126,16 +128,17 @@ pub struct Agent {
     slow: Sampler,
     seen: Box<MachineObservation>,
     actions: Box<CpuActions>,
-    /// CPUs of the cores that batch may use, as told to the kernel program; `None`: it has to be told again.
+    /// CPUs of the cores that batch may use, as last written for the kernel program; `None` if they have to be written
+    /// again.
     beside_batch: Option<CpuMask>,
     log: Option<AuditLog>,
     pen: CpuAudit,
     endpoints: Endpoints,
     /// Gates of batch lanes, if the file asks for them.
     gates: Option<LaneGates>,
-    /// Watchdog of those lanes.
+    /// Watchdog of the lanes that the gates keep.
     lent: Option<LentLanes>,
-    /// Measurement of the slowdown of requests by batch on those lanes, if it is bounded.
+    /// Measurement of the slowdown of requests by batch on kept lanes, if it is bounded.
     slowdown: Option<SlowdownKeeper>,
     proxies: Proxies,
     flights: Flights,
@@ -147,7 +150,7 @@ pub struct Agent {
     usage: SelfUsage,
 }
 
-/// A step that is tried again at each look until it succeeds: its failure does not end the agent.
+/// Step that is tried again at each check until it succeeds: its failure does not end the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tried {
     /// Use of the CPUs that are online.
@@ -156,7 +159,7 @@ enum Tried {
     Guardian,
 }
 
-/// Times at which steps are due.
+/// Times at which steps of the daemon are due.
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
     began_ns: Nanos,
@@ -179,8 +182,8 @@ impl Times {
         Self { began_ns, look_ns, slow_ns, waiting_ns: Nanos::MAX, requests_ns, batch_ns: None, is_active: false }
     }
 
-    /// Notes whether batch ran. One look may cover only some microseconds, in which batch that was just resumed did not
-    /// run yet.
+    /// Notes whether batch ran. One check may cover only some microseconds, in which batch that was just resumed did
+    /// not run yet.
     fn note_batch(&mut self, now_ns: Nanos, has_batch: bool, has_services: bool) {
         if has_batch {
             self.batch_ns = Some(now_ns);
@@ -190,35 +193,35 @@ impl Times {
     }
 }
 
-/// Figures on decisions.
+/// Counts of decisions and notes, with the last decision.
 #[derive(Debug, Default)]
 struct DecisionStats {
-    /// Number of decisions, by the action's word and reason.
+    /// Number of decisions, by the name of the action and the reason.
     decisions: BTreeMap<(&'static str, CpuReason), u64>,
     /// Reason of the last decision.
     why: CpuReason,
     /// Observation at the last decision.
     seen: LoggedObservation,
-    /// Notes on what failed or is degraded, with their number.
+    /// Notes on what failed or is degraded, each with its number.
     notes: BTreeMap<Note, u64>,
     /// Notes about a service or container, by its name.
     about: BTreeMap<String, BTreeSet<Note>>,
     /// Things that the file names and the machine lacks.
     lacks: BTreeMap<DiscoveryProblem, Lacking>,
-    /// Time at which interference reached its threshold, if the present look is about that.
+    /// Time at which interference reached its threshold, if the present check is about that.
     onset_ns: Option<Nanos>,
     /// Onset of interference on which the agent has acted, while the pause of batch has not taken effect yet.
     reacting_since_ns: Option<Nanos>,
-    /// Times from an onset until batch had been taken away.
+    /// Times from an onset of interference until batch had been taken away.
     reaction: Histogram,
     reaction_sum_ns: Nanos,
-    /// Number of settings changed by other processes, and restored.
+    /// Number of settings that other processes changed and the agent restored.
     repaired: u64,
 }
 
-/// Runs the agent by this file until a POSIX signal asks it to end.
+/// Runs the agent with this configuration until a POSIX signal asks it to end.
 pub fn run(config: Config, options: AgentOptions) -> Result<u8> {
-    // Done before any thread is started, so that no other thread receives a signal.
+    // Signals are blocked before any thread is started, so that no other thread receives one.
     let signals = PosixSignals::listen().context("cannot receive POSIX signals")?;
     let mut agent = Agent::start(config, options)?;
     let served = agent.serve(&signals);
@@ -226,7 +229,7 @@ pub fn run(config: Config, options: AgentOptions) -> Result<u8> {
 }
 
 impl Agent {
-    /// Works until a POSIX signal asks it to end.
+    /// Works until a POSIX signal asks the agent to end.
     fn serve(&mut self, signals: &PosixSignals) -> Result<()> {
         loop {
             let woken = self.wait(signals).context("cannot wait")?;
@@ -273,10 +276,10 @@ impl Agent {
         self.endpoints.wait(signals, eventfds, due_ns.saturating_sub(now_ns()))
     }
 
-    /// Handles a POSIX signal. Returns whether to go on.
+    /// Handles a POSIX signal. Returns whether the agent continues.
     fn handle_signal(&mut self, caught: CaughtSignal) -> bool {
         if caught.signal == libc::SIGCONT {
-            // Due at once: containers are frozen.
+            // The slow check is due at once, because the guardian may have frozen containers.
             self.times.slow_ns = 0;
         }
         if caught.signal == libc::SIGHUP {
@@ -292,7 +295,7 @@ impl Agent {
         self.look()
     }
 
-    /// Reacts to interference and to keepers, if they ask for it. Called between the steps of longer work.
+    /// Reacts to interference and to keepers' requests, if there are any. Called between the steps of longer work.
     fn handle_urgent(&mut self) -> Result<()> {
         self.begin_turn();
         if self.interference.has_rung() {
@@ -302,7 +305,7 @@ impl Agent {
         if self.gates.as_ref().is_some_and(|gates| gates.evictions().is_asked()) { self.look() } else { Ok(()) }
     }
 
-    /// Begins a turn: each step between two reactions has its own bound.
+    /// Begins a turn of this thread on its CPU. Each step between two reactions has its own time limit.
     fn begin_turn(&mut self) {
         if let Some(Err(error)) = self.turns.as_ref().map(TurnLimit::begin) {
             self.turns = None;
@@ -310,7 +313,7 @@ impl Agent {
         }
     }
 
-    /// Looks at the machine, asks the policy, and carries out its decision.
+    /// Checks the machine, asks the policy, and carries out its decision.
     fn look(&mut self) -> Result<()> {
         let now_ns = now_ns();
         self.interference.follow(now_ns);
@@ -335,9 +338,9 @@ impl Agent {
         Ok(())
     }
 
-    /// Answers keepers that wait for an eviction. A keeper leaves its lane only when batch has left: batch that could
-    /// not be moved or paused is still there. A task whose freeze has not taken effect may still run. Until it has, the
-    /// keeper holds the lane except for moments, and the reaction goes on.
+    /// Answers keepers that wait for an eviction. A keeper leaves its lane only when batch has left it. Batch that
+    /// could not be moved or paused is still there. A task whose freeze has not taken effect may still run. Until it
+    /// has, the keeper holds the lane except for moments, and the reaction continues.
     fn answer_keepers(&mut self, asked: Option<EvictionRequests>, failed: bool, now_ns: Nanos) {
         let evictions = self.gates.as_ref().map(LaneGates::evictions);
         let is_asked = evictions.is_some_and(Evictions::is_asked);
@@ -400,11 +403,11 @@ impl Agent {
         }
     }
 
-    /// Undoes all changes.
+    /// Undoes all changes, and ends the agent.
     fn end(mut self, signals: &PosixSignals) -> Result<()> {
         self.gates.iter().for_each(|gates| gates.evictions().close());
-        // Batch that gets a real-time class back may keep one CPU busy. So holders end before, and this thread moves to
-        // another CPU.
+        // Batch that gets a real-time class back may keep one CPU busy. So the lanes' holders end before that, and this
+        // thread moves to another CPU.
         self.tracked.services.iter_mut().for_each(|(_, served)| served.tracked.kept = None);
         own_threads::direct(&self.usable, &CpuMask::EMPTY, &CpuMask::EMPTY);
         self.follow_placed();
@@ -416,12 +419,13 @@ impl Agent {
             let state = log.end();
             LogNote::of_audit(log.path(), &state).for_each(|note| eprint_fitted(&format!("sidelane: {note}")));
         }
-        // An agent that starts now finds only the guardian, which has nothing left to undo.
+        // The claims are released last: an agent that starts now finds only the guardian, which has nothing left to
+        // undo.
         drop((self.owners, self.claim));
         finished.and(self.actuator.map_or(Ok(()), Actuator::finish))
     }
 
-    /// Closes the endpoints while the claim is held: after that they may belong to another agent.
+    /// Closes the endpoints while the claim is held: afterwards they may belong to another agent.
     fn close_doors(&mut self) -> Result<()> {
         self.endpoints.close();
         let Some(actuator) = &mut self.actuator else { return Ok(()) };

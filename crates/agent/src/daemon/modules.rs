@@ -22,7 +22,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Runs flight recorders and mappers for exactly those services that exist and that the file names for it.
+    /// Runs flight recorders and mappers of threads for exactly those services that exist and that the file names.
     pub(super) fn follow_services(&mut self) {
         if self.actuator.is_none() {
             return;

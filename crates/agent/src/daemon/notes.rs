@@ -14,13 +14,13 @@ use super::{Agent, MAKING_NS};
 use crate::discover::DiscoveryProblem;
 use crate::note::AgentNote;
 
-/// The most different notes that are kept.
+/// Limit of the number of different notes that are kept.
 const NOTES_MAX: usize = 500;
-/// The most services that one note names.
+/// Limit of the number of services that one note names.
 const NAMES_MAX: usize = 5;
 
 impl Agent {
-    /// Adds a note, and prints it the first time.
+    /// Adds a note, and prints it if it is new.
     pub(super) fn note(&mut self, note: impl Into<Note>) {
         let note = note.into();
         self.promises.noted(&note, now_ns());
@@ -40,12 +40,12 @@ impl Agent {
         self.note(AgentNote::Failed { what: format!("{:#}", error.into()) });
     }
 
-    /// Notes an error with a service or container; see [`Agent::forget_about`].
+    /// Notes an error about a service or container. [`Agent::forget_about`] removes the note.
     pub(super) fn failed_with(&mut self, name: &str, error: impl Into<Error>) {
         self.note_about(name, AgentNote::Failed { what: format!("{:#}", error.into()) });
     }
 
-    /// Adds a note about a service or container; see [`Agent::forget_about`].
+    /// Adds a note about a service or container. [`Agent::forget_about`] removes it.
     pub(super) fn note_about(&mut self, name: &str, note: impl Into<Note>) {
         let note = note.into();
         self.stats.about.entry(name.to_owned()).or_default().insert(note.clone());
@@ -63,7 +63,7 @@ impl Agent {
         self.stats.notes.retain(|note, _| !over.contains(note));
     }
 
-    /// Notes what the file names and the machine lacks, once the lack has lasted for a moment, until it ends.
+    /// Notes things that the file names and the machine lacks, once the lack has lasted for a moment, until it ends.
     pub(super) fn tell_lacks(&mut self, now_ns: Nanos) {
         let now: BTreeSet<DiscoveryProblem> = self.lacks.iter().map(DiscoveryProblem::constant).collect();
         let over: Vec<DiscoveryProblem> = self.stats.lacks.keys().filter(|lack| !now.contains(lack)).cloned().collect();

@@ -12,25 +12,25 @@ use sidelane_lanes::gate::Gate;
 use sidelane_lanes::note::LaneNote;
 use sidelane_lanes::promise::{Circumstances, Promise};
 
-/// Interval of judgements.
+/// Interval of judgements of the overlap promise.
 const JUDGE_NS: Nanos = 1_000_000_000;
-/// Age up to which a note explains overlap: the time over which overlap is judged.
+/// Age up to which a note explains overlap, equal to the time span over which overlap is judged.
 const EXPLAINS_NS: Nanos = 60_000_000_000;
 
-/// Judgements, and the notes that explain them.
+/// Judgements of the overlap promises, and the notes that explain them.
 #[derive(Debug, Default)]
 pub(super) struct Promises {
     due_ns: Nanos,
     /// Notes that explain overlap, each with the time of its last occurrence.
     explaining: BTreeMap<Note, Nanos>,
-    /// Time at which the agent last went on after it had been stopped.
+    /// Time at which the agent last continued after it had been stopped.
     stopped_ns: Option<Nanos>,
-    /// Broken promises by service.
+    /// Broken promises, by service.
     broken: BTreeMap<String, Promise>,
 }
 
 impl Promises {
-    /// Takes in a note.
+    /// Takes in a note, which may explain later overlap.
     pub(super) fn noted(&mut self, note: &Note, now_ns: Nanos) {
         if LaneNote::explaining([note]).is_some() {
             self.explaining.insert(note.clone(), now_ns);
@@ -94,7 +94,7 @@ impl Agent {
     }
 }
 
-/// Returns the promise to a service, by the overlap of the last minute.
+/// Returns the promise to a service, judged by the overlap of the last minute.
 fn promise_to(served: &AgentService, circumstances: Circumstances) -> Option<Promise> {
     let overlap = served.tracked.kept.as_ref()?.overlap.recent();
     Some(Promise::new(served.found.name.clone(), overlap, None, circumstances))

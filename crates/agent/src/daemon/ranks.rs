@@ -1,5 +1,5 @@
-//! Threads of containers that would preempt the holder of a lent lane: they are put into the ordinary class while lanes
-//! are lent.
+//! Threads of containers that would preempt the holder of a lent lane. The agent puts them into the ordinary class
+//! while lanes are lent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
@@ -19,21 +19,21 @@ use sidelane_rollback::cpu_mask::mask;
 use sidelane_rollback::guardian::Guardian;
 use sidelane_rollback::{ChangeId, Undo};
 
-/// Interval of looks, each of which reads the threads of each container on lent lanes.
+/// Interval of checks, each of which reads the threads of all containers on lent lanes.
 const LOOK_EVERY_NS: Nanos = 500_000_000;
-/// Bound of the notes with a thread's name, because batch chooses these names.
+/// Limit of the notes with a thread's name, because batch chooses these names.
 const NAMES_MAX: usize = 8;
 
 /// Threads of batch that would preempt the holder of a lane.
 #[derive(Default)]
 pub(super) struct OutrankingBatch {
-    /// Threads on lent lanes that can be demoted.
+    /// Threads on lent lanes that can be put into the ordinary class.
     pub(super) demotable: Vec<Outranking>,
-    /// Process and thread of the first one in SCHED_DEADLINE, in any container.
+    /// Process and thread of the first thread in SCHED_DEADLINE, in any container.
     pub(super) deadline: Option<(u32, u32)>,
 }
 
-/// Threads that are in another class than originally.
+/// Threads that the agent has put into another class than their original one.
 #[derive(Debug, Default)]
 pub(super) struct Demoted {
     threads: BTreeMap<Thread, ChangeId>,
@@ -66,7 +66,7 @@ impl Demoted {
         Ok(names)
     }
 
-    /// Restores the class of threads that belong to no container or lent lane any more.
+    /// Restores the class of threads that belong to no container on a lent lane any more.
     fn give_back(&mut self, batch: &BTreeSet<u32>, guardian: &mut Guardian) -> Result<()> {
         let batch: BTreeSet<u32> = batch.iter().flat_map(|pid| threads(*pid)).collect();
         let gone: Vec<Thread> = self.threads.keys().filter(|thread| !batch.contains(&thread.tid)).copied().collect();
@@ -76,8 +76,8 @@ impl Demoted {
 }
 
 impl Agent {
-    /// Demotes threads of batch that outrank the holders of lanes. A look is needed because a thread that is alone on
-    /// its lane raises no alarm.
+    /// Demotes threads of batch that outrank the holders of lanes. A periodic check is needed, because a thread that is
+    /// alone on its lane raises no alarm.
     pub(super) fn look_at_ranks(&mut self, now_ns: Nanos) {
         if now_ns >= self.demoted.due_ns {
             self.demoted.due_ns = now_ns + LOOK_EVERY_NS;
@@ -107,7 +107,7 @@ impl Agent {
         }
     }
 
-    /// Notes a thread that outranks a holder, unless many names were noted.
+    /// Notes a thread that outranks a holder, unless the limit of names is reached.
     pub(super) fn note_rank(&mut self, note: LaneNote) {
         let is_alike = |known: &LaneNote| discriminant(known) == discriminant(&note);
         if self.stats.notes.keys().filter(|known| known.is(is_alike)).count() < NAMES_MAX {
@@ -115,7 +115,8 @@ impl Agent {
         }
     }
 
-    /// Returns the processes of containers on lent lanes, and those of all containers; none while no lane is lent.
+    /// Returns the processes of containers on lent lanes, and the processes of all containers; none while no lane is
+    /// lent.
     fn batch_on_lanes(&self) -> (BTreeSet<u32>, BTreeSet<u32>) {
         let lent = mask(&self.kept_cpus());
         let processes = |contained: &TrackedContainer| contained.group().map(Group::processes).unwrap_or_default();
@@ -128,9 +129,9 @@ impl Agent {
         (on_lanes, batch)
     }
 
-    /// Returns threads of batch that outrank a holder: those on lent lanes, and all in SCHED_DEADLINE. The kernel does
-    /// not restore this class for a thread whose container has a list of CPUs. So such threads keep it, and no lane is
-    /// lent beside them.
+    /// Returns threads of batch that outrank a holder: all on lent lanes, and all in SCHED_DEADLINE. The kernel does
+    /// not restore SCHED_DEADLINE for a thread whose container has a list of CPUs. So such threads keep it, and no lane
+    /// is lent beside them.
     pub(super) fn outranking_batch(&self) -> OutrankingBatch {
         let (on_lanes, batch) = self.batch_on_lanes();
         let mut found = OutrankingBatch::default();

@@ -1,4 +1,4 @@
-//! Reload at SIGHUP: the file is read again. Services and containers that it still names are not released.
+//! Reload at SIGHUP: reads the file again. Services and containers that it still names are not released.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use crate::note::AgentNote;
 use crate::tracked::ContainerAssignment;
 use sidelane_diagnostics::audit::AuditLog;
 
-/// Interval of reactions while the agent waits for the helper.
+/// Interval at which the agent reacts to urgent events while it waits for the helper.
 const HEED_EVERY: Duration = Duration::from_millis(1);
 
 impl Agent {
-    /// Reads the file again. With a wrong file everything goes on as before.
+    /// Reads the file again. If the file is wrong, everything continues as before.
     pub(super) fn reload(&mut self) {
-        // Rotation by rename: another file may have the log's name now.
+        // A log may be rotated by rename, so another file may have the log's name now.
         self.log.iter().for_each(AuditLog::open_again);
         self.proxies.open_logs_again();
         let (config, here, kept) = match self.read_again() {
@@ -66,8 +66,8 @@ impl Agent {
         (self.times.slow_ns, self.times.look_ns) = (now_ns, now_ns);
     }
 
-    /// Reads the file, and starts what it asks for. Returns the configuration that is in effect now, its result on this
-    /// machine, and the tables of the file that are not in effect.
+    /// Reads the file, and starts the policy and modules that it asks for. Returns the configuration that is in effect
+    /// now, its application to this machine, and the tables of the file that are not in effect.
     fn read_again(&mut self) -> Result<(Config, MachineConfig, Vec<&'static str>)> {
         let mut config = Config::load(&self.options.config)?;
         let kept = self.keep_tables(&mut config);
@@ -78,7 +78,8 @@ impl Agent {
         Ok((config, here, kept))
     }
 
-    /// Replaces tables that are only read at the start by the running ones. Returns the names of those that differ.
+    /// Replaces tables that are only read at the start by the running ones. Returns the names of the tables that
+    /// differ.
     fn keep_tables(&self, config: &mut Config) -> Vec<&'static str> {
         let running = &self.config;
         // A policy that does not use interference has not read this table.
@@ -89,19 +90,19 @@ impl Agent {
         [metric, lanes, metrics, audit].into_iter().flatten().collect()
     }
 
-    /// Returns the source of interference, if interference is measured.
+    /// Returns the source of interference; `None` if interference is not measured.
     pub(super) fn running_told(&self) -> Option<&ActiveSource> {
         (!matches!(self.interference, InterferenceSource::None)).then_some(&self.here.source)
     }
 
-    /// Takes over new cores: a rise in latency is measured by them, and lanes are kept beside services by them.
+    /// Takes over new cores: a rise in latency is measured by cores, and lanes are found by them.
     pub(super) fn have_cores(&mut self) {
         self.interference.has_cores(&self.here.cores);
         self.drop_lanes(&self.kept_cpus());
         self.tracked.services.iter_mut().for_each(|(_, served)| served.has_moved = true);
     }
 
-    /// Starts the policy of the file.
+    /// Starts the policy that the file names.
     pub(super) fn begin_policy(&mut self) {
         self.policy = choose(&self.config.policy, &self.here);
         if !moves_containers(&self.config.policy) {
@@ -109,7 +110,7 @@ impl Agent {
         }
     }
 
-    /// Restores all containers that the policy has confined or paused. The next look is due at once.
+    /// Restores all containers that the policy has confined or paused. The next check is due at once.
     fn leave_containers_alone(&mut self) {
         self.times.look_ns = now_ns();
         let places: Vec<usize> = self.tracked.containers.iter().map(|(place, _)| place).collect();
@@ -144,7 +145,7 @@ impl Agent {
         }
     }
 
-    /// Keeps services and containers that the new file still names, with their decisions.
+    /// Keeps services and containers that the new file still names, with their decided settings.
     fn find_again(&mut self) -> Result<()> {
         self.helper.reload(&self.config);
         loop {
@@ -160,7 +161,7 @@ impl Agent {
         }
     }
 
-    /// Continues with what the new file names.
+    /// Continues with the services and containers that the new file names.
     pub(super) fn take_reloaded(&mut self, reloaded: Reloaded) {
         let Reloaded { looked, services, containers } = reloaded;
         let MachineScan { changes, lacks, birthplaces } = looked;
@@ -192,7 +193,7 @@ impl Agent {
     }
 }
 
-/// Replaces the file's table by the running one if they differ, and returns its name then.
+/// Replaces the file's table by the running one if they differ, and returns the table's name then.
 fn keep<T: PartialEq + Clone>(table: &'static str, running: &T, file: &mut T) -> Option<&'static str> {
     (*file != *running).then(|| file.clone_from(running))?;
     Some(table)

@@ -1,4 +1,4 @@
-//! The slow look: takes in services, containers and CPUs that came or went, checks all settings, and fetches requests.
+//! The slow check: takes in services, containers and CPUs that came or went, checks all settings, and fetches requests.
 
 use std::os::fd::OwnedFd;
 
@@ -38,7 +38,7 @@ impl Agent {
         self.take_reports()?;
         self.tracked.reclaim();
         self.keep_births();
-        // Modules that had to wait for the end of their predecessors begin.
+        // Modules that had to wait for the end of their predecessors begin now.
         self.follow_services();
         self.take_waiting();
         self.tell_lacks(now_ns);
@@ -65,7 +65,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Takes in the helper's reports.
+    /// Takes in the reports of the helper thread.
     pub(super) fn take_reports(&mut self) -> Result<()> {
         for report in self.helper.reports() {
             self.take_report(report);
@@ -115,7 +115,7 @@ impl Agent {
         }
     }
 
-    /// Takes in CPUs that came or went, and runs that have claimed some.
+    /// Takes in CPUs that came or went, and CPUs that a `sidelane run` has claimed.
     fn look_at_cpus(&mut self) {
         let read = online_cpus().context("cannot read which CPUs are online");
         match read.and_then(|online| self.use_online(&online)) {
@@ -124,7 +124,7 @@ impl Agent {
         }
     }
 
-    /// Begins to use CPUs, once the guardian knows their claims: otherwise the next look tries again.
+    /// Begins to use CPUs, once the guardian knows their claims. Otherwise the next check tries again.
     fn use_online(&mut self, online: &CpuSet) -> Result<()> {
         self.look_at_cores(online);
         let Some(actuator) = &mut self.actuator else {
@@ -148,7 +148,7 @@ impl Agent {
         claimed.map(drop).map_err(Error::from)
     }
 
-    /// Notes once that a step failed, which is tried again at the next look.
+    /// Notes once that a step failed. The next check tries it again.
     fn try_again(&mut self, what: Tried, error: Error) {
         if !self.tried_again.contains(&what) {
             self.tried_again.push(what);
@@ -156,7 +156,7 @@ impl Agent {
         }
     }
 
-    /// Takes in CPUs that come online: they have counters, and may be siblings of others.
+    /// Takes in CPUs that come online: their counters are opened, and they may be siblings of other CPUs.
     fn look_at_cores(&mut self, online: &CpuSet) {
         let came = online.difference(&self.online);
         self.online = online.clone();
@@ -173,7 +173,7 @@ impl Agent {
         }
     }
 
-    /// Starts the policy again, because the siblings that it was told have changed.
+    /// Starts the policy again, because the siblings that it knows have changed.
     fn have_other_cores(&mut self, here: MachineConfig) {
         let (sizes, notes) = (self.here.sizes.take(), std::mem::take(&mut self.here.notes));
         self.here = MachineConfig { sizes, notes, ..here };
@@ -238,7 +238,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Notes what cannot be known of a service's requests.
+    /// Notes why interference with a service is unknown, and another place where it may take requests.
     fn note_requests(&mut self, place: usize, name: &str) {
         let Some(served) = self.tracked.services.get(place) else { return };
         let why_not = served.without_figures().filter(|_| self.interference.needs_requests());
@@ -264,7 +264,7 @@ impl Agent {
         let_go.unwrap_or_else(|error| self.failed(error));
     }
 
-    /// Takes containers that are complete now, and containers and services that could not be taken before.
+    /// Takes in containers that are complete now, and containers and services that failed before.
     pub(super) fn take_waiting(&mut self) {
         for mut waiting in std::mem::take(&mut self.waiting) {
             let now_ns = now_ns();
@@ -318,13 +318,13 @@ impl Agent {
         Ok(())
     }
 
-    /// Finds the groups of a container; `None` if the agent only prints what it would do.
+    /// Finds the cgroups of a container; `None` if the agent only prints what it would do.
     pub(super) fn find(&mut self, container: &Container, has_waited: bool) -> Result<Option<FoundGroups>, TakeError> {
         let services = self.tracked.pids_of_grouped_services();
         self.actuator.as_mut().map(|actuator| actuator.find(container, &services, has_waited)).transpose()
     }
 
-    /// Takes a container that is tracked. Returns the CPUs that it may be given.
+    /// Begins to manage a container that is tracked. Returns the CPUs that it may be given.
     pub(super) fn take(&mut self, place: usize, found: Option<FoundGroups>) -> Result<CpuSet, TakeError> {
         let allowed = match self.actuator.as_mut().zip(found) {
             Some((actuator, found)) => actuator.take(place, found)?,
@@ -336,7 +336,7 @@ impl Agent {
         Ok(allowed)
     }
 
-    /// Notes what cannot be done to a container.
+    /// Notes which settings of a container the agent cannot change.
     pub(super) fn note_means(&mut self, place: usize, name: &str) {
         let Some(actuator) = &self.actuator else { return };
         let has_list = actuator.has_list(place);
@@ -355,11 +355,11 @@ impl Agent {
         self.forget_about(&container.name);
         self.log_note("went", &format!("container {} was removed", container.name));
         let let_go = self.actuator.as_mut().map_or(Ok(()), |actuator| actuator.let_go(place));
-        // A group that its owner has narrowed since cannot be restored; the other groups are managed as before.
+        // A cgroup that its owner has narrowed since cannot be restored. The other cgroups are managed as before.
         let_go.unwrap_or_else(|error| self.failed(error));
     }
 
-    /// Restores settings that another process has changed.
+    /// Restores settings that other processes have changed.
     pub(super) fn check(&mut self) {
         let (changes, failed) = self.actuator.as_mut().map_or_else(Default::default, Actuator::check);
         self.stats.repaired += changes as u64;
@@ -378,7 +378,7 @@ impl Agent {
         }
     }
 
-    /// Places services whose threads another process has moved, when it has ended.
+    /// Places services whose threads another process has moved, when that process has ended.
     fn place_awaited(&mut self) {
         let tracked = &self.tracked;
         let placed = self
@@ -404,7 +404,7 @@ impl Agent {
         }
     }
 
-    /// Replaces a guardian that has ended, and thaws containers that one has frozen while the agent was stopped.
+    /// Replaces a guardian that has ended, and thaws containers that a guardian has frozen while the agent was stopped.
     pub(super) fn look_after_guardian(&mut self) {
         let Some(actuator) = &mut self.actuator else { return };
         let has_ended = !actuator.guardian().is_alive();
@@ -412,7 +412,8 @@ impl Agent {
             let locks = locks(&self.owners, self.claim.as_ref());
             let replaced = locks.and_then(|locks| actuator.replace_guardian(locks));
             if let Err(error) = replaced {
-                // Without memory for a process, for example. The agent can still undo its own changes itself.
+                // A start may fail without memory for a process, for example. The agent can still undo its own changes
+                // itself.
                 return self.try_again(Tried::Guardian, error);
             }
             self.tried_again.retain(|tried| *tried != Tried::Guardian);
@@ -454,7 +455,7 @@ impl Agent {
         fetched.into_iter().filter_map(Result::err).for_each(|error| self.failed(error));
     }
 
-    /// Takes in what requests took since the last look.
+    /// Takes in the durations of requests since the last check.
     fn look_at_requests(&mut self) {
         self.fetch_requests();
         self.tracked.services.iter_mut().for_each(|(_, served)| served.figures.look());
@@ -504,7 +505,8 @@ impl Agent {
     fn look_at_log(&mut self) {
         let Some(log) = &self.log else { return };
         log.drain();
-        // Only the first note says that the log fails: after that, status and metrics have the number of lost lines.
+        // Only the first note reports that the log fails. Afterwards status and metrics contain the number of lost
+        // lines.
         let now = LogNote::of_audit(log.path(), &log.state()).next().map(Note::from);
         self.stats.notes.retain(|note, _| !note.is(LogNote::is_of_audit) || Some(note) == now.as_ref());
         if let Some(new) = now.filter(|note| !self.stats.notes.contains_key(note)) {
@@ -513,7 +515,7 @@ impl Agent {
     }
 }
 
-/// Returns second handles on the locks of the agent's claims, for another guardian to hold.
+/// Returns duplicates of the descriptors that hold the agent's claims, for another guardian.
 fn locks(owners: &Owners, claim: Option<&Claim>) -> Result<Vec<OwnedFd>> {
     let mut locks = owners.share().context("cannot pass the claims on to the guardian")?;
     locks.extend(claim.map(Claim::share).transpose()?);

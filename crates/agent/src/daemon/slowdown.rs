@@ -23,7 +23,7 @@ impl Agent {
         self.slowdown.as_ref().filter(compares).map_or(Nanos::MAX, SlowdownKeeper::due)
     }
 
-    /// Goes on to the next window, and applies the results of those before.
+    /// Continues with the next window, and applies the results of the windows before.
     pub(super) fn keep_slowdown(&mut self, now_ns: Nanos) {
         self.fetch_requests();
         let Some(slowdown) = &mut self.slowdown else { return };
@@ -32,7 +32,7 @@ impl Agent {
         changes.iter().for_each(|change| self.tell_idle_threshold(change));
     }
 
-    /// Chooses the services to measure: those whose CPUs have lanes beside them that are kept, and lent only in idle
+    /// Chooses the services to measure: those whose CPUs have kept lanes beside them that are lent only in idle
     /// moments.
     pub(super) fn find_measured(&mut self, now_ns: Nanos) {
         let Some(slowdown) = &mut self.slowdown else { return };
@@ -68,7 +68,7 @@ impl Agent {
         }
     }
 
-    /// Returns the slowdown of a service's requests by batch, if it is measured.
+    /// Returns the slowdown of a service's requests by batch; `None` if it is not measured.
     pub(super) fn slowdown_of(&self, served: &AgentService) -> Option<SlowdownOutcome> {
         self.slowdown.as_ref()?.outcome(served.found.id.0)
     }
@@ -84,12 +84,12 @@ impl Agent {
     }
 }
 
-/// Returns lanes that batch has only in the idle moments of services.
+/// Returns the kept lanes that batch has only in the idle moments of services.
 fn bounded(tracked: &Tracked) -> impl Iterator<Item = &KeptLanes> {
     tracked.kept().filter(|kept| !kept.limits.policy().needs_requests())
 }
 
-/// Returns whether the service may work beside these lanes.
+/// Returns whether the service may run on the CPUs beside these lanes.
 fn is_on(served: &AgentService, kept: &KeptLanes) -> bool {
     !served.placed.unwrap_or(served.allowed).and(&mask(&kept.beside)).is_empty()
 }

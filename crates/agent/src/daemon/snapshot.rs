@@ -1,4 +1,4 @@
-//! The status that the agent reports.
+//! Collects the status that the agent reports.
 
 use sidelane_host::clock::now_ns;
 use sidelane_policy::borrow::idle_threshold::IdleThreshold;
@@ -71,7 +71,7 @@ impl Agent {
         }
     }
 
-    /// Returns the CPUs that another Sidelane has.
+    /// Returns the CPUs that another Sidelane process has claimed.
     fn others(&self) -> impl Iterator<Item = u32> {
         self.owners.iter().filter_map(|(thing, owner)| match (thing, owner) {
             (Thing::Cpu(cpu), Owner::Run(_)) => Some(*cpu),

@@ -44,16 +44,17 @@ use sidelane_rollback::guardian::Guardian;
 use sidelane_rollback::own_threads;
 
 impl Agent {
-    /// Finds out what the machine has, and claims it. Nothing is changed yet.
+    /// Finds out what the machine has, and claims its CPUs. No setting is changed yet.
     pub(super) fn start(config: Config, options: AgentOptions) -> Result<Self> {
         let here = fit(&config, None)?;
         let claim = if options.dry_run { None } else { Some(be_the_agent()?) };
         let online = online_cpus().context("cannot read which CPUs are online")?;
         let own_cpus: Vec<u32> = allowed_cpus(&[std::process::id()].into()).iter().collect();
-        // Loading the kernel program takes some hundred milliseconds.
+        // This thread leaves the CPUs of services first, because loading the kernel program takes some hundred
+        // milliseconds.
         let serving = serving_cpus(&config);
         own_threads::direct(&online, &serving, &CpuMask::EMPTY);
-        // Before any claim, because its errors name the privileges that are missing.
+        // The kernel program is loaded before any claim, because its errors name the missing privileges.
         let (tracker, interference) = attach(&config, &here)?;
         settle(&tracker.memory(), &online)?;
         let Log { log, pen, lane_pen } = config.audit.as_deref().map(open_log).transpose()?.unwrap_or_default();
@@ -115,12 +116,12 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Returns whether figures of requests are wanted.
+    /// Returns whether the file, or a policy, needs figures of requests.
     pub(super) fn wants_requests(&self) -> bool {
         wants_requests(&self.config, self.interference.needs_requests())
     }
 
-    /// Notes what is not in order at the start.
+    /// Notes degradations that are known at the start.
     fn say_at_the_start(&mut self, not_urgent: Option<LaneNote>) {
         not_urgent.into_iter().for_each(|note| self.note(note));
         let beyond: CpuSet = self.online.iter().filter(|cpu| *cpu as usize >= MAX_CPUS).collect();
@@ -131,7 +132,7 @@ impl Agent {
     }
 }
 
-/// Loads the kernel program, with the source of interference that the policy uses, and attaches it.
+/// Loads the kernel program with the source of interference that the policy uses, and attaches it.
 fn attach(config: &Config, here: &MachineConfig) -> Result<(Rc<Tracker>, InterferenceSource)> {
     let is_needed = goes_by_interference(&config.policy);
     let tracker = Rc::new(Tracker::load(purpose(config, is_needed.then_some(&here.source))?, true)?);
@@ -148,7 +149,8 @@ fn serving_cpus(config: &Config) -> CpuMask {
     mask(&affinity_of_all(&pids))
 }
 
-/// Gives the calling thread priority over batch and napping holders, or returns why that failed.
+/// Gives the calling thread priority over batch and napping holders. Returns the limit of its CPU time, or a note on
+/// why that failed.
 fn come_first() -> (Option<TurnLimit>, Option<LaneNote>) {
     match TurnLimit::for_this_thread(HOLDER_PRIORITY + 1) {
         Ok(turns) => (Some(turns), None),
@@ -156,7 +158,8 @@ fn come_first() -> (Option<TurnLimit>, Option<LaneNote>) {
     }
 }
 
-/// Applies the file to this machine. The source of interference is `running`, if the agent uses one already.
+/// Applies the configuration to this machine. `running` is the source of interference that the agent uses already, if
+/// any.
 pub(super) fn fit(config: &Config, running: Option<&ActiveSource>) -> Result<MachineConfig> {
     let fits = config.here(running)?;
     fits.map_err(|unfit| {
@@ -171,7 +174,7 @@ pub(super) fn asks_for_requests(config: &Config) -> bool {
         || config.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.settings.slo.is_some())
 }
 
-/// Returns whether figures of requests are wanted, or lanes are lent by requests.
+/// Returns whether figures of requests are needed, by the file or because lanes are lent by requests.
 fn wants_requests(config: &Config, by_latency: bool) -> bool {
     let by_requests = |lanes: &LaneGate| lanes.policy.is_some_and(PolicyKind::needs_requests);
     config.lanes.as_ref().is_some_and(by_requests)
@@ -180,8 +183,8 @@ fn wants_requests(config: &Config, by_latency: bool) -> bool {
         || config.metrics.is_some()
 }
 
-/// Returns what the tracker has to do. Requests are tracked only if they are needed: that costs a service 2 µs each. To
-/// measure batch's cost a few requests suffice, and the agent works without it.
+/// Returns the purpose of the tracker. Requests are tracked only if they are needed, because tracking costs a service 2
+/// µs for each. To measure batch's cost a few requests suffice, and the agent works without it.
 fn purpose(config: &Config, told: Option<&ActiveSource>) -> Result<Purpose> {
     let wanted = wants_requests(config, told == Some(&ActiveSource::Latency));
     let bounded = config.lanes.as_ref().is_some_and(|lanes| lanes.bound().is_some());
@@ -195,7 +198,7 @@ fn purpose(config: &Config, told: Option<&ActiveSource>) -> Result<Purpose> {
     Ok(Purpose::Share { requests, interference, lent })
 }
 
-/// The audit log, with a pen for each kind of decision.
+/// Audit log with a writer for each kind of decision.
 #[derive(Default)]
 struct Log {
     log: Option<AuditLog>,
@@ -203,8 +206,8 @@ struct Log {
     lane_pen: LaneAudit,
 }
 
-/// Opens the log. A wrong path is an error of the file. A full disk is not: a restart then would leave services
-/// unprotected.
+/// Opens the log. A wrong path is an error of the file. A full disk is not, because a refused start would leave
+/// services unprotected.
 fn open_log(path: &Path) -> Result<Log> {
     let file = AuditFile::append(path.to_owned());
     let file = file.with_context(|| format!("cannot write the audit log {}", path.display()))?;
@@ -215,7 +218,7 @@ fn open_log(path: &Path) -> Result<Log> {
     Ok(Log { log: Some(log), pen, lane_pen })
 }
 
-/// Takes over CPUs and guardian; `None` in a dry run, which has no claim.
+/// Takes over CPUs and starts the guardian; `None` in a dry run, which claims nothing.
 fn charge(
     owners: &mut Owners,
     online: &CpuSet,

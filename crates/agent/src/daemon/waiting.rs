@@ -2,11 +2,11 @@
 
 use sidelane_policy::Nanos;
 
-/// Interval of slow looks while services and batch run.
+/// Interval of slow checks while services and batch run.
 pub(super) const SLOW_LOOK_NS: Nanos = 200_000_000;
-/// First interval of looks for the first process of a new container.
+/// First interval of checks for the first process of a new container.
 const LOOK_NS: Nanos = 1_000_000;
-/// First and longest interval of attempts after a refusal.
+/// Shortest and longest interval of attempts after a refusal.
 const REFUSED_NS: [Nanos; 2] = [1_000_000_000, 60_000_000_000];
 
 /// A service or container that is not managed yet.
@@ -18,7 +18,7 @@ pub(super) struct Waiting<T> {
 }
 
 impl<T> Waiting<T> {
-    /// Makes an entry that may be tried at once.
+    /// Makes an entry whose first attempt is due at once.
     pub(super) fn since(what: T, now_ns: Nanos) -> Self {
         Self { what, since_ns: now_ns, due_ns: now_ns }
     }

@@ -1,8 +1,9 @@
-//! The watchdog of lent lanes: what the agent does when batch does not leave one beside its service.
+//! The watchdog of lent lanes: what the agent does when batch does not leave a lane beside its service.
 //!
 //! The decisions are those of a run's watchdog ([`Watchdog`]). The agent's means differ. It puts threads that outrank a
-//! holder into the ordinary class, and remembers their own. It writes the CPUs of containers again. In the end it lends
-//! no lane for a while: for the policy these CPUs do not exist, so containers move or pause.
+//! holder into the ordinary class, and remembers their original class. It writes the CPUs of containers again. In the
+//! end it
+//! lends no lane for a while: for the policy these CPUs do not exist, so containers move or pause.
 
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::procfs::{command_name, thread_name};
@@ -15,7 +16,7 @@ use sidelane_lanes::note::LaneNote;
 use sidelane_lanes::watchdog::{Outranking, Stay, longest_stay, situation};
 
 impl Agent {
-    /// Looks at the lanes after an alarm or a step: batch that stays on a lane is taken off by the next stronger means.
+    /// Checks the lanes after an alarm or a step. Batch that stays on a lane is removed by the next stronger means.
     pub(super) fn watch_lanes(&mut self, now_ns: Nanos) {
         let Some(lent) = &self.lent else { return };
         lent.alarmed().clear();
@@ -79,7 +80,7 @@ impl Agent {
         }
     }
 
-    /// Stops lending these lanes, and lends all others again. The policy decides at once.
+    /// Stops lending these lanes, and lends all other lanes again. The policy decides at once.
     fn withhold(&mut self, lanes: CpuSet, now_ns: Nanos) {
         let Some(lent) = &mut self.lent else { return };
         lent.withheld = lanes;

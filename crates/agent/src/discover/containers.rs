@@ -1,8 +1,8 @@
-//! Containers that come and go: leaves of batch's trees, and groups with processes of their own.
+//! Containers that come and go: leaves of batch's trees, and cgroups with processes of their own.
 //!
-//! All groups below a container are part of it. It stays one container whatever is made below it, and whatever group
-//! there its processes move to. It ends when its group is removed, or when a group above it has processes of its own:
-//! that group is the container then.
+//! All cgroups below a container are part of it. It stays one container whatever is made below it, and whatever cgroup
+//! there its processes move to. It ends when its cgroup is removed, or when a cgroup above it has processes of its own.
+//! That cgroup is the container then.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use super::roles::Role;
 use crate::config::Fit;
 
 impl Finder {
-    /// Compares the containers with those of the last look. Returns whether the content of all groups is known.
+    /// Compares the containers with those of the last scan. Returns whether the content of all cgroups is known.
     pub(super) fn settle_containers(&mut self, changes: &mut Changes) -> bool {
         let there = self.containers_now();
         self.note_inhabited(&there);
@@ -35,7 +35,7 @@ impl Finder {
         all_settled
     }
 
-    /// Returns the groups that are containers now.
+    /// Returns the cgroups that are containers now.
     fn containers_now(&mut self) -> BTreeMap<ContainerId, Member> {
         let (mut there, mut above): (BTreeMap<ContainerId, Member>, Option<PathBuf>) = Default::default();
         (self.mixed, self.hollow) = Default::default();
@@ -63,7 +63,7 @@ impl Finder {
         there
     }
 
-    /// Notes which containers have processes: they stay containers when these move to groups below.
+    /// Notes which containers have processes. They stay containers when these processes move to cgroups below.
     fn note_inhabited(&mut self, there: &BTreeMap<ContainerId, Member>) {
         self.inhabited.retain(|id| there.contains_key(id));
         let unknown = there.iter().filter(|(id, _)| !self.inhabited.contains(id));
@@ -72,14 +72,14 @@ impl Finder {
         self.inhabited.extend(inhabited);
     }
 
-    /// Returns whether a group that only led to containers has processes of its own now, or has lost them beside groups
-    /// below it. The kernel does not report that.
+    /// Returns whether processes have moved without a report of the kernel. A cgroup that only led to containers may
+    /// have processes of its own now; or a container has lost its own processes beside cgroups below it.
     pub(super) fn has_other_processes(&self) -> bool {
         self.hollow.iter().any(|path| self.groups.own_processes(path) > 0)
             || self.mixed.keys().any(|path| self.groups.own_processes(path) == 0)
     }
 
-    /// Returns whether a tree is batch, by its top.
+    /// Returns whether a tree is batch, by its uppermost cgroup.
     fn is_batch(&mut self, member: &Member) -> bool {
         match member.role {
             Role::Pod(class) => {
@@ -90,13 +90,13 @@ impl Finder {
         }
     }
 
-    /// Returns the group of batch that a process is in, if any.
+    /// Returns the cgroup of batch that a process is in; `None` if it is in no such cgroup.
     pub(super) fn batch_of(&self, pid: u32) -> Option<PathBuf> {
         let (path, top) = self.groups.tree_of_process(pid)?;
         self.batch_tops.contains(&top).then_some(path)
     }
 
-    /// Returns the uppermost groups of batch, with the groups below them that are no batch.
+    /// Returns the uppermost cgroups of batch, with the cgroups below them that are no batch.
     fn birthplaces_now(&self) -> Vec<Birthplace> {
         let place = |(path, inode): (&PathBuf, u64), spared| Birthplace {
             path: path.to_string_lossy().into_owned(),
@@ -110,7 +110,7 @@ impl Finder {
         trees.chain(of_pods).collect()
     }
 
-    /// Returns the pods below a group that are no batch. A pod without a name and without processes is not among them
+    /// Returns the pods below a cgroup that are no batch. A pod without a name and without processes is not among them
     /// yet.
     fn spared_in(&self, group: &Path) -> Vec<String> {
         let pods = self.groups.services().filter(|pod| pod.path.parent() == Some(group));
@@ -135,8 +135,8 @@ impl Finder {
         true
     }
 
-    /// Returns what a group contains. A group below a `[[batch]]` is a container as soon as it is made. So it gets its
-    /// CPUs before a process runs in it. The top of a tree is a container if it has processes.
+    /// Returns the kind of a cgroup's content. A cgroup below a `[[batch]]` is a container as soon as it is made, so
+    /// that it gets its CPUs before a process runs in it. The top of a tree is a container only if it has processes.
     fn content(&self, member: &Member, is_new: bool) -> Content {
         let is_top = member.path == member.top;
         let is_pod = matches!(member.role, Role::Pod(_));

@@ -1,4 +1,4 @@
-//! Number of CPUs that a container wants, by its group in either version.
+//! Number of CPUs that a container wants, read from its cgroup in cgroup version 1 or 2.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use sidelane_host::cpulist::CpuSet;
 
 use super::found::{CpuDemand, CpuDemandSource};
 
-/// The kernel's defaults of `cpu.weight` and `cpu.shares`. They are no request, except below a kubelet's group: a
-/// kubelet writes these values for a request of one CPU.
+/// Default of `cpu.weight` in the kernel; the next constant is that of `cpu.shares`. The defaults are no request,
+/// except below a kubelet's cgroup: a kubelet writes these values for a request of one CPU.
 const DEFAULT_WEIGHT: u64 = 100;
 const DEFAULT_SHARES: u64 = 1024;
 /// Shares that a kubelet writes for a pod without a request.
@@ -17,10 +17,10 @@ const NO_SHARES: u64 = 2;
 const SHARES_MAX: u64 = 262_144;
 /// Shares of one CPU.
 const SHARES_A_CPU: u64 = 1024;
-/// Part of the name of a kubelet's uppermost group, with each driver.
+/// Part of the name of a kubelet's uppermost cgroup, under each driver.
 const KUBELETS: &str = "kubepods";
 
-/// Returns what the container at `path` wants, if the file does not say it.
+/// Returns the number of CPUs that the container at `path` wants, if the file does not name it.
 pub(super) fn cpu_demand(hierarchies: &[Hierarchy], path: &str) -> CpuDemand {
     demand_of(hierarchies, path, online())
 }
@@ -49,7 +49,7 @@ fn demand_of(hierarchies: &[Hierarchy], path: &str, online: u64) -> CpuDemand {
     CpuDemand { cpus: cpus.clamp(1, online) as u32, from }
 }
 
-/// Reads `QUOTA PERIOD`, or `max PERIOD`.
+/// Returns the limit in CPUs from `QUOTA PERIOD`; `None` for `max PERIOD`.
 fn limit_v2(dir: &Path) -> Option<u64> {
     let text = fs::read_to_string(dir.join("cpu.max")).ok()?;
     let (quota, period) = text.trim().split_once(' ')?;
@@ -57,7 +57,7 @@ fn limit_v2(dir: &Path) -> Option<u64> {
 }
 
 fn limit_v1(dir: &Path) -> Option<u64> {
-    // Without a limit the quota is -1.
+    // Without a limit the quota is -1, which does not parse as a number here.
     cpus_of(number(&dir.join("cpu.cfs_quota_us"))?, number(&dir.join("cpu.cfs_period_us"))?)
 }
 
@@ -75,8 +75,9 @@ fn shares_v1(dir: &Path, is_pods: bool) -> Option<u64> {
     number(&dir.join("cpu.shares")).filter(|shares| (is_pods || *shares != DEFAULT_SHARES) && *shares > NO_SHARES)
 }
 
-/// Returns the shares from which a runtime has made this weight. Requests of whole CPUs distinguish the formulas: if
-/// only one formula makes the weight from such a request, it is that one. Otherwise it is the newer one.
+/// Returns the shares from which a container runtime has made this weight. Requests of whole CPUs distinguish the
+/// formulas. If only one formula makes the weight from such a request, that formula is used. Otherwise the newer one is
+/// used.
 fn shares_of(weight: u64) -> u64 {
     let whole = |formula: fn(u64) -> u64| {
         (1..=SHARES_MAX / SHARES_A_CPU).map(|cpus| cpus * SHARES_A_CPU).find(|shares| formula(*shares) == weight)
@@ -91,12 +92,13 @@ fn shares_of(weight: u64) -> u64 {
     })
 }
 
-/// Returns the weight of shares by runc before 1.3.2 and crun before 1.23, and by a kubelet for its own groups.
+/// Returns the weight of shares by the older formula: that of runc before 1.3.2 and crun before 1.23, and of a kubelet
+/// for its own cgroups.
 fn linear(shares: u64) -> u64 {
     1 + (shares - NO_SHARES) * 9_999 / 262_142
 }
 
-/// Returns the weight by later versions: a parabola in the logarithm through both ends and both defaults.
+/// Returns the weight of shares by the newer formula: a parabola in the logarithm through both ends and both defaults.
 fn quadratic(shares: u64) -> u64 {
     if shares <= NO_SHARES {
         return 1;
@@ -105,7 +107,7 @@ fn quadratic(shares: u64) -> u64 {
     10_f64.powf((log * log + 125.0 * log) / 612.0 - 7.0 / 34.0).ceil() as u64
 }
 
-/// Returns the number of CPUs that it may run on.
+/// Returns the number of CPUs that the cgroup may run on.
 fn allowed(dir: &Path) -> Option<u64> {
     let lists = ["cpuset.cpus.effective", "cpuset.effective_cpus"].into_iter();
     let mut texts = lists.filter_map(|file| fs::read_to_string(dir.join(file)).ok());
@@ -148,13 +150,13 @@ mod tests {
     fn a_request_is_a_share_of_1024_a_cpu() {
         let three = [("cpu.cfs_quota_us", "-1\n"), ("cpu.cfs_period_us", "100000\n"), ("cpu.shares", "3072\n")];
         assert_eq!(wants(&["cpu"], &three), (3, CpuDemandSource::Request));
-        // A kubelet's weight for 2 CPUs.
+        // The weight is the one that a kubelet writes for 2 CPUs.
         assert_eq!(wants(&[], &[("cpu.max", "max 100000\n"), ("cpu.weight", "79\n")]), (2, CpuDemandSource::Request));
     }
 
     #[test]
     fn weights_are_read_by_both_formulas_of_runtimes() {
-        // (weight, CPUs): whole requests by the linear formula, by the quadratic one, and other requests.
+        // Each pair is (weight, CPUs): whole requests by the linear formula, by the quadratic one, and other requests.
         let linear = [(39, 1), (79, 2), (118, 3), (157, 4), (313, 8)];
         let quadratic = [(174, 2), (240, 3), (303, 4), (517, 8)];
         let others = [(170, 2), (59, 1), (17, 1)];

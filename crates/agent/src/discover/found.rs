@@ -1,4 +1,4 @@
-//! Results of a look at the machine.
+//! Results of a scan of the machine: services, containers, and changes.
 
 use std::fmt;
 use std::fs;
@@ -10,40 +10,41 @@ use sidelane_host::service::Service;
 use super::groups::Member;
 use crate::config::ServiceSettings;
 
-/// Number of a service that was found. It is never given twice.
+/// Number of a service that was found. It is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceId(pub u64);
 
-/// A service that was found, with its processes at the last look. Processes created by them are not reported.
+/// Service that was found, with its processes at the last scan. Processes that they created later are not reported.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FoundService {
-    /// Number that distinguishes it from other services.
+    /// Number that distinguishes the service from other services.
     pub id: ServiceId,
-    /// Name, which no other service has at the same time.
+    /// Name of the service, which no other service has at the same time.
     pub name: String,
-    /// Settings of its owner.
+    /// Settings that the service's owner chooses.
     pub settings: ServiceSettings,
-    /// Index of its `[[service]]` in the file. `None`: it is a service by its pod's class.
+    /// Index of the service's `[[service]]` in the file. `None`: it is a service because of its pod's class.
     pub rule: Option<usize>,
-    /// Its processes, and its group by the kernel's numbers if it is one.
+    /// Processes of the service, with the kernel's numbers of its cgroup if the service is a cgroup.
     pub service: Service,
-    /// Its group, if it is one.
+    /// Cgroup of the service; `None` if processes define the service.
     pub group: Option<GroupId>,
 }
 
 impl FoundService {
-    /// Returns its rank: services of the file in their order, then pods by their class, each by name.
+    /// Returns the sort key of the service: services of the file in their order, then pods by their class, each by
+    /// name.
     pub fn rank(&self) -> (usize, String) {
         (self.rule.unwrap_or(usize::MAX), self.name.clone())
     }
 }
 
-/// A group, distinguished from others that have or had its path.
+/// Identity of a cgroup, which distinguishes it from others that have or had its path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId {
-    /// Path below the root of each hierarchy.
+    /// Path of the cgroup below the root of each hierarchy.
     pub path: String,
-    /// Inode number in the hierarchy in which it was found first.
+    /// Inode number of the cgroup in the hierarchy in which it was found first.
     pub inode: u64,
 }
 
@@ -52,53 +53,53 @@ impl GroupId {
         Self { path: member.path.to_string_lossy().into_owned(), inode: member.inode }
     }
 
-    /// Returns whether it lies below another group.
+    /// Returns whether this cgroup lies below another cgroup.
     pub fn is_below(&self, other: &Self) -> bool {
         self.path != other.path && Path::new(&self.path).starts_with(&other.path)
     }
 }
 
-/// A container, identified by its group.
+/// Identity of a container: its cgroup.
 pub type ContainerId = GroupId;
 
-/// A container: a group with all groups below it.
+/// Container: a cgroup with all cgroups below it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Container {
-    /// Its group, which identifies it.
+    /// Cgroup of the container, which identifies it.
     pub id: ContainerId,
-    /// Top of its tree: the group that its `[[batch]]` names, or its pod.
+    /// Path of the uppermost cgroup of the container's tree: the cgroup that its `[[batch]]` names, or its pod.
     pub top: String,
-    /// Uppermost group that contains only batch, or only new pods of batch: the top of its tree, or the group above its
-    /// pod.
+    /// Path of the uppermost cgroup that contains only batch, or only new pods of batch. It is the top of the
+    /// container's tree, or the cgroup above its pod.
     pub tree: String,
-    /// Name for users: that of its pod and its own, or its path.
+    /// Name of the container for users: the name of its pod with its own, or its path.
     pub name: String,
     /// Priority: containers with a higher one are given CPUs first.
     pub priority: i32,
-    /// Number of CPUs that it wants.
+    /// Number of CPUs that the container wants.
     pub cpu_demand: CpuDemand,
 }
 
 impl Container {
-    /// Returns the path of its group in a hierarchy, in which the group may not exist.
+    /// Returns the path of the container's cgroup in a hierarchy, in which the cgroup may not exist.
     pub fn dir(&self, hierarchy: &Hierarchy) -> PathBuf {
         hierarchy.dir(&self.id.path)
     }
 }
 
-/// A group in which new batch is made.
+/// Cgroup in which new batch is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Birthplace {
-    /// Path below the root of each hierarchy.
+    /// Path of the cgroup below the root of each hierarchy.
     pub path: String,
-    /// Inode number in the hierarchy in which it was found first.
+    /// Inode number of the cgroup in the hierarchy in which it was found first.
     pub inode: u64,
-    /// Paths of groups below it that are no batch.
+    /// Paths of cgroups below this cgroup that are no batch.
     pub spared: Vec<String>,
 }
 
 impl Birthplace {
-    /// Returns its group in the hierarchy in which it has a writable list of CPUs.
+    /// Returns the path of the cgroup in the hierarchy in which it has a writable list of CPUs.
     pub fn lists(&self) -> Option<PathBuf> {
         let is_partition = |dir: &Path| {
             fs::read_to_string(dir.join("cpuset.cpus.partition")).is_ok_and(|kind| kind.trim() != "member")
@@ -107,7 +108,7 @@ impl Birthplace {
         dirs.next()
     }
 
-    /// Returns whether it exists in any hierarchy.
+    /// Returns whether the cgroup exists in any hierarchy.
     pub fn exists(&self) -> bool {
         self.dirs().any(|dir| dir.is_dir())
     }
@@ -116,31 +117,32 @@ impl Birthplace {
         Hierarchy::all().into_iter().map(|hierarchy| hierarchy.dir(&self.path))
     }
 
-    /// Returns the group of a path below it, if its own is `dir`.
+    /// Returns the directory of the cgroup `path` below this cgroup, whose own directory is `dir`; `None` if it does
+    /// not lie below.
     pub fn dir_of(&self, dir: &Path, path: &str) -> Option<PathBuf> {
         Some(dir.join(Path::new(path).strip_prefix(&self.path).ok()?))
     }
 }
 
-/// Number of CPUs that a container wants, with its source.
+/// Number of CPUs that a container wants, with the source of the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuDemand {
     /// Number of CPUs, at least one.
     pub cpus: u32,
-    /// Source of the number.
+    /// Source of the wanted number of CPUs.
     pub from: CpuDemandSource,
 }
 
 /// Source of the number of CPUs that a container wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuDemandSource {
-    /// The agent's file.
+    /// File of the agent.
     File,
     /// Limit of the container (`cpu.max`, `cpu.cfs_quota_us`).
     Limit,
     /// Request of the container (`cpu.weight`, `cpu.shares`).
     Request,
-    /// None: the number of CPUs that it may run on.
+    /// No source: the number of CPUs that the container may run on is used.
     Nobody,
 }
 
@@ -155,16 +157,16 @@ impl fmt::Display for CpuDemandSource {
     }
 }
 
-/// Changes since the last look. A group that was removed and made again is in both lists, as two groups.
+/// Changes since the last scan. A cgroup that was removed and made again is in both lists, as two cgroups.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// New services.
+    /// Services that are new.
     pub services_came: Vec<FoundService>,
     /// Services that do not exist any more.
     pub services_gone: Vec<ServiceId>,
     /// Services with new processes, which are to be added.
     pub services_grew: Vec<FoundService>,
-    /// New containers.
+    /// Containers that are new.
     pub containers_came: Vec<Container>,
     /// Containers that do not exist any more.
     pub containers_gone: Vec<ContainerId>,

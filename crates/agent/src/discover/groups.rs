@@ -1,7 +1,7 @@
-//! The groups that rules mean, in all hierarchies, updated when they come and go.
+//! The cgroups that rules of the file name, in all hierarchies, updated when cgroups come and go.
 //!
 //! Only directories that can contain a match are read: once, and again when the kernel reports that something was made
-//! or removed there. A path in several hierarchies is one group.
+//! or removed there. A path in several hierarchies is one cgroup.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -15,28 +15,28 @@ use sidelane_host::cgroup::{Group, Hierarchy, own_processes, processes};
 use super::roles::{Role, Roles};
 use super::watch::{DirChanges, Watch};
 
-/// Hierarchies of version 1 in which groups are looked for: the first is that in which batch gets its CPUs.
+/// Hierarchies of version 1 in which cgroups are looked for. Batch gets its CPUs in the first.
 const LOOKED_AT: [&str; 4] = ["cpuset", "freezer", "cpu", "name=systemd"];
 
 const ROOT: &str = "/";
 
-/// A group with a role.
+/// Cgroup that has a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Member {
     pub(super) path: PathBuf,
     pub(super) inode: u64,
-    /// Its role, or that of the top of its tree.
+    /// Role of the cgroup, or of the uppermost cgroup of its tree.
     pub(super) role: Role,
-    /// Top of its tree.
+    /// Path of the uppermost cgroup of the tree.
     pub(super) top: PathBuf,
 }
 
-/// All groups with a role, or with such groups below.
+/// All cgroups that have a role, or that lead to such cgroups below.
 pub(super) struct Groups {
     hierarchies: Vec<Hierarchy>,
     roles: Roles,
     watch: Watch,
-    /// Groups by path, so that those below a group follow it.
+    /// Cgroups by path, so that the cgroups below a cgroup follow it.
     nodes: BTreeMap<PathBuf, Node>,
     watched: HashMap<i32, (usize, PathBuf)>,
 }
@@ -45,11 +45,10 @@ pub(super) struct Groups {
 struct Node {
     role: Role,
     places: Vec<GroupInHierarchy>,
-    /// Place where it was first seen. It is the same group until it is made again there.
+    /// Hierarchy and inode in which the cgroup was first seen. It is the same cgroup until it is made again there.
     home: GroupInHierarchy,
 }
 
-/// A group in one hierarchy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct GroupInHierarchy {
     hierarchy: usize,
@@ -58,7 +57,7 @@ struct GroupInHierarchy {
 }
 
 impl Groups {
-    /// Reads all groups of these hierarchies.
+    /// Reads all cgroups with a role in these hierarchies.
     pub(super) fn read(hierarchies: &[Hierarchy], roles: Roles) -> Self {
         let hierarchies = looked_at(hierarchies);
         let watch = Watch::new();
@@ -71,17 +70,17 @@ impl Groups {
         groups
     }
 
-    /// Returns a descriptor that becomes readable when a group has come or gone.
+    /// Returns a descriptor that becomes readable when a cgroup has come or gone.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.watch.fd()
     }
 
-    /// Returns whether it has to read everything at each look, because the kernel cannot watch more directories.
+    /// Returns whether each scan has to read everything, because the kernel cannot watch more directories.
     pub(super) fn is_blind(&self) -> bool {
         self.watch.is_blind()
     }
 
-    /// Takes in changes, and returns whether there were any. `None` if a hierarchy is gone.
+    /// Takes in changes of cgroups, and returns whether there were any. `None` if a hierarchy is gone.
     pub(super) fn follow(&mut self) -> Option<bool> {
         let dirs = match self.watch.changes() {
             DirChanges::Unmounted => return None,
@@ -97,7 +96,7 @@ impl Groups {
         open.flat_map(|(path, node)| node.places.iter().map(|place| (place.hierarchy, path.clone()))).collect()
     }
 
-    /// Reads the groups directly below one again. Returns whether something has changed.
+    /// Reads the cgroups directly below the cgroup `path` again. Returns whether something has changed.
     fn refresh(&mut self, hierarchy: usize, path: &Path) -> bool {
         let Some(role) = self.nodes.get(path).map(|node| node.role) else { return false };
         let now = children(&self.dir(hierarchy, path));
@@ -113,20 +112,20 @@ impl Groups {
         changed
     }
 
-    /// Returns the known groups directly below one, with their inodes.
+    /// Returns the known cgroups directly below the cgroup `path`, with their inodes.
     fn known_children(&self, hierarchy: usize, path: &Path) -> BTreeMap<PathBuf, u64> {
         let children = self.below(path).filter(|(below, _)| below.parent() == Some(path));
         children.filter_map(|(below, node)| Some((below.file_name()?.into(), node.place(hierarchy)?.inode))).collect()
     }
 
-    /// Adds a group and all below it, if it has a role or leads to one.
+    /// Adds a cgroup and all cgroups below it, if it has a role or leads to a cgroup with one.
     fn add(&mut self, hierarchy: usize, path: &Path, inode: u64, above: Role) -> bool {
         let is_root = path == Path::new(ROOT);
         let role = if is_root { Role::Leads } else { self.roles.role(&path.to_string_lossy(), above) };
         if role == Role::None {
             return false;
         }
-        // Watched before it is read: a group made in between is then in both.
+        // The cgroup is watched before it is read. A cgroup made in between is then both read and reported.
         let watched = if role.is_open() { self.watch.add(&self.dir(hierarchy, path)) } else { None };
         if let Some(watched) = watched {
             self.watched.insert(watched, (hierarchy, path.to_owned()));
@@ -140,7 +139,7 @@ impl Groups {
         true
     }
 
-    /// Removes a group and all below it from this hierarchy.
+    /// Removes a cgroup and all cgroups below it from this hierarchy.
     fn remove(&mut self, hierarchy: usize, path: &Path) {
         let below = self.below(path).map(|(below, _)| below.clone());
         let all: Vec<PathBuf> = below.chain([path.to_owned()]).collect();
@@ -158,7 +157,7 @@ impl Groups {
         }
     }
 
-    /// Returns the groups below one, in the order of their paths.
+    /// Returns the cgroups below the cgroup `path`, in the order of their paths.
     fn below<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = (&'a PathBuf, &'a Node)> {
         let after = (Bound::Excluded(path.to_owned()), Bound::Unbounded);
         self.nodes.range(after).take_while(move |(below, _)| below.starts_with(path))
@@ -169,9 +168,9 @@ impl Groups {
     }
 }
 
-// Queries.
+// Queries of the known cgroups.
 impl Groups {
-    /// Returns groups that are services, and all pods.
+    /// Returns all cgroups that are services, and all pods.
     pub(super) fn services(&self) -> impl Iterator<Item = Member> {
         let services = self.nodes.iter().filter(|(_, node)| matches!(node.role, Role::Service(_) | Role::Pod(_)));
         services.map(|(path, node)| Member {
@@ -182,7 +181,7 @@ impl Groups {
         })
     }
 
-    /// Returns the groups of all trees, upper ones first, each with whether it is a leaf.
+    /// Returns the cgroups of all trees, upper ones first, each with whether it is a leaf.
     pub(super) fn of_trees(&self) -> impl Iterator<Item = (Member, bool)> {
         let of_trees = self.nodes.iter().filter(|(_, node)| node.role.is_of_tree());
         of_trees.filter_map(|(path, node)| {
@@ -192,19 +191,19 @@ impl Groups {
         })
     }
 
-    /// Returns the groups that lead to others and for which `is_it` is true, with their inodes.
+    /// Returns the cgroups that lead to others and for which `is_it` is true, with their inodes.
     pub(super) fn leading(&self, is_it: impl Fn(&Path) -> bool) -> impl Iterator<Item = (&PathBuf, u64)> {
         let leading = self.nodes.iter().filter(|(_, node)| node.role == Role::Leads);
         leading.filter(move |(path, _)| is_it(path)).map(|(path, node)| (path, node.home.inode))
     }
 
-    /// Returns the tops of all trees.
+    /// Returns the uppermost cgroups of all trees, with their inodes.
     pub(super) fn trees(&self) -> impl Iterator<Item = (&PathBuf, u64)> {
         let trees = self.nodes.iter().filter(|(_, node)| matches!(node.role, Role::Tree(_)));
         trees.map(|(path, node)| (path, node.home.inode))
     }
 
-    /// Returns the top of the tree that a group is in, with its role.
+    /// Returns the uppermost cgroup of the tree that a cgroup is in, with its role.
     pub(super) fn top(&self, path: &Path) -> Option<(PathBuf, Role)> {
         path.ancestors().find_map(|above| {
             let role = self.nodes.get(above)?.role;
@@ -212,7 +211,8 @@ impl Groups {
         })
     }
 
-    /// Returns the lowest group of a tree that a process is in, in any hierarchy, with the top of that tree.
+    /// Returns the lowest cgroup of a tree that a process is in, in any hierarchy, with the uppermost cgroup of that
+    /// tree.
     pub(super) fn tree_of_process(&self, pid: u32) -> Option<(PathBuf, PathBuf)> {
         let is_of_tree = |path: &Path| self.nodes.get(path).is_some_and(|node| node.role.is_of_tree());
         let mut found =
@@ -222,7 +222,7 @@ impl Groups {
         Some((path, top))
     }
 
-    /// Returns the lowest group with a role that a process is in.
+    /// Returns the lowest cgroup with a role that a process is in.
     pub(super) fn of_process(&self, pid: u32) -> Option<PathBuf> {
         let is_something = |path: &Path| self.nodes.get(path).is_some_and(|node| node.role != Role::Leads);
         let mut found =
@@ -230,7 +230,7 @@ impl Groups {
         found.next()
     }
 
-    /// Returns the paths of the groups that a process is in, in each hierarchy.
+    /// Returns the paths of the cgroups that a process is in, one for each hierarchy.
     fn paths_of(&self, pid: u32) -> impl Iterator<Item = PathBuf> {
         self.hierarchies.iter().filter_map(move |hierarchy| {
             let dir = hierarchy.dir_of(pid)?;
@@ -238,19 +238,19 @@ impl Groups {
         })
     }
 
-    /// Returns the processes in a group and below it, from the first hierarchy in which it has any.
+    /// Returns the processes in a cgroup and below it, from the first hierarchy in which it has any.
     pub(super) fn processes(&self, path: &Path) -> Vec<u32> {
         let found = self.dirs(path).map(|(_, dir)| processes(&dir)).find(|pids| !pids.is_empty());
         found.unwrap_or_default()
     }
 
-    /// Returns the group by the kernel's numbers, in that hierarchy.
+    /// Returns the kernel's numbers of a cgroup: its hierarchy and its inode.
     pub(super) fn group(&self, path: &Path) -> Option<Group> {
         let (hierarchy, dir) = self.dirs(path).find(|(_, dir)| !processes(dir).is_empty())?;
         Some(Group { id: fs::metadata(&dir).ok()?.ino(), hierarchy: hierarchy.number()?, dir })
     }
 
-    /// Returns the number of processes in a group itself, in the hierarchy in which it has the most.
+    /// Returns the number of processes in a cgroup itself, in the hierarchy in which it has the most.
     pub(super) fn own_processes(&self, path: &Path) -> usize {
         self.dirs(path).map(|(_, dir)| own_processes(&dir).len()).max().unwrap_or(0)
     }
@@ -290,7 +290,7 @@ fn looked_at(hierarchies: &[Hierarchy]) -> Vec<Hierarchy> {
     found
 }
 
-/// Returns the groups directly below one, with their inodes.
+/// Returns the cgroups directly below the directory `dir`, with their inodes.
 fn children(dir: &Path) -> BTreeMap<PathBuf, u64> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));

@@ -1,7 +1,9 @@
 //! Discovery: from the agent's file to the services with their processes, and batch's containers, on this machine.
 //!
 //! [`Finder::look`] is cheap while nothing changes: the kernel reports which directories to read again (`watch.rs`),
-//! and processes are searched at a separate interval. A thing that the file names and the machine lacks is a [`DiscoveryProblem`].
+//! and
+//! processes are searched at a separate interval. A thing that the file names and the machine lacks is a
+//! [`DiscoveryProblem`].
 //! It is found as soon as it exists.
 
 mod containers;
@@ -34,15 +36,15 @@ pub use problem::DiscoveryProblem;
 use processes::{Listing, Search};
 use roles::{Role, Roles};
 
-/// Interval of looks at groups without processes: a group of version 1 does not report its first process.
+/// Interval of scans of cgroups without processes: a cgroup of version 1 does not report its first process.
 const SETTLE_AGAIN_NS: Nanos = 100_000_000;
 
-/// Places from which a machine is read.
+/// Directories from which the state of a machine is read.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Hierarchies of groups. `None`: those that are mounted, also later.
+    /// Hierarchies of cgroups. `None`: those that are mounted, now or later.
     pub hierarchies: Option<Vec<Hierarchy>>,
-    /// Directory of processes.
+    /// Directory of processes, `/proc` on a real machine.
     pub proc: PathBuf,
     /// Directory in which a kubelet keeps pods' logs.
     pub pod_logs: PathBuf,
@@ -60,11 +62,11 @@ impl Machine {
     }
 }
 
-/// Finds what a file names, repeatedly.
+/// Finder of the services and containers that a file names, by repeated scans.
 pub struct Finder {
     config: Config,
     machine: Machine,
-    /// Hierarchies at the time when groups were read.
+    /// Hierarchies at the time when cgroups were read.
     hierarchies: Vec<Hierarchy>,
     groups: Groups,
     pods: Pods,
@@ -72,33 +74,33 @@ pub struct Finder {
     listing: Listing,
     services: BTreeMap<ServiceId, FoundService>,
     containers: BTreeMap<ContainerId, Container>,
-    /// Containers that do no work.
+    /// Containers that do no work, and so are not reported.
     left_out: BTreeSet<ContainerId>,
     /// Containers that have had a process.
     inhabited: BTreeSet<ContainerId>,
-    /// Containers with processes of their own beside groups below them, with the number of these processes.
+    /// Containers with processes of their own beside cgroups below them, with the number of these processes.
     mixed: BTreeMap<PathBuf, usize>,
-    /// Groups of batch's trees that lead to containers and are part of none.
+    /// Cgroups of batch's trees that lead to containers and are part of none.
     hollow: Vec<PathBuf>,
-    /// Tops of the trees that are batch.
+    /// Uppermost cgroups of the trees that are batch.
     batch_tops: BTreeSet<PathBuf>,
     birthplaces: Vec<Birthplace>,
-    /// Rules whose processes belong to another service, with the name of that service.
+    /// Rules whose processes belong to another service, by index, with the name of that service.
     taken: BTreeMap<usize, String>,
     last_id: u64,
-    /// Time of the next comparison of groups if nothing changes before: some of them have no process yet.
+    /// Time of the next comparison of cgroups if nothing changes before, because some cgroups have no process yet.
     settle_at: Nanos,
     /// Time of the next search for processes.
     search_at: Nanos,
 }
 
 impl Finder {
-    /// Makes a finder that has not looked yet.
+    /// Makes a finder that has not scanned the machine yet.
     pub fn new(config: &Config) -> Self {
         Self::on(config, Machine::default())
     }
 
-    /// Makes a finder for a machine that is read from other places.
+    /// Makes a finder for a machine whose state is in other directories.
     pub fn on(config: &Config, machine: Machine) -> Self {
         let hierarchies = machine.hierarchies();
         Self {
@@ -125,10 +127,10 @@ impl Finder {
     }
 
     /// Continues with another file. A service that both files name is not reported again; its new settings come with
-    /// the next look.
+    /// the next scan.
     pub fn reload(&mut self, config: &Config) {
         self.searches = Search::all_of(config, &self.searches);
-        // The first round reads everything.
+        // The first round of searches reads all processes.
         self.listing = Listing::default();
         self.config = config.clone();
         self.taken.clear();
@@ -137,7 +139,7 @@ impl Finder {
         self.read_again();
     }
 
-    /// Looks at the machine, and returns the changes since the last look. `now` is of [`sidelane_host::clock`].
+    /// Scans the machine, and returns the changes since the last scan. `now` is a time of [`sidelane_host::clock`].
     pub fn look(&mut self, now: Nanos) -> Changes {
         let mut changes = Changes::default();
         let searches = now >= self.search_at;
@@ -169,45 +171,45 @@ impl Finder {
         self.settle_at = 0;
     }
 
-    /// Returns a descriptor that becomes readable when a group has come or gone. It changes after [`Self::reload`], and
-    /// after a hierarchy was unmounted.
+    /// Returns a descriptor that becomes readable when a cgroup has come or gone. The descriptor changes after
+    /// [`Self::reload`], and after a hierarchy was unmounted.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.groups.fd()
     }
 
-    /// Returns the services of the last look.
+    /// Returns the services that the last scan found.
     pub fn services(&self) -> impl Iterator<Item = &FoundService> {
         self.services.values()
     }
 
-    /// Returns a service of the last look.
+    /// Returns a service that the last scan found.
     pub fn service(&self, id: ServiceId) -> Option<&FoundService> {
         self.services.get(&id)
     }
 
-    /// Returns the containers of the last look.
+    /// Returns the containers that the last scan found.
     pub fn containers(&self) -> impl Iterator<Item = &Container> {
         self.containers.values()
     }
 
-    /// Returns a container of the last look.
+    /// Returns a container that the last scan found.
     pub fn container(&self, id: &ContainerId) -> Option<&Container> {
         self.containers.get(id)
     }
 
-    /// Notes that a container is managed: it has processes, and stays a container when they move to groups below.
+    /// Notes that a container is managed: it has processes, and stays a container when they move to cgroups below.
     pub fn note_held(&mut self, id: &ContainerId) {
         if self.containers.contains_key(id) {
             self.inhabited.insert(id.clone());
         }
     }
 
-    /// Returns the groups in which new batch is made, as of the last look.
+    /// Returns the cgroups in which new batch is made, as of the last scan.
     pub fn birthplaces(&self) -> &[Birthplace] {
         &self.birthplaces
     }
 
-    /// Returns the processes in a group and below it.
+    /// Returns the processes in a cgroup and below it.
     pub fn processes(&self, group: &GroupId) -> Vec<u32> {
         self.groups.processes(Path::new(&group.path))
     }
@@ -218,9 +220,9 @@ impl Finder {
     }
 }
 
-// Lacks.
+// Problems of discovery.
 impl Finder {
-    /// Returns all lacks that the user has to know.
+    /// Returns all problems of discovery that the user has to know.
     pub fn lacks(&self) -> Vec<DiscoveryProblem> {
         let mut lacks = self.missing_services();
         let has_group =
@@ -262,7 +264,7 @@ impl Finder {
         self.groups.services().any(|pod| pod.role == Role::Pod(Class::BestEffort) && !self.pods.has(&pod.path))
     }
 
-    /// Returns processes of batch that also match a service.
+    /// Returns a problem for each process of batch that also matches a service.
     fn impostors(&self) -> impl Iterator<Item = DiscoveryProblem> {
         self.searches.iter().flat_map(|search| {
             let rule = &self.config.services[search.rule];

@@ -1,4 +1,4 @@
-//! Pods and their containers by their groups, and the names that the node has for them.
+//! Pods and their containers by their cgroups, and the names that the node has for them.
 //!
 //! A kubelet keeps the logs of each pod in `/var/log/pods/NAMESPACE_NAME_UID`. So names are known without a request to
 //! the cluster.
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Namespace of pods that a node needs whatever their class: kube-proxy requests no CPU.
+/// Namespace of pods that a node needs whatever their class. For example, kube-proxy requests no CPU.
 const SYSTEM: &str = "kube-system/";
 
 /// Number of characters of a container's id in its name.
@@ -15,7 +15,7 @@ const ID_SHOWN: usize = 12;
 
 /// Name of the process that holds a pod's namespaces, and does no work.
 const PAUSE: &str = "pause";
-/// Part of the name of groups that hold the monitor of a container, not the container.
+/// Part of the name of cgroups that contain the monitor of a container, not the container.
 const MONITOR: &str = "conmon";
 /// Names of a container's first process before it runs the container's program.
 const STARTING: [&str; 3] = ["runc", "crun", "youki"];
@@ -24,7 +24,7 @@ const STARTING: [&str; 3] = ["runc", "crun", "youki"];
 #[derive(Debug)]
 pub(super) struct Pods {
     logs: PathBuf,
-    /// Names by the pod's id.
+    /// Names of pods by the pod's id.
     names: HashMap<String, String>,
 }
 
@@ -33,7 +33,7 @@ impl Pods {
         Self { logs, names: HashMap::new() }
     }
 
-    /// Returns NAMESPACE/NAME of the pod with this group, if the node has it.
+    /// Returns NAMESPACE/NAME of the pod with this cgroup; `None` if the node does not have it.
     pub(super) fn name(&mut self, group: &Path) -> Option<&str> {
         let uid = uid_of(group)?;
         if !self.names.contains_key(&uid) {
@@ -42,17 +42,17 @@ impl Pods {
         self.names.get(&uid).map(String::as_str)
     }
 
-    /// Returns whether the name of the pod with this group was known when it was last asked for.
+    /// Returns whether the name of the pod with this cgroup was known when it was last read.
     pub(super) fn has(&self, group: &Path) -> bool {
         uid_of(group).is_some_and(|uid| self.names.contains_key(&uid))
     }
 
-    /// Returns whether a pod without a request is batch: it has a name, and does not belong to the system.
+    /// Returns whether a pod without a CPU request is batch: it has a name, and does not belong to the system.
     pub(super) fn may_be_batch(&mut self, group: &Path) -> bool {
         self.name(group).is_some_and(|name| !name.starts_with(SYSTEM))
     }
 
-    /// Returns the pod's name for users.
+    /// Returns the name of the pod with this cgroup, for users.
     pub(super) fn shown(&mut self, group: &Path) -> String {
         let uid = uid_of(group).unwrap_or_default();
         self.name(group).map_or_else(|| format!("pod {uid}"), str::to_owned)
@@ -69,16 +69,16 @@ fn read_names(logs: &Path) -> HashMap<String, String> {
     entries.filter_map(name).collect()
 }
 
-/// Returns the pod's id from the name of its group.
+/// Returns the id of the pod from the name of its cgroup.
 fn uid_of(group: &Path) -> Option<String> {
     let name = group.file_name()?.to_str()?;
     let name = name.strip_suffix(".slice").unwrap_or(name);
-    // Slices above have names that may contain the word as well.
+    // The slices above have names that may contain the word "pod" as well.
     let (_, uid) = name.rsplit_once("pod")?;
     Some(uid.replace('_', "-"))
 }
 
-/// Returns the container's name among those of its pod.
+/// Returns the name of a container among the containers of its pod.
 pub(super) fn container_name(group: &Path) -> String {
     let name = group.file_name().unwrap_or_default().to_string_lossy();
     let name = name.strip_suffix(".scope").unwrap_or(&name);
@@ -86,18 +86,18 @@ pub(super) fn container_name(group: &Path) -> String {
     id.chars().take(ID_SHOWN).collect()
 }
 
-/// Content of a group in a pod that is batch.
+/// Content of a cgroup in a pod that is batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// A container that is just starting.
+    /// Container that is just starting.
     Starting,
-    /// Processes that do no work.
+    /// Processes that do no work of the pod, such as its pause process.
     Overhead,
-    /// A container.
+    /// Container that does work.
     Work,
 }
 
-/// Returns the content of a group; `comm` returns the name of a process.
+/// Returns the kind of content of a cgroup; `comm` returns the name of a process.
 pub(super) fn content(group: &Path, pids: &[u32], comm: impl Fn(u32) -> Option<String>) -> Content {
     if group.file_name().is_some_and(|name| name.to_string_lossy().contains(MONITOR)) {
         return Content::Overhead;

@@ -1,63 +1,63 @@
-//! What the file names and this machine lacks, and rules that contradict each other here.
+//! Problems of discovery: things that the file names and this machine lacks, and rules that contradict each other here.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// A lack that the user has to know.
+/// Problem of discovery that the user has to know.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DiscoveryProblem {
-    /// A `[[service]]` that finds nothing.
+    /// Rule `[[service]]` that finds nothing.
     Service {
         /// Name of the service.
         name: String,
-        /// How it is looked for.
+        /// Way in which the service is looked for, as text.
         how: String,
     },
-    /// A `[[batch]]` without a group.
+    /// Rule `[[batch]]` whose cgroup does not exist.
     Tree {
-        /// Pattern of its groups.
+        /// Pattern of the rule's cgroups.
         cgroup: String,
     },
-    /// A node without pods.
+    /// Node without pods, although the file has rules for pods.
     Pods,
-    /// Pods without names.
+    /// Pods whose names are unknown.
     PodNames {
-        /// Number of these pods.
+        /// Number of pods without a known name.
         count: usize,
         /// Directory in which names are looked for.
         logs: PathBuf,
     },
-    /// A service whose processes belong to another service.
+    /// Service whose processes belong to another service.
     Taken {
-        /// Service that is not tracked.
+        /// Name of the service that is not tracked.
         service: String,
-        /// Service that has the processes.
+        /// Name of the service that has the processes.
         other: String,
     },
-    /// A process of batch that also matches a service.
+    /// Process of batch that also matches a service.
     Holds {
-        /// Group of the process.
+        /// Path of the process's cgroup.
         container: String,
-        /// Id of the process.
+        /// Process id.
         pid: u32,
         /// Name of the service.
         service: String,
-        /// How the service is looked for.
+        /// Way in which the service is looked for, as text.
         how: String,
     },
-    /// A container with processes of its own beside groups below it.
+    /// Container with processes of its own beside cgroups below it.
     Mixed {
-        /// Path of the group.
+        /// Path of the container's cgroup.
         group: String,
-        /// Number of its own processes.
+        /// Number of the container's own processes.
         count: usize,
     },
-    /// A limit of the kernel: it cannot watch more directories.
+    /// Limit of the kernel: it cannot watch more directories.
     Blind,
 }
 
 impl DiscoveryProblem {
-    /// Returns the same without figures that change while it lasts.
+    /// Returns the problem without figures that change while it lasts.
     pub fn constant(&self) -> Self {
         match self.clone() {
             Self::Mixed { group, .. } => Self::Mixed { group, count: 0 },

@@ -1,10 +1,11 @@
-//! Services that are named by a port or by their processes' name.
+//! Services that a port or the name of their processes defines.
 //!
-//! A search is cheap while nothing changes. For a name only processes are read that came since the last search but one,
+//! A search is cheap while nothing changes. For a name, only processes are read that came since the last search but
+//! one,
 //! because programs are mostly started as new processes. Each [`THOROUGH_EVERY`]th search reads all processes.
 //!
-//! For a port the kernel is asked for the listening sockets. Their processes are searched only when the sockets have
-//! changed, because that reads every file of every process.
+//! For a port, the kernel is asked for the listening sockets. Their processes are searched only when the sockets have
+//! changed, because that search reads every file of every process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -17,12 +18,13 @@ use sidelane_host::thread::Thread;
 use super::found::ServiceId;
 use crate::config::{Config, Match};
 
-/// Interval of thorough searches, in searches: a process may run another program long after it came.
+/// Interval of thorough searches, as a number of searches. They are needed because a process may run another program
+/// long after it came.
 const THOROUGH_EVERY: u64 = 10;
-/// Length of the name that the kernel keeps of a process.
+/// Length to which the kernel cuts the name of a process.
 const COMM_LEN: usize = 15;
 
-/// A service that is looked for.
+/// Search for a service by port or name.
 #[derive(Clone, Debug)]
 pub(super) struct Search {
     /// Index of the `[[service]]` in the file.
@@ -30,35 +32,35 @@ pub(super) struct Search {
     pub(super) target: Target,
     /// Number of the service, if it was found.
     pub(super) id: Option<ServiceId>,
-    /// Its known processes.
+    /// Known processes of the service.
     known: BTreeSet<Thread>,
-    /// Sockets of its port.
+    /// Sockets that listen on the service's port.
     sockets: BTreeSet<String>,
-    /// Processes that match but are in groups of batch, and so are not the service's; with the groups.
+    /// Processes that match but are in cgroups of batch, and so do not belong to the service; with these cgroups.
     impostors: BTreeMap<Thread, PathBuf>,
 }
 
-/// Function that returns the group of batch that a process is in, if any. Such a process is batch, whatever its name or
-/// port.
+/// Function that returns the cgroup of batch that a process is in, if any. Such a process is batch, whatever its name
+/// or port.
 pub(super) type BatchOf<'a> = &'a dyn Fn(u32) -> Option<PathBuf>;
 
 /// Result of a search for a service.
 #[derive(Debug, PartialEq)]
 pub(super) enum Found {
     Same,
-    /// The service is new, or has been replaced by other processes.
+    /// New service, or service that has been replaced by other processes.
     Came(Service),
-    /// The service has more processes; these are all of them.
+    /// Service with new processes; all of its processes are given.
     Grew(Service),
     Gone,
 }
 
-/// Data that all searches need, read once for each round.
+/// Lists of processes and sockets that all searches need, read once for each round.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     named: BTreeMap<String, Vec<u32>>,
     listening: BTreeMap<u16, BTreeSet<String>>,
-    /// Processes of the last round.
+    /// Processes that existed in the last round.
     seen: BTreeSet<u32>,
     /// Processes that were new in the last round.
     recent: BTreeSet<u32>,
@@ -68,7 +70,7 @@ pub(super) struct Listing {
 }
 
 impl Search {
-    /// Makes the searches of a file. A search that existed before keeps what it knows.
+    /// Makes the searches of a file. A search that existed before keeps its results.
     pub(super) fn all_of(config: &Config, before: &[Self]) -> Vec<Self> {
         let targets = config.services.iter().enumerate().filter_map(|(rule, service)| match &service.matches {
             Match::Port(port) => Some((rule, Target::Port(*port))),
@@ -84,7 +86,7 @@ impl Search {
         targets.map(search).collect()
     }
 
-    /// Searches the service.
+    /// Searches for the service.
     pub(super) fn look(&mut self, listing: &Listing, batch_of: BatchOf<'_>) -> Found {
         self.impostors.retain(|process, _| process.is_there() && batch_of(process.tid).is_some());
         match &self.target {
@@ -103,7 +105,7 @@ impl Search {
         }
     }
 
-    /// Returns those of these processes that are in no group of batch, and notes the others.
+    /// Returns those of the processes that are in no cgroup of batch, and notes the others as impostors.
     fn without_batch(&mut self, pids: impl Iterator<Item = u32>, batch_of: BatchOf<'_>) -> BTreeSet<u32> {
         let (mut rest, mut impostors) = (BTreeSet::new(), Vec::new());
         for pid in pids {
@@ -116,7 +118,7 @@ impl Search {
         rest
     }
 
-    /// Returns processes of batch that match, with their groups.
+    /// Returns processes of batch that match the service, with their cgroups.
     pub(super) fn impostors(&self) -> impl Iterator<Item = (&Thread, &PathBuf)> {
         self.impostors.iter()
     }
@@ -148,11 +150,11 @@ impl Search {
         }
     }
 
-    /// Searches the service again, with all of its descendants.
+    /// Searches for the service again, with all descendants of its processes.
     fn find(&mut self, batch_of: BatchOf<'_>) -> Found {
         let before = std::mem::take(&mut self.known);
         let mut service = self.target.find().unwrap_or_default();
-        // Descendants of the service need not match.
+        // Descendants of the service's processes need not match.
         let fits: BTreeSet<u32> = match &self.target {
             Target::Port(_) => holders(&self.sockets),
             _ => BTreeSet::new(),
@@ -170,7 +172,7 @@ impl Search {
         self.known.iter().any(Thread::is_there)
     }
 
-    /// Forgets what was found, so that it is found again.
+    /// Forgets the service that was found, so that it is found again.
     pub(super) fn forget(&mut self) {
         self.known.clear();
         self.sockets.clear();
@@ -178,7 +180,7 @@ impl Search {
 }
 
 impl Listing {
-    /// Reads what these searches need.
+    /// Reads the lists that these searches need.
     pub(super) fn read(&mut self, searches: &[Search]) {
         let wants = |wanted: fn(&Target) -> bool| searches.iter().any(|search| wanted(&search.target));
         self.named.clear();
@@ -235,7 +237,7 @@ mod tests {
             assert_eq!(look(&mut search, &mut listing, &in_batch), Found::Same);
             assert!(search.impostors().any(|(process, group)| process.tid == own && group.ends_with("batch/a")));
         }
-        // The process has left the group.
+        // The process has left the cgroup of batch.
         let found = look(&mut search, &mut listing, &|_| None);
         assert!(matches!(&found, Found::Came(service) if service.pids.contains(&own)), "{found:?}");
         assert_eq!(search.impostors().count(), 0);
@@ -249,7 +251,7 @@ mod tests {
         while command_name(pid).as_deref() != Some("sleep") {
             std::thread::yield_now();
         }
-        // All other processes of that name on this machine are in the group, too.
+        // All other processes of that name on this machine count as members of the cgroup of batch, too.
         let found = look(&mut search, &mut listing, &|_| Some("/batch/a".into()));
         assert_eq!(found, Found::Same);
         assert!(search.impostors().any(|(process, _)| process.tid == pid));

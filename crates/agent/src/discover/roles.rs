@@ -1,31 +1,31 @@
-//! Roles of groups by the file's rules.
+//! Roles of cgroups by the rules of the file.
 
 use crate::config::{Class, Config, Fit, Glob, Match};
 
-/// Role of a group.
+/// Role of a cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// No role, and none below it.
+    /// No role of the cgroup or of any cgroup below it.
     None,
-    /// No role, but groups below it may have one.
+    /// No role of the cgroup, but cgroups below it may have one.
     Leads,
-    /// A service by this `[[service]]`, with all groups below it.
+    /// Service by the `[[service]]` with this index, with all cgroups below it.
     Service(usize),
-    /// The top of a tree by this `[[batch]]`.
+    /// Uppermost cgroup of a tree by the `[[batch]]` with this index.
     Tree(usize),
-    /// A pod. One of the class BestEffort is the top of a tree.
+    /// Pod of this class. A pod of the class BestEffort is the uppermost cgroup of a tree.
     Pod(Class),
-    /// A group in a tree.
+    /// Cgroup in a tree, below the uppermost one.
     InTree,
 }
 
 impl Role {
-    /// Returns whether the groups below one can have a role.
+    /// Returns whether the cgroups below a cgroup of this role can have a role.
     pub(super) fn is_open(self) -> bool {
         self == Self::Leads || self.is_of_tree()
     }
 
-    /// Returns whether it is the top of a tree, or lies in one.
+    /// Returns whether a cgroup of this role is the top of a tree, or lies in one.
     pub(super) fn is_of_tree(self) -> bool {
         matches!(self, Self::Tree(_) | Self::InTree | Self::Pod(Class::BestEffort))
     }
@@ -33,11 +33,11 @@ impl Role {
 
 enum Pattern {
     Glob(Glob),
-    /// A unit of this machine's systemd, which lies only in slices.
+    /// Name of a unit of this machine's systemd, which lies only in slices.
     Unit(String),
 }
 
-/// All patterns of a file.
+/// Patterns of all rules of a file, with their roles.
 pub(super) struct Roles {
     patterns: Vec<(Pattern, Role)>,
 }
@@ -59,7 +59,7 @@ impl Roles {
         Self { patterns: services.chain(trees).chain(pods).collect() }
     }
 
-    /// Returns the role of the group of this path, if the one above it has the role `above`.
+    /// Returns the role of the cgroup of this path. The cgroup above it has the role `above`.
     pub(super) fn role(&self, path: &str, above: Role) -> Role {
         match above {
             Role::Leads => {}

@@ -1,4 +1,4 @@
-//! Services that come and go: by group, and by process.
+//! Services that come and go: found by cgroup, or by process.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use super::processes::Found;
 use super::roles::Role;
 use crate::config::{Class, Fit, Match, ServiceSettings};
 
-/// Name and settings of a group that is a service.
+/// Name and settings of a cgroup that is a service.
 struct Known {
     name: String,
     settings: ServiceSettings,
     rule: Option<usize>,
 }
 
-// Groups.
+// Services that are cgroups.
 impl Finder {
-    /// Compares the groups that are services with those of the last look. Returns whether all of them have processes.
+    /// Compares the cgroups that are services with those of the last scan. Returns whether all of them have processes.
     pub(super) fn settle_services(&mut self, changes: &mut Changes) -> bool {
         let members: Vec<Member> = self.groups.services().collect();
         let (mut there, mut newcomers) = (BTreeSet::new(), Vec::new());
@@ -35,19 +35,19 @@ impl Finder {
                 None => newcomers.push((member, known)),
             }
         }
-        // Before new services are added, because the names of removed ones are free again.
+        // Services that are gone are removed before new ones are added, because their names are free again.
         self.dismiss_others(&there, changes);
         newcomers.into_iter().fold(true, |all, (member, known)| all & self.welcome(&member, known, changes))
     }
 
-    /// Removes services whose groups do not exist any more.
+    /// Removes services whose cgroups do not exist any more.
     fn dismiss_others(&mut self, there: &BTreeSet<ServiceId>, changes: &mut Changes) {
         let of_groups = self.services.iter().filter(|(_, service)| service.group.is_some());
         let gone: Vec<ServiceId> = of_groups.map(|(id, _)| *id).filter(|id| !there.contains(id)).collect();
         gone.into_iter().for_each(|id| self.dismiss(id, changes));
     }
 
-    /// Returns the service of a group, if it is one.
+    /// Returns the name and settings of a cgroup's service; `None` if the cgroup is no service.
     fn known(&mut self, member: &Member) -> Option<Known> {
         match member.role {
             Role::Service(rule) => Some(self.by_rule(rule, &member.path.to_string_lossy())),
@@ -74,14 +74,15 @@ impl Finder {
         Some(Known { name, settings: kubernetes.settings.clone(), rule: None })
     }
 
-    /// Returns whether a pod is to be left out.
+    /// Returns whether the file excludes a pod.
     pub(super) fn is_excluded(&mut self, path: &Path) -> bool {
         let Some(name) = self.pods.name(path) else { return false };
         let exclude = self.config.kubernetes.iter().flat_map(|kubernetes| &kubernetes.exclude);
         exclude.into_iter().any(|glob| glob.fit(name) == Fit::Matches)
     }
 
-    /// Returns a service by a `[[service]]`. With a pattern, its name contains the last part of its path.
+    /// Returns the name and settings of a service by a `[[service]]`. If the rule has a pattern, the name contains the
+    /// last part of the path.
     fn by_rule(&self, number: usize, path: &str) -> Known {
         let rule = &self.config.services[number];
         let is_pattern = matches!(&rule.matches, Match::Cgroup(glob) | Match::Pod(glob) if !glob.is_path());
@@ -103,7 +104,7 @@ impl Finder {
         (service.settings, service.rule) = (known.settings, known.rule);
     }
 
-    /// Adds a group, if it has processes.
+    /// Adds a cgroup as a service, if it has processes. Returns whether it has.
     fn welcome(&mut self, member: &Member, known: Known, changes: &mut Changes) -> bool {
         let pids: BTreeSet<u32> = self.groups.processes(&member.path).into_iter().collect();
         if pids.is_empty() {
@@ -115,7 +116,7 @@ impl Finder {
         true
     }
 
-    /// Takes the processes of a group that is a service from searches that found them before.
+    /// Removes the processes of a cgroup that is a service from searches that found them before.
     fn take_from_searches(&mut self, pids: &BTreeSet<u32>, name: &str, changes: &mut Changes) {
         for number in 0..self.searches.len() {
             let found = self.searches[number].id.and_then(|id| self.services.get(&id));
@@ -127,7 +128,7 @@ impl Finder {
     }
 }
 
-// Processes.
+// Services that are processes.
 impl Finder {
     /// Searches all processes for services.
     pub(super) fn search(&mut self, changes: &mut Changes) {
@@ -157,12 +158,12 @@ impl Finder {
         self.rename(number);
     }
 
-    /// Adds what a search found as a service, unless another service has its processes.
+    /// Adds the result of a search as a service, unless another service has its processes.
     fn settle(&mut self, number: usize, service: Service, changes: &mut Changes) {
         let rule = self.searches[number].rule;
         if let Some(other) = self.taken_by(&service) {
             self.taken.insert(rule, other);
-            // The other service may end.
+            // The search has to find this service again when the other service ends.
             self.searches[number].forget();
             return;
         }
@@ -171,7 +172,7 @@ impl Finder {
         self.searches[number].id = Some(self.take_in(known, service, None, changes));
     }
 
-    /// Returns the service that has one of these processes.
+    /// Returns the name of the service that has one of these processes.
     fn taken_by(&self, service: &Service) -> Option<String> {
         let groups: Vec<PathBuf> = service.pids.iter().filter_map(|pid| self.groups.of_process(*pid)).collect();
         let has = |other: &&FoundService| match &other.group {
@@ -194,7 +195,7 @@ impl Finder {
         }
     }
 
-    /// Renames the service by the present file.
+    /// Renames the service of a search by the present file.
     fn rename(&mut self, number: usize) {
         let Some(id) = self.searches[number].id else { return };
         let known = self.by_rule(self.searches[number].rule, "");
@@ -202,7 +203,7 @@ impl Finder {
     }
 }
 
-// Groups and processes.
+// Services that are cgroups or processes.
 impl Finder {
     fn take_in(&mut self, known: Known, service: Service, group: Option<GroupId>, changes: &mut Changes) -> ServiceId {
         let id = self.new_id();
@@ -213,7 +214,7 @@ impl Finder {
         id
     }
 
-    /// Returns the name, with the whole path added if another service has this name.
+    /// Returns a name that is unused: the whole path is added if another service has this name.
     fn unused(&self, name: String, group: Option<&GroupId>) -> String {
         let is_used = self.services.values().any(|service| service.name == name);
         match group.filter(|_| is_used) {
@@ -228,7 +229,7 @@ impl Finder {
     }
 }
 
-/// Returns the name of a group that shares its last part with another one.
+/// Returns the name of a service with the path of its cgroup, to distinguish it from another with the same last part.
 fn with_path(name: &str, group: &GroupId) -> String {
     format!("{name} {}", group.path)
 }

@@ -1,6 +1,6 @@
-//! A watch over directories: the kernel reports groups that are made and removed, without any reading.
+//! A watch over directories: the kernel reports cgroups that are made and removed, so that they need not be read.
 //!
-//! A directory's time of change cannot be used: the kernel does not set it for groups.
+//! The modification time of a directory cannot be used: the kernel does not set it for cgroups.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,24 +8,23 @@ use std::path::Path;
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 
-/// Buffer size for about a hundred events.
+/// Size of the event buffer in bytes: about a hundred events.
 const BUFFER_LEN: usize = 8 << 10;
 
-/// Changes since the last call.
+/// Changes of directories since the last call.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DirChanges {
-    /// Something was made or removed in these directories.
+    /// Changes in these directories, by their watches: something was made or removed.
     In(Vec<i32>),
-    /// Unknown changes: everything has to be read again.
+    /// Changes that are unknown, so that everything has to be read again.
     Anywhere,
-    /// A hierarchy was unmounted.
+    /// Unmount of a hierarchy.
     Unmounted,
 }
 
-/// A watch over directories.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// The queue; `None` if the kernel allows no more of them.
+    /// Queue of the kernel's events; `None` if the kernel allows no more of them.
     queue: Option<OwnedFd>,
     /// Whether a directory could not be watched.
     is_blind: bool,
@@ -37,17 +36,17 @@ impl Watch {
         Self { is_blind: queue.is_none(), queue }
     }
 
-    /// Returns whether it has to read everything at each look.
+    /// Returns whether each scan has to read everything, because a directory could not be watched.
     pub(super) fn is_blind(&self) -> bool {
         self.is_blind
     }
 
-    /// Returns a descriptor that becomes readable when something has changed.
+    /// Returns a descriptor that becomes readable when a watched directory has changed.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.queue.as_ref().map(AsFd::as_fd)
     }
 
-    /// Watches a directory. `None` if it is gone, or cannot be watched.
+    /// Watches a directory. Returns the number of the watch; `None` if the directory is gone, or cannot be watched.
     pub(super) fn add(&mut self, dir: &Path) -> Option<i32> {
         let flags = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVE | WatchFlags::ONLYDIR;
         let added = inotify::add_watch(self.queue.as_ref()?, dir, flags);
@@ -55,14 +54,14 @@ impl Watch {
         added.ok()
     }
 
-    /// Ends a watch. A removed directory stays watched until this is called.
+    /// Ends the watch with this number. A removed directory stays watched until this call.
     pub(super) fn remove(&self, watched: i32) {
         if let Some(queue) = &self.queue {
             let _ = inotify::remove_watch(queue, watched);
         }
     }
 
-    /// Returns the changes since the last call.
+    /// Returns the changes of directories since the last call.
     pub(super) fn changes(&self) -> DirChanges {
         let mut changes = DirChanges::In(Vec::new());
         if self.is_blind {
@@ -111,7 +110,7 @@ mod tests {
         assert_eq!(watch.changes(), DirChanges::In(Vec::new()));
         watch.remove(watched);
         fs::create_dir(dir.path().join("b")).unwrap();
-        // The end of a watch is reported, too, but has no meaning for the test.
+        // The kernel also reports the end of a watch, which has no meaning for the test.
         watch.changes();
         assert_eq!(watch.changes(), DirChanges::In(Vec::new()));
         assert_eq!(watch.add(&dir.path().join("gone")), None);

@@ -1,7 +1,8 @@
-//! Lanes from which batch was evicted: the lanes' keepers ask for it, the agent does it.
+//! Requests of keepers for evictions: the keepers of lanes ask for them, and the agent carries them out.
 //!
-//! A keeper that holds a lane for long wants batch on other CPUs. The policy knows where, and for the policy such a
-//! lane is a CPU that does not exist. So the keeper rings and waits until the agent has acted.
+//! A keeper that holds a lane for long wants batch on other CPUs. The policy decides on which, and for the policy such
+//! a lane
+//! is a CPU that does not exist. So the keeper notifies the agent, and waits until the agent has acted.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,7 +14,7 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_host::eventfd::EventFd;
 use sidelane_lanes::holder::Evictor;
 
-/// Bound of a keeper's wait: the agent acts within some 100 µs, or between two steps of a slow look. A keeper without
+/// Limit of a keeper's wait. The agent acts within some 100 µs, or between two steps of a slow check. A keeper without
 /// an answer keeps holding its lane.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time in which a freeze takes effect: batch in user mode freezes a few microseconds after it runs again.
@@ -29,11 +30,11 @@ pub struct Evictions {
 #[derive(Default)]
 struct State {
     evicted: BTreeSet<u32>,
-    /// Lanes whose keepers are about to end.
+    /// Lanes whose keepers are about to end, and so do not wait for the agent.
     forsaken: BTreeSet<u32>,
     /// Number of requests so far.
     asked: u64,
-    /// Number of the last request on which the agent has acted, and whether it failed.
+    /// Number of the last request on which the agent has acted; the next field is whether that failed.
     done: u64,
     failed: bool,
     /// Whether a pause of batch has not taken effect yet.
@@ -41,7 +42,7 @@ struct State {
     closed: bool,
 }
 
-/// Requests up to some moment.
+/// Requests for evictions up to some moment.
 #[derive(Clone, Debug)]
 pub struct EvictionRequests {
     /// Lanes that batch has to leave.
@@ -55,26 +56,27 @@ impl Evictions {
         Ok(Self { state: Mutex::default(), acted: Condvar::new(), changed: EventFd::new()? })
     }
 
-    /// Returns a descriptor that becomes readable when a keeper asks.
+    /// Returns a descriptor that becomes readable when a keeper makes a request.
     pub fn eventfd(&self) -> BorrowedFd<'_> {
         self.changed.as_fd()
     }
 
-    /// Returns the present requests.
+    /// Returns the lanes that batch has to leave now.
     pub fn asked(&self) -> EvictionRequests {
         self.changed.clear();
         let state = self.state();
         EvictionRequests { lanes: state.evicted.iter().copied().collect(), number: state.asked }
     }
 
-    /// Notes that the agent has acted on `asked`. `leaving`: see [`Evictions::note_leaving`].
+    /// Notes that the agent has acted on the requests `asked`, and wakes the keepers. `leaving`: see
+    /// [`Evictions::note_leaving`].
     pub fn has_acted(&self, asked: &EvictionRequests, failed: bool, leaving: bool) {
         let mut state = self.state();
         (state.done, state.failed, state.leaving) = (asked.number, failed, leaving);
         self.acted.notify_all();
     }
 
-    /// Notes whether paused batch still runs: a task in a long system call does.
+    /// Notes whether paused batch still runs, as a task in a long system call does.
     pub fn note_leaving(&self, leaving: bool) {
         self.state().leaving = leaving;
         self.acted.notify_all();
@@ -91,8 +93,8 @@ impl Evictions {
         state.asked > state.done
     }
 
-    /// Calls `work`, in which the keepers of these lanes end. The agent does not act for them during this call, so they
-    /// do not wait.
+    /// Calls `work`, during which the keepers of these lanes end. The agent does not act for them during this call, so
+    /// they do not wait.
     pub fn forsaking<T>(&self, lanes: &CpuSet, work: impl FnOnce() -> T) -> T {
         self.state().forsaken = lanes.iter().collect();
         self.acted.notify_all();

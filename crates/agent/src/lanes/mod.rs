@@ -25,7 +25,7 @@ use sidelane_lanes::lending_limits::{LendingError, LendingLimitsKeeper};
 use sidelane_lanes::log::LaneAudit;
 use sidelane_lanes::slowdown::SlowdownKeeper;
 
-/// The parts that all keepers share.
+/// Gate, settings and audit log that the keepers of all lanes share.
 pub struct LaneGates {
     gate: Gate,
     config: LaneGate,
@@ -34,7 +34,7 @@ pub struct LaneGates {
 }
 
 impl LaneGates {
-    /// Makes the gates that the file asks for. `pen` writes their decisions into the agent's own log.
+    /// Makes the gate that the file asks for. `pen` writes the decisions of keepers into the agent's own log.
     pub fn new(config: &LaneGate, pen: LaneAudit) -> Result<Self> {
         Ok(Self {
             gate: Gate::choose_for_adopted(config.gate)?,
@@ -44,29 +44,29 @@ impl LaneGates {
         })
     }
 
-    /// Returns the requests for evictions.
+    /// Returns the keepers' requests for evictions.
     pub fn evictions(&self) -> &Evictions {
         &self.evictions
     }
 
-    /// Returns how the lanes of a service with this objective are lent.
+    /// Returns the policy by which the lanes of a service with this objective are lent.
     pub fn lending(&self, slo: Option<Objective>) -> Result<Lending> {
         let lending = self.config.lending(slo).map_err(LendingError::from)?;
         Ok(if self.gate == Gate::Freezer { lending.evicting_at_once() } else { lending })
     }
 
-    /// Returns the gate.
+    /// Returns the gate that the file asks for.
     pub fn gate(&self) -> &Gate {
         &self.gate
     }
 
-    /// Makes the measurement of the slowdown of requests by batch, if it is bounded.
+    /// Makes the measurement of the slowdown of requests by batch; `None` if the slowdown is not bounded.
     pub fn slowdown(&self) -> Option<SlowdownKeeper> {
         let bound = self.config.bound().filter(|_| self.gate == Gate::Holder)?;
         Some(SlowdownKeeper::new(bound, self.config.min_idle.as_nanos() as u64, now_ns()))
     }
 
-    /// Starts keeping the lanes. The service is tracked with them.
+    /// Starts a keeper on each of the lanes. The caller tracks the service with these lanes.
     pub fn keep(&self, lanes: &Lanes, lending: Lending, tracker: &Tracker) -> Result<KeptLanes> {
         let memory = tracker.memory();
         let limits = LendingLimitsKeeper::new(lending, lanes, Arc::clone(&memory));
@@ -81,7 +81,8 @@ impl LaneGates {
 }
 
 /// Returns the lanes beside a service that may run on `own`: CPUs of its cores that are `usable` for batch. No service
-/// may run on them, neither this one nor `others`, since a hold would delay it. `None` if there are none.
+/// may run on them, neither this service nor one that may run on `others`, since a hold would delay it. `None` if there
+/// are none.
 pub fn lanes_of(cores: &CoreTopology, own: &CpuSet, others: &CpuSet, usable: &CpuSet) -> Option<Lanes> {
     let spare = usable.difference(own).difference(others);
     let lane = |cpu| {

@@ -1,4 +1,4 @@
-//! Flight recorders beside services.
+//! Flight recorders that run beside services.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub struct Flights {
     running: BTreeMap<String, Flight>,
 }
 
-/// A flight recorder, with what it has reported.
+/// Flight recorder, with what it has reported.
 struct Flight {
     recorder: RunningFlight,
     state: State,
@@ -27,18 +27,18 @@ struct Flight {
     last: Option<String>,
 }
 
-/// State of a recorder.
+/// State of a flight recorder.
 enum State {
-    /// Start: its service does not listen yet, or the kernel program is being loaded.
+    /// Start: the service does not listen yet, or the kernel program is being loaded.
     Begins,
-    /// Recording.
+    /// Recording of the service.
     Records,
-    /// End: it could not record.
+    /// End: the recorder could not record.
     Ended { why: String },
 }
 
 impl Flights {
-    /// Runs exactly these recorders. A recorder whose options are unchanged is not touched.
+    /// Runs exactly the recorders `wanted`. A recorder whose options are unchanged keeps running.
     ///
     /// # Errors
     /// If a thread cannot be started.
@@ -55,12 +55,12 @@ impl Flights {
         Ok(())
     }
 
-    /// Forgets recorders that could not record, so that they are tried again.
+    /// Forgets recorders that could not record, so that they are started again.
     pub fn forget_ended(&mut self) {
         self.running.retain(|_, flight| !matches!(flight.state, State::Ended { .. }));
     }
 
-    /// Returns the events since the last look, each with its service.
+    /// Returns the events of the recorders since the last call, each with the name of its service.
     pub fn look(&mut self) -> Vec<(String, ModuleEvent)> {
         let news = self.running.iter_mut().flat_map(|(service, flight)| {
             flight.look(service).into_iter().map(|news| (service.clone(), news)).collect::<Vec<_>>()
@@ -68,19 +68,19 @@ impl Flights {
         news.collect()
     }
 
-    /// Ends all recorders, and waits until all files are written; after that, one more look is possible.
+    /// Ends all recorders, and waits until all files are written. One more call of `look` returns the last events.
     pub fn end(&mut self) -> Result<()> {
         self.running.values().for_each(|flight| flight.recorder.ask_to_end());
         let ended: Vec<Result<()>> = self.running.values_mut().map(|flight| flight.recorder.end()).collect();
         ended.into_iter().collect::<Result<()>>().context("a flight recorder failed")
     }
 
-    /// Returns their status, as of the last look.
+    /// Returns the status of all recorders, as of the last call of `look`.
     pub fn status(&self) -> Vec<FlightStatus> {
         self.running.iter().map(|(service, flight)| flight.status(service)).collect()
     }
 
-    /// Returns their metrics, as of the last look.
+    /// Returns the metrics of all recorders, as of the last call of `look`.
     pub fn families(&self) -> Vec<Family> {
         let recordings = self
             .running
@@ -140,7 +140,7 @@ impl Flight {
     }
 }
 
-/// Returns the options of this service's recorder, if the file asks for one.
+/// Returns the options of this service's flight recorder; `None` if the file asks for none.
 pub fn flight_of(found: &FoundService, config: &Config) -> Option<FlightOptions> {
     let trace = config.trace.as_ref()?;
     let rule = config.services.get(found.rule?).filter(|rule| trace.names(rule))?;

@@ -1,4 +1,4 @@
-//! Mappers of services' threads to big and little cores (Hurry-up).
+//! Mappers that move threads of services between big and little cores (Hurry-up).
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use sidelane_hurry::{Figures, RunningHurry, Settings, SourceOption, Summary};
 use sidelane_metrics::{Family, Kind};
 use sidelane_trace::flight::as_a_part_of_a_path;
 
-/// A service whose threads are to be mapped. A restarted service is another one, because its processes are.
+/// Service whose threads are to be mapped. A restarted service is another target, because its processes are others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HurryTarget {
     id: ServiceId,
@@ -23,7 +23,7 @@ pub struct HurryTarget {
     settings: Settings,
 }
 
-/// All mappers.
+/// All mappers of threads.
 #[derive(Default)]
 pub struct Hurries {
     running: BTreeMap<ServiceId, Hurry>,
@@ -33,26 +33,26 @@ pub struct Hurries {
     last_words: Vec<(String, ModuleEvent)>,
 }
 
-/// A mapper, with what it has reported.
+/// Mapper of threads, with what it has reported.
 struct Hurry {
     id: ServiceId,
     service: String,
     mapper: RunningHurry,
-    /// Figures; `None`: the service does not listen yet, or the kernel program is being loaded.
+    /// Figures of the mapper; `None`: the service does not listen yet, or the kernel program is being loaded.
     figures: Option<Figures>,
-    /// Reason why it ended by itself.
+    /// Reason why the mapper ended by itself; `None` while it runs.
     why_ended: Option<String>,
 }
 
 impl Hurries {
-    /// Maps exactly these services' threads. A mapper whose options are unchanged is not touched.
+    /// Maps the threads of exactly the services `wanted`. A mapper whose options are unchanged keeps running.
     ///
     /// # Errors
     /// If a thread cannot be started.
     pub fn follow(&mut self, wanted: Vec<HurryTarget>) -> Result<()> {
         self.let_go(|id, hurry| !wanted.iter().any(|wanted| wanted.id == *id && hurry.is(wanted)));
         for HurryTarget { id, service, settings } in wanted {
-            // A thread has one owner, so the successor begins at a later look.
+            // A thread may have one mapper only, so the successor begins at a later call.
             let had = self.ending.iter().any(|ending| ending.id == id || ending.service == service);
             if had || self.running.contains_key(&id) {
                 continue;
@@ -71,12 +71,12 @@ impl Hurries {
         self.ending.extend(gone.inspect(|hurry| hurry.mapper.ask_to_end()));
     }
 
-    /// Forgets mappers that could not go on, so that they are tried again.
+    /// Forgets mappers that could not go on, so that they are started again.
     pub fn forget_ended(&mut self) {
         self.running.retain(|_, hurry| hurry.why_ended.is_none());
     }
 
-    /// Returns the events since the last look, each with its service.
+    /// Returns the events of the mappers since the last call, each with the name of its service.
     pub fn look(&mut self) -> Vec<(String, ModuleEvent)> {
         let mut news = std::mem::take(&mut self.last_words);
         let ended = self.ending.extract_if(.., |hurry| hurry.mapper.has_ended());
@@ -90,10 +90,11 @@ impl Hurries {
         news
     }
 
-    /// Ends all mappers, and waits until all threads have their CPUs back; after that, one more look is possible.
+    /// Ends all mappers, and waits until all threads have their CPUs back. One more call of `look` returns the last
+    /// events.
     ///
     /// # Errors
-    /// If a mapper could not give them back.
+    /// If a mapper could not give threads their CPUs back.
     pub fn end(&mut self) -> Result<()> {
         self.let_go(|_, _| true);
         let mut outcome = Ok(());
@@ -111,12 +112,12 @@ impl Hurries {
         outcome
     }
 
-    /// Returns their status, as of the last look.
+    /// Returns the status of all mappers, as of the last call of `look`.
     pub fn status(&self) -> Vec<HurryStatus> {
         self.running.values().map(Hurry::status).collect()
     }
 
-    /// Returns their metrics, as of the last look.
+    /// Returns the metrics of all mappers, as of the last call of `look`.
     pub fn families(&self) -> Vec<Family> {
         let each = |value: fn(&Figures) -> f64| {
             let known = self.running.values().filter_map(|hurry| Some((&hurry.service, hurry.figures.as_ref()?)));
@@ -196,7 +197,7 @@ fn last_words(service: &str, summary: Summary) -> Vec<(String, ModuleEvent)> {
     news.map(|news| (service.to_owned(), news)).collect()
 }
 
-/// Returns the options of this service's mapper, if the file asks for one and there are big cores.
+/// Returns the target of this service's mapper; `None` if the file asks for none or there are no big cores.
 pub fn hurry_of(found: &FoundService, config: &Config, here: &MachineConfig) -> Option<HurryTarget> {
     let hurry = config.hurry.as_ref()?;
     let sizes = here.sizes.clone()?;
@@ -270,7 +271,7 @@ mod tests {
         first.settings.service = Target::Comm("no such service".to_owned());
         let other = HurryTarget { id: ServiceId(2), service: "b".to_owned(), ..first.clone() };
         hurries.follow(vec![first]).unwrap();
-        // No look has yet seen whether the first mapper has ended.
+        // The caller has not yet seen whether the first mapper has ended.
         hurries.follow(vec![other]).unwrap();
         assert_eq!(hurries.status()[0].service, "b");
         hurries.end().unwrap();
@@ -280,7 +281,7 @@ mod tests {
     fn changed_mapper_begins_when_the_previous_one_has_ended() {
         let mut hurries = Hurries::default();
         let mut first = wanted();
-        // Without such a process the mapper waits.
+        // A mapper for a process that does not exist waits.
         first.settings.service = Target::Comm("no such service".to_owned());
         let changed = HurryTarget { service: "b".to_owned(), ..first.clone() };
         hurries.follow(vec![first]).unwrap();

@@ -1,6 +1,6 @@
 //! Modules that the agent runs on their own threads: proxies, flight recorders, and mappers of threads to big and
-//! little cores. While it works, the agent never waits for them: it reads what they wrote, and goes on. Their threads
-//! are in the ordinary class; a mapper's thread has a real-time priority below the agent's.
+//! little cores. While it works, the agent never waits for them: it reads what they wrote, and continues. Their threads
+//! are in the ordinary class. Only a mapper's thread has a real-time priority, below the agent's.
 
 mod flights;
 mod hurries;
@@ -15,16 +15,16 @@ use crate::discover::FoundService;
 use sidelane_diagnostics::note::Note;
 use sidelane_host::service::Target;
 
-/// Event of a module beside a service.
+/// Event of a module that runs beside a service.
 #[derive(Debug, PartialEq)]
 pub enum ModuleEvent {
-    /// A text of the module.
+    /// Text that the module reports.
     Said(String),
-    /// A note on what is degraded, such as a module that could not go on.
+    /// Note on what is degraded, such as a module that could not go on.
     Noted(Note),
 }
 
-/// Returns the name by which a module finds a service of this rule; `None` if its group is unknown.
+/// Returns the target by which a module finds a service of this rule; `None` if the service's cgroup is unknown.
 fn target_of(found: &FoundService, rule: &ServiceRule) -> Option<Target> {
     match (&found.group, &rule.matches) {
         (Some(group), _) => Some(Target::Cgroup(group.path.clone())),

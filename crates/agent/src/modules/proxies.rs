@@ -1,4 +1,4 @@
-//! The proxies of the file.
+//! The proxies that the file names.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,14 +17,14 @@ use sidelane_proxy::run::{
     ProxyMetrics, ReadyProxy, RunningProxy, drain, families, in_flight_in_words, out_of_service,
 };
 
-/// All proxies.
+/// All proxies of the agent.
 pub struct Proxies {
     running: Vec<RunningProxy>,
     /// Proxies that accept no more clients, and answer pending requests.
     draining: Vec<RunningProxy>,
     /// Counts of drained proxies by address, while another proxy uses this address.
     drained: BTreeMap<SocketAddr, State>,
-    /// CPUs of their threads: those that the agent could use when it was started.
+    /// CPUs of the proxies' threads: those that the agent could use when it was started.
     cpus: Vec<u32>,
 }
 
@@ -33,20 +33,20 @@ pub struct Proxies {
 pub struct ProxyReport {
     /// Notes on what is degraded.
     pub notes: Vec<ProxyNote>,
-    /// Proxies that came and went, as text.
+    /// Texts on proxies that came and went.
     pub changes: Vec<String>,
 }
 
 impl Proxies {
-    /// Makes an empty list. Threads of proxies will run on these CPUs.
+    /// Makes an empty list of proxies. Their threads will run on these CPUs.
     pub fn new(cpus: Vec<u32>) -> Self {
         Self { running: Vec::new(), draining: Vec::new(), drained: BTreeMap::new(), cpus }
     }
 
-    /// Runs exactly these proxies. A proxy whose options are unchanged is not touched.
+    /// Runs exactly the proxies `wanted`. A proxy whose options are unchanged keeps running.
     ///
     /// # Errors
-    /// If one cannot be started; then all are as they were before.
+    /// If a proxy cannot be started. Then all proxies are as they were before.
     pub fn follow(&mut self, wanted: &[ProxyOptions]) -> Result<ProxyReport> {
         let is_new = |options: &&ProxyOptions| !self.running.iter().any(|proxy| proxy.options() == *options);
         let ready: Vec<ReadyProxy> =
@@ -65,13 +65,13 @@ impl Proxies {
         Ok(told)
     }
 
-    /// Returns whether one of them uses this server.
+    /// Returns whether one of the proxies uses this server.
     pub fn ask(&self, server: &str) -> bool {
         let servers = self.running.iter().flat_map(|proxy| [Some(proxy.options().active), proxy.options().backup]);
         servers.flatten().any(|address| address.to_string() == server)
     }
 
-    /// Prepares a proxy. A changed one takes over the listening socket of its predecessor, so that no client is
+    /// Prepares a proxy. A changed proxy takes over the listening socket of its predecessor, so that no client is
     /// refused.
     fn ready(&self, options: &ProxyOptions) -> Result<ReadyProxy> {
         let before = self.running.iter().find(|proxy| proxy.options().listen == options.listen);
@@ -82,8 +82,8 @@ impl Proxies {
         ready.with_context(|| format!("cannot start the proxy at {}", options.listen))
     }
 
-    /// Reads their state. Returns texts on their servers and on proxies that have ended, which are removed; an error is
-    /// why one could not go on.
+    /// Reads the state of all proxies. Returns texts on their servers and on proxies that have ended, which are
+    /// removed. An error is the reason why a proxy could not go on.
     pub fn look(&mut self) -> Vec<Result<String>> {
         let all = self.running.iter_mut().chain(&mut self.draining);
         let news: Vec<_> = all.flat_map(events).map(Ok).collect();
@@ -109,14 +109,14 @@ impl Proxies {
         ended.map(|(_, told)| told)
     }
 
-    /// Opens the files of access logs again.
+    /// Opens the files of access logs again, for rotated logs.
     pub fn open_logs_again(&self) {
         for proxy in self.running.iter().chain(&self.draining) {
             proxy.open_log_again();
         }
     }
 
-    /// Returns their metrics, as of the last look.
+    /// Returns the metrics of all proxies, as of the last call of `look`.
     pub fn families(&self) -> Vec<Family> {
         let states: Vec<_> =
             self.one_for_each_address().filter_map(|proxy| Some((proxy, self.state_of_all_at(proxy)?))).collect();
@@ -141,7 +141,7 @@ impl Proxies {
         Some(state)
     }
 
-    /// Returns a proxy for each address: a draining one only if no other accepts clients there.
+    /// Returns one proxy for each address. A draining proxy is returned only if no other accepts clients there.
     fn one_for_each_address(&self) -> impl Iterator<Item = &RunningProxy> {
         let mut addresses = Vec::new();
         self.running.iter().chain(&self.draining).filter(move |proxy| {
@@ -151,14 +151,14 @@ impl Proxies {
         })
     }
 
-    /// Returns their status, as of the last look.
+    /// Returns the status of all proxies, as of the last call of `look`.
     pub fn status(&self) -> Vec<ProxyStatus> {
         let draining = self.draining.iter().map(|proxy| ProxyStatus { draining: true, ..status(proxy) });
         self.running.iter().map(status).chain(draining).collect()
     }
 
     /// Ends all proxies when they have answered pending requests, or at once at a second POSIX signal. Returns texts on
-    /// them.
+    /// the proxies.
     pub fn end(&mut self, signals: &PosixSignals) -> Vec<Result<String>> {
         let mut all: Vec<RunningProxy> = self.running.drain(..).chain(self.draining.drain(..)).collect();
         let waited = drain(&mut all, signals, |_| {}).context("cannot wait until the proxies have ended");
@@ -167,7 +167,7 @@ impl Proxies {
     }
 }
 
-/// Ends a proxy. Returns its state, and a text on it.
+/// Ends a proxy. Returns its state, and a text on its end.
 fn end(proxy: RunningProxy) -> Result<(State, String)> {
     let address = proxy.address();
     let state = proxy.end().with_context(|| format!("the proxy at {address} has ended"))?;

@@ -1,4 +1,4 @@
-//! `sidelane agent show`: the file, applied to this machine now.
+//! `sidelane agent show`: prints the file, applied to this machine now.
 
 mod print;
 
@@ -28,77 +28,77 @@ pub struct Shown {
     pub services: Vec<ServiceShown>,
     /// Containers that were found.
     pub containers: Vec<ContainerShown>,
-    /// CPUs of services and batch; missing if the file does not fit the machine.
+    /// CPUs of services and batch; `None` if the file does not fit the machine.
     pub cpus: Option<CpusShown>,
     /// All settings that have a default.
     pub settings: Vec<SettingShown>,
-    /// Things that are missing here, with what to do.
+    /// Things that are missing on this machine, with what to do.
     pub missing: Vec<String>,
-    /// Reasons why the agent would not start here, with what to do.
+    /// Reasons why the agent would not start on this machine, with what to do.
     pub unfit: Vec<String>,
 }
 
-/// A service.
+/// Service that was found.
 #[derive(Clone, Debug, Serialize)]
 pub struct ServiceShown {
     /// Name of the service.
     pub name: String,
-    /// Group, if it is one.
+    /// Path of the service's cgroup; `None` if processes define the service.
     pub group: Option<String>,
-    /// Ids of its processes.
+    /// Ids of the service's processes.
     pub pids: Vec<u32>,
-    /// CPUs that count as its own.
+    /// CPUs that count as the service's own.
     pub cpus: CpuSet,
-    /// Objective.
+    /// Objective of the service, as text.
     pub slo: Option<String>,
-    /// Whether it may be placed on the reserved CPUs.
+    /// Whether the service may be placed on the reserved CPUs.
     pub may_be_placed: bool,
 }
 
-/// A container.
+/// Container that was found.
 #[derive(Clone, Debug, Serialize)]
 pub struct ContainerShown {
     /// Name of the container.
     pub name: String,
-    /// Path of its group.
+    /// Path of the container's cgroup.
     pub group: String,
     /// Priority: containers with a higher one are given CPUs first.
     pub priority: i32,
-    /// Number of CPUs that it wants.
+    /// Number of CPUs that the container wants.
     #[serde(rename = "wanted_cpus")]
     pub wants_cpus: u32,
-    /// Source of this number.
+    /// Source of the number of CPUs that the container wants.
     #[serde(rename = "wanted_from")]
     pub wants_by: String,
-    /// CPUs that its processes may use.
+    /// CPUs that the container's processes may use.
     pub cpus: CpuSet,
-    /// Number of its processes.
+    /// Number of the container's processes.
     pub processes: usize,
 }
 
-/// CPUs of services and batch at the start.
+/// CPUs of services and batch when the agent starts.
 #[derive(Clone, Debug, Serialize)]
 pub struct CpusShown {
     /// CPUs that batch never uses.
     pub reserved: CpuSet,
     /// CPUs that batch may use.
     pub batch: CpuSet,
-    /// Source of interference.
+    /// Source of interference, as text.
     pub interference: String,
-    /// Interference at which batch leaves a sibling.
+    /// Interference at which batch leaves a sibling; `None` if the policy does not use interference.
     pub interference_threshold: Option<f64>,
-    /// Big and little cores that threads are mapped to, if any.
+    /// Big and little cores that threads are mapped to, as text; `None` if there are none.
     pub mapped_to: Option<String>,
 }
 
-/// A setting.
+/// Setting that has a default.
 #[derive(Clone, Debug, Serialize)]
 pub struct SettingShown {
     /// Key of the setting.
     pub key: String,
     /// Value of the setting.
     pub value: String,
-    /// Source of the value.
+    /// Source of the setting's value.
     pub from: String,
 }
 
@@ -113,7 +113,7 @@ impl Shown {
         Self::of(file, config, &finder)
     }
 
-    /// Applies a file to this machine, with what `finder` found.
+    /// Applies a file to this machine, with the services and containers that `finder` found.
     ///
     /// # Errors
     /// When the machine's CPUs cannot be read.
@@ -134,7 +134,7 @@ impl Shown {
         })
     }
 
-    /// Returns 0 if the agent would start, otherwise 1.
+    /// Returns the exit code: 0 if the agent would start, otherwise 1.
     pub fn exit_code(&self) -> u8 {
         u8::from(!self.unfit.is_empty())
     }

@@ -1,4 +1,4 @@
-//! Prints the result on a terminal.
+//! Prints the result of `sidelane agent show` on a terminal.
 
 use sidelane_host::cpulist::CpuSet;
 use sidelane_report::grid::{Ink, fitted, fold, length, widest};
@@ -6,7 +6,7 @@ use sidelane_report::grid::{Ink, fitted, fold, length, widest};
 use super::{ContainerShown, CpusShown, ServiceShown, Shown};
 
 const MARGIN: &str = "  ";
-/// Number of processes that are listed one by one.
+/// Number of processes up to which their ids are listed one by one.
 const PIDS_SHOWN: usize = 4;
 
 impl Shown {

@@ -1,5 +1,5 @@
-//! The status: which services and containers run on which CPUs, and why. The running agent reports it, and `sidelane
-//! status` prints it.
+//! The status of the agent: which services and containers run on which CPUs, and why. The running agent reports it, and
+//! `sidelane status` prints it.
 
 mod show;
 
@@ -17,34 +17,34 @@ pub const SOCKET: &str = "/run/sidelane-agent.sock";
 /// Status of an agent at one moment. Figures are of the last fraction of a second; unknown values are missing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// The agent.
+    /// Status of the agent itself.
     pub agent: AgentStatus,
-    /// CPUs that are online.
+    /// Status of each CPU that is online.
     pub cpus: Vec<CpuStatus>,
-    /// Services.
+    /// Status of each service.
     pub services: Vec<ServiceStatus>,
-    /// Containers.
+    /// Status of each container.
     pub containers: Vec<ContainerStatus>,
-    /// Proxies.
+    /// Status of each proxy.
     #[serde(default)]
     pub proxies: Vec<ProxyStatus>,
-    /// Flight recorders.
+    /// Status of each flight recorder.
     #[serde(default, rename = "flight_recorders")]
     pub flights: Vec<FlightStatus>,
-    /// Mappers of threads to big and little cores.
+    /// Status of each mapper of threads to big and little cores.
     #[serde(default, rename = "mappers")]
     pub hurries: Vec<HurryStatus>,
-    /// Number of each action, with its reason.
+    /// Number of times of each action, by its reason.
     pub decisions: Vec<DecisionCount>,
     /// Notes on what failed or is degraded.
     pub notes: Vec<NoteStatus>,
     /// Number of notes left out because the status was too long.
     #[serde(default, skip_serializing_if = "is_none_left_out")]
     pub notes_left_out: usize,
-    /// Number of containers left out for this reason.
+    /// Number of containers left out because the status was too long.
     #[serde(default, skip_serializing_if = "is_none_left_out")]
     pub containers_left_out: usize,
-    /// Number of services left out for this reason.
+    /// Number of services left out because the status was too long.
     #[serde(default, skip_serializing_if = "is_none_left_out")]
     pub services_left_out: usize,
 }
@@ -55,7 +55,7 @@ fn is_none_left_out(count: &usize) -> bool {
 
 impl Snapshot {
     /// Returns the snapshot as JSON of at most `limit` bytes. If it is longer, half of its longest list is left out,
-    /// and counted, until it fits. Of lists of one length, notes go first, and services last.
+    /// and counted, until it fits. Among lists of one length, notes are shortened first, and services last.
     pub fn within(mut self, limit: usize) -> Vec<u8> {
         loop {
             let text = serde_json::to_vec(&self).unwrap_or_default();
@@ -65,7 +65,7 @@ impl Snapshot {
         }
     }
 
-    /// Leaves out half of the longest of its lists. Returns whether there was anything to leave out.
+    /// Leaves out half of the snapshot's longest list. Returns whether there was anything to leave out.
     fn leave_out_half(&mut self) -> bool {
         let lengths = [self.notes.len(), self.containers.len(), self.services.len()];
         let longest = lengths.into_iter().max().unwrap_or(0);
@@ -84,103 +84,103 @@ impl Snapshot {
     }
 }
 
-/// The agent itself.
+/// Status of the agent itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AgentStatus {
-    /// Process id.
+    /// Process id of the agent.
     pub pid: u32,
     /// Version of Sidelane.
     pub version: String,
-    /// Path of its file.
+    /// Path of the agent's file.
     pub config: String,
-    /// Time since its start.
+    /// Time since the agent's start, in seconds.
     pub uptime_s: f64,
     /// Policy: `holmes`, `perfiso` or `unmanaged`.
     pub policy: String,
-    /// Source of interference.
+    /// Source of interference values, as text.
     pub metric: String,
-    /// Interference at which batch leaves.
+    /// Interference at which batch leaves; `None` if the policy does not use interference.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub threshold: Option<f64>,
-    /// Reason of the last action.
+    /// Reason of the policy's last action.
     pub why: String,
-    /// Number of settings changed by other processes, and restored.
+    /// Number of settings that other processes changed and the agent restored.
     #[serde(rename = "repairs_count")]
     pub repaired: u64,
     /// Number of onsets of interference at which batch was taken away at once.
     #[serde(default)]
     pub reactions_count: u64,
-    /// Median of the times from such an onset until batch had been taken away.
+    /// Median of the times from an onset of interference until batch had been taken away.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reaction_p50_ns: Option<u64>,
-    /// 99th percentile of these times.
+    /// 99th percentile of the times from an onset of interference until batch had been taken away.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reaction_p99_ns: Option<u64>,
-    /// Share of one CPU used recently.
+    /// Share of one CPU that the agent used recently, in percent.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cpu_percent: Option<f64>,
-    /// CPU time since its start.
+    /// CPU time of the agent since its start, in seconds.
     pub cpu_s: f64,
-    /// Resident memory.
+    /// Resident memory of the agent.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub resident_bytes: Option<u64>,
-    /// Number of lines of the audit log that could not be written and are lost; missing without an audit log.
+    /// Number of lines of the audit log that could not be written and are lost; `None` without an audit log.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub audit_lost_lines: Option<u64>,
-    /// Reason why the audit log cannot be written now.
+    /// Reason why the audit log cannot be written now; `None` if it can.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub audit_error: Option<String>,
 }
 
-/// One CPU.
+/// Status of one CPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuStatus {
     /// Number of the CPU.
     pub cpu: u32,
-    /// Owner, which may give it to batch.
+    /// Owner of the CPU, which decides whether batch gets it.
     pub owner: String,
-    /// Number of containers that may run there.
+    /// Number of containers that may run on the CPU.
     pub containers_count: usize,
-    /// Whether batch never runs there.
+    /// Whether batch never runs on the CPU.
     pub reserved: bool,
-    /// Share of the time in which it ran any task, in percent.
+    /// Share of the time in which the CPU ran any task, in percent.
     pub busy_percent: f64,
-    /// Share of the time in which it ran a service.
+    /// Share of the time in which the CPU ran a service, in percent.
     pub service_percent: f64,
-    /// Share of the time in which it ran batch.
+    /// Share of the time in which the CPU ran batch, in percent.
     pub batch_percent: f64,
-    /// Interference with the service that runs there.
+    /// Interference with the service that runs on the CPU; `None` if unknown.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub interference: Option<f64>,
 }
 
-/// One service.
+/// Status of one service.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServiceStatus {
     /// Name of the service.
     pub name: String,
-    /// CPUs on which it ran recently.
+    /// CPUs on which the service ran recently.
     pub ran_on: String,
-    /// CPUs that it was found with.
+    /// CPUs that the service could run on when it was found.
     pub allowed: String,
-    /// CPUs that it was placed on, if its file allows that.
+    /// CPUs that the service was placed on, if its settings allow that.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub placed: Option<String>,
-    /// CPU time that it used, in percent of one CPU.
+    /// CPU time that the service used, in percent of one CPU.
     pub used_percent: f64,
-    /// Highest interference on any CPU on which it ran.
+    /// Highest interference on any CPU on which the service ran.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub interference: Option<f64>,
-    /// Requests; missing if they cannot be seen.
+    /// Requests of the service; `None` if they cannot be seen.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub requests: Option<RequestStatus>,
-    /// Reason why its requests cannot be seen.
+    /// Reason why the service's requests cannot be seen.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub requests_missing: Option<String>,
-    /// Slowdown of its requests by batch; missing if it is not measured.
+    /// Slowdown of the service's requests by batch; `None` if it is not measured.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub slowdown: Option<SlowdownStatus>,
-    /// Overlap of batch beside it in the last minute; missing if no lane is kept beside it.
+    /// Overlap of batch beside the service in the last minute; `None` if no lane is kept beside it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub overlap: Option<OverlapStatus>,
 }
@@ -188,47 +188,47 @@ pub struct ServiceStatus {
 /// Time in which batch ran beside a service without permission.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OverlapStatus {
-    /// Share of the service's time. Missing if the service did not run.
+    /// Overlap in percent of the service's time; `None` if the service did not run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub percent: Option<f64>,
-    /// Bound of the overlap.
+    /// Bound of the overlap, in percent.
     pub bound_percent: f64,
-    /// Text on the broken promise, with reason and what to do; missing while it is kept.
+    /// Text on the broken overlap promise, with reason and what to do; `None` while it is kept.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub broken: Option<String>,
 }
 
-/// How much slower requests are while batch may have the lanes beside the service.
+/// Slowdown of requests while batch may have the lanes beside the service.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SlowdownStatus {
-    /// Slowdown of the median. Missing while too few requests were seen.
+    /// Slowdown of the median; `None` while too few requests were seen.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub p50: Option<SlowerStatus>,
-    /// Slowdown of the 99th percentile. Missing while too few requests were seen.
+    /// Slowdown of the 99th percentile; `None` while too few requests were seen.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub p99: Option<SlowerStatus>,
-    /// Bound of the slowdown.
+    /// Bound of the slowdown, in percent.
     pub allowed_percent: f64,
-    /// Idle time of the service after which batch has the lanes. Missing if batch is kept off.
+    /// Idle time of the service after which batch has the lanes; `None` if batch is kept off.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub min_idle_ns: Option<u64>,
 }
 
-/// Increase of a percentile, with its confidence interval.
+/// Increase of a percentile of latency, with its confidence interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SlowerStatus {
-    /// Measured increase.
+    /// Measured increase, in percent.
     pub percent: f64,
-    /// Lower end of the interval.
+    /// Lower end of the confidence interval, in percent.
     pub low_percent: f64,
-    /// Upper end of the interval.
+    /// Upper end of the confidence interval, in percent.
     pub high_percent: f64,
 }
 
-/// A service's requests.
+/// Requests of a service.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RequestStatus {
-    /// Number since the agent began to look.
+    /// Number of requests since the agent began to see them.
     pub count: u64,
     /// Median of the time from arrival to finish.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -236,7 +236,7 @@ pub struct RequestStatus {
     /// 99th percentile of the time from arrival to finish.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub latency_p99_ns: Option<u64>,
-    /// Objective.
+    /// Objective of the service, as text.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub slo: Option<String>,
     /// Share of requests that kept the objective, in percent.
@@ -246,39 +246,39 @@ pub struct RequestStatus {
     pub lost: u64,
 }
 
-/// One container.
+/// Status of one container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ContainerStatus {
     /// Name of the container.
     pub name: String,
-    /// `running`, `paused`, or `as found` if nothing was decided for it.
+    /// State of the container: `running`, `paused`, or `as found` if nothing was decided for it.
     pub state: String,
-    /// CPUs that it may run on.
+    /// CPUs that the container may run on.
     pub cpus: String,
-    /// CPUs that it may be given.
+    /// CPUs that the container may be given.
     pub allowed: String,
-    /// Number of CPUs that it wants.
+    /// Number of CPUs that the container wants.
     #[serde(rename = "wanted_cpus")]
     pub wanted: u32,
-    /// Source of this number.
+    /// Source of the number of CPUs that the container wants.
     pub wanted_from: String,
     /// Priority: containers with a higher one are given CPUs first.
     pub priority: i32,
 }
 
-/// One proxy. Its counts are since its start.
+/// Status of one proxy, with counts since its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProxyStatus {
     /// Address at which clients connect.
     pub listen: String,
     /// Server that gets new requests.
     pub active: String,
-    /// Servers; the first is the one that was active at the start.
+    /// Servers of the proxy; the first is the one that was active at the start.
     pub servers: Vec<String>,
-    /// Reason why this server is active; missing while the proxy begins.
+    /// Reason why the active server is active; `None` while the proxy begins.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub why: Option<String>,
-    /// Whether it accepts no more clients, and answers pending requests.
+    /// Whether the proxy accepts no more clients, and answers pending requests.
     #[serde(default)]
     pub draining: bool,
     /// Servers that are out of service because they fail their requests, with time and reason.
@@ -288,51 +288,52 @@ pub struct ProxyStatus {
     pub clients: usize,
     /// Number of requests without an answer.
     pub in_flight: usize,
-    /// Number of requests that came.
+    /// Number of requests that the proxy has received.
     pub requests: u64,
-    /// Number of requests whose answer was forwarded to the end.
+    /// Number of requests whose answer was forwarded completely.
     pub answered: u64,
     /// Number of requests that were sent to both servers.
     pub hedges: u64,
-    /// Number of these that the second server answered first.
+    /// Number of requests sent to both servers that the second server answered first.
     pub hedge_wins: u64,
-    /// Number of times that the servers changed places.
+    /// Number of times that the active server and its backup changed places.
     pub swaps: u64,
 }
 
-/// The flight recorder of a service.
+/// Status of the flight recorder of a service.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlightStatus {
     /// Name of the service.
     pub service: String,
-    /// `begins`: it waits for the service to listen, or for the kernel; `records`; or `ended`.
+    /// State of the recorder: `begins` while it waits for the service to listen or for the kernel; `records`; or
+    /// `ended`.
     pub state: String,
-    /// Reason why it has ended.
+    /// Reason why the recorder has ended.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub why: Option<String>,
-    /// Objective.
+    /// Objective of the service, as text.
     pub slo: String,
     /// Number of recordings that were written.
     pub recordings: u32,
-    /// Page of the last recording.
+    /// Path of the page of the last recording.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub last: Option<String>,
 }
 
-/// The mapper of a service's threads to big and little cores. Its counts are since it began.
+/// Status of the mapper of a service's threads to big and little cores, with counts since it began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HurryStatus {
     /// Name of the service.
     pub service: String,
-    /// `begins`: it waits for the service to listen, or for the kernel; `maps`; or `ended`.
+    /// State of the mapper: `begins` while it waits for the service to listen or for the kernel; `maps`; or `ended`.
     pub state: String,
-    /// Reason why it has ended.
+    /// Reason why the mapper has ended.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub why: Option<String>,
-    /// Big and little cores.
+    /// Big and little cores, as text.
     pub sizes: String,
-    /// Number of threads that work on requests, each bound to one CPU. This and the following values are missing until
-    /// it maps.
+    /// Number of threads that work on requests, each bound to one CPU. `None` until the mapper begins to map, as are
+    /// the following values.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub threads: Option<usize>,
     /// Number of requests that were answered.
@@ -344,24 +345,24 @@ pub struct HurryStatus {
     /// Number of moves that the system refused.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub refused: Option<u64>,
-    /// Present time on a little core after which a request is long.
+    /// Present time on a little core after which a request is long, in ns.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub threshold_ns: Option<u64>,
-    /// `learnt`, or `given`.
+    /// Source of the threshold: `learnt`, or `given`.
     pub threshold_from: String,
-    /// Share of one CPU used since it began.
+    /// Share of one CPU that the mapper used since it began, in percent.
     #[serde(rename = "own_cpu_percent", skip_serializing_if = "Option::is_none", default)]
     pub own_percent: Option<f64>,
 }
 
-/// Number of times that an action was taken.
+/// Number of times that an action was taken for a reason.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DecisionCount {
     /// Name of the action.
     pub action: String,
     /// Reason of the action.
     pub why: String,
-    /// Number of times.
+    /// Number of times that the action was taken.
     pub count: u64,
 }
 
@@ -370,11 +371,11 @@ pub struct DecisionCount {
 pub struct NoteStatus {
     /// Text of the note.
     pub note: String,
-    /// Number of times.
+    /// Number of times that the note was made.
     pub times: u64,
 }
 
-/// Longest wait for an answer: an agent answers between two looks, which come every few milliseconds.
+/// Longest wait for an answer. An agent answers between two checks, which come every few milliseconds.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Options of `sidelane status`.

@@ -1,4 +1,4 @@
-//! The status as text, the most important parts first.
+//! Prints the status as text, the most important parts first.
 
 use std::fmt;
 

@@ -2,17 +2,17 @@
 
 use std::ops::Range;
 
-/// How many field names an error lists.
+/// Number of field names that an error lists.
 const SHOWN: usize = 24;
 
-/// How a number is found in its file.
+/// Position of a number in its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Field {
-    /// The first number.
+    /// First number of the file.
     First,
-    /// The word with this index, counted from 1 as in proc(5).
+    /// Word with this index, counted from 1 as in proc(5).
     Index(usize),
-    /// The word after this key, or the value in the same word (`total=7`).
+    /// Word after this key, or value in the same word (`total=7`).
     Key(String),
 }
 
@@ -28,7 +28,7 @@ impl Field {
     }
 }
 
-/// Why a field has no number.
+/// Reason why a field has no number.
 pub(super) enum Wrong {
     Missing,
     NotANumber { text: String, why: &'static str },
@@ -43,7 +43,7 @@ impl Wrong {
     }
 }
 
-/// The byte range of the field's number in `content`.
+/// Returns the byte range of the field's number in `content`.
 pub(super) fn place(content: &[u8], field: &Field) -> Option<Range<usize>> {
     match field {
         Field::First => words(content, 0).find(|word| parse(&content[word.clone()]).is_ok()),
@@ -52,7 +52,7 @@ pub(super) fn place(content: &[u8], field: &Field) -> Option<Range<usize>> {
     }
 }
 
-/// The words from byte `start` on.
+/// Returns the byte ranges of the words from byte `start` on.
 fn words(content: &[u8], start: usize) -> impl Iterator<Item = Range<usize>> {
     let mut at = start;
     std::iter::from_fn(move || {
@@ -63,8 +63,8 @@ fn words(content: &[u8], start: usize) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// The word with an index. The second word of a process's `stat` is its name in parentheses, which
-/// may contain any characters.
+/// Returns the word with an index. The second word of a process's `stat` is its name in parentheses, which may contain
+/// any characters.
 fn nth(content: &[u8], index: usize) -> Option<Range<usize>> {
     let first = words(content, 0).next()?;
     let is_stat = parse(&content[first.clone()]).is_ok() && content[first.end..].starts_with(b" (");
@@ -76,7 +76,7 @@ fn nth(content: &[u8], index: usize) -> Option<Range<usize>> {
     }
 }
 
-/// The word after `key`, or the part after `key=` in the same word.
+/// Returns the word after `key`, or the part after `key=` in the same word.
 fn behind(content: &[u8], key: &[u8]) -> Option<Range<usize>> {
     let mut words = words(content, 0);
     while let Some(word) = words.next() {
@@ -89,7 +89,7 @@ fn behind(content: &[u8], key: &[u8]) -> Option<Range<usize>> {
     None
 }
 
-/// A unit after a number is a word of its own, so it is ignored.
+/// Parses the number in a word. A unit after the number is a word of its own, so it is ignored.
 pub(super) fn parse(word: &[u8]) -> Result<u64, Wrong> {
     let mut value = Some(0_u64);
     for byte in word {
@@ -111,7 +111,7 @@ fn no_number(word: &[u8]) -> Wrong {
     Wrong::NotANumber { text: word.escape_ascii().to_string(), why }
 }
 
-/// The fields of a file, for an error.
+/// Returns the names of the file's fields, for an error.
 pub(super) fn fields(content: &[u8]) -> String {
     let is_number = |word: &Range<usize>| parse(&content[word.clone()]).is_ok();
     let all: Vec<Range<usize>> = words(content, 0).collect();

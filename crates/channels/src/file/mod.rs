@@ -13,41 +13,40 @@ use crate::file::field::{Field, Wrong, fields, parse, place};
 use crate::signal::Signal;
 use crate::{Call, Channel, ChannelEnd, Kind, Reader};
 
-/// Longer files are read only up to this length, which is more than any useful file of a machine
-/// has.
+/// Limit of the bytes read of a file, which no useful file of a machine exceeds.
 const BYTES_MAX: usize = 256 << 10;
 
-/// Why a number in a file cannot be observed.
+/// Reason why a number in a file cannot be observed.
 #[derive(Debug, Error)]
 #[allow(missing_docs)]
 pub enum FileError {
-    /// The system's error.
+    /// File that the system refuses to open or read.
     #[error("cannot read {}: {source}", .path.display())]
     Open { path: PathBuf, source: io::Error },
-    /// A read could block, or never end.
+    /// File that is not regular: a read could block, or never end.
     #[error("cannot observe {}: it is not a regular file; name one of /proc or of a cgroup", .path.display())]
     NotAFile { path: PathBuf },
-    /// The file has no such field.
+    /// File without the requested field.
     #[error("cannot observe {}: it has no field {field}; name one that it has: {have}", .path.display())]
     NoField { path: PathBuf, field: String, have: String },
-    /// The field is not a number that can be observed.
+    /// Field that is not a number.
     #[error("cannot observe {field} of {}: it is {text}, {why}", .path.display())]
     NotANumber { path: PathBuf, field: String, text: String, why: &'static str },
 }
 
-/// The channel of `file:PATH[#FIELD]`.
+/// Returns the channel of the signal `file:PATH[#FIELD]`.
 pub fn channel(signal: &Signal, path: &Path, field: Option<&str>) -> Result<Channel, FileError> {
     let kind = signal.kind.map_or(Kind::Tag, Kind::of_channel);
     let reader = Reader::Call(Box::new(Number::open(path, field)?));
     Ok(Channel { name: signal.name.clone(), kind, reader, meaning: None, notes: vec![] })
 }
 
-/// A number in a file.
+/// Number in a file, read anew for each sample.
 pub struct Number {
     file: File,
     field: Field,
     content: Vec<u8>,
-    /// Length of the content that was read last.
+    /// Length of the content that was read last, in bytes.
     length: usize,
 }
 
@@ -74,8 +73,7 @@ impl Number {
             self.length += read;
             let content = &self.content[..self.length];
             let is_all = read == 0 || self.length == self.content.len();
-            // The kernel returns one page at a time. A number that ends before the last byte is
-            // complete.
+            // The kernel returns one page at a time. A number that ends before the last byte is complete.
             match place(content, &self.field) {
                 Some(place) if is_all || place.end < self.length => return Ok(parse(&content[place])),
                 None if is_all => return Ok(Err(Wrong::Missing)),
@@ -88,7 +86,7 @@ impl Number {
 impl Call for Number {
     fn read(&mut self) -> Result<u64, ChannelEnd> {
         let value = self.value().map_err(|error| match error.raw_os_error() {
-            // The errors of /proc for a process that has ended, and of a removed cgroup.
+            // Errors of /proc for a process that has ended, and of a removed cgroup.
             Some(libc::ESRCH | libc::ENODEV) => ChannelEnd::Target,
             _ => ChannelEnd::Error(error),
         })?;

@@ -8,10 +8,10 @@ use std::path::Path;
 use crate::hsperf::JvmError;
 use crate::maps::Region;
 
-/// HotSpot's default size of the file is 32 KiB; a far larger file is not HotSpot's.
+/// Limit of the size of a JVM's counter file. HotSpot's default is 32 KiB; a far larger file is not HotSpot's.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// The mapping of a JVM's counter file.
+/// Returns the mapping of a JVM's counter file.
 pub(super) fn counters_region(pid: u32, regions: &[Region]) -> Result<&Region, JvmError> {
     let is_counters = |region: &&Region| {
         let dir = region.path.parent().and_then(Path::file_name);
@@ -27,7 +27,7 @@ pub(super) fn counters_region(pid: u32, regions: &[Region]) -> Result<&Region, J
     }
 }
 
-/// Any user can put files into /tmp, so the file has to belong to the JVM's user.
+/// Returns an error unless the file belongs to the JVM's user. Any user can put files into /tmp.
 pub(super) fn check(pid: u32, file: &File) -> Result<(), JvmError> {
     let failed = |source| JvmError::Open { pid, source };
     let found = file.metadata().map_err(failed)?;
@@ -45,7 +45,7 @@ pub(super) fn check(pid: u32, file: &File) -> Result<(), JvmError> {
     Ok(())
 }
 
-/// The user whose rights the process has.
+/// Returns the user whose rights the process has.
 fn user(pid: u32) -> io::Result<u32> {
     const EFFECTIVE: usize = 1;
     let status = fs::read(format!("/proc/{pid}/status"))?;

@@ -7,7 +7,7 @@ const MAGIC: [u8; 4] = [0xca, 0xfe, 0xc0, 0xc0];
 const VERSION: u8 = 2;
 const NATIVE_ORDER: u8 = cfg!(target_endian = "little") as u8;
 
-/// Offsets in the prologue.
+/// Offset in the prologue of the counter file, in bytes; so are the constants below.
 const BYTE_ORDER: usize = 4;
 const MAJOR_VERSION: usize = 5;
 const ACCESSIBLE: usize = 7;
@@ -15,7 +15,7 @@ const USED: usize = 8;
 const ENTRY_OFFSET: usize = 24;
 const NUM_ENTRIES: usize = 28;
 
-/// Offsets in an entry.
+/// Offset in an entry of the counter file, in bytes; so are the constants below.
 const ENTRY_LENGTH: usize = 0;
 const NAME_OFFSET: usize = 4;
 const VECTOR_LENGTH: usize = 8;
@@ -26,89 +26,89 @@ const DATA_OFFSET: usize = 16;
 const ENTRY_HEAD_BYTES: usize = 20;
 const LONG_BYTES: usize = 8;
 
-/// One of HotSpot's counters.
+/// Counter of HotSpot, as an entry of its file describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name, such as `sun.rt.safepoints`.
+    /// Name of the counter, such as `sun.rt.safepoints`.
     pub name: String,
-    /// Offset of its value in the file, in bytes.
+    /// Offset of the counter's value in the file, in bytes.
     pub offset: usize,
-    /// The type of its value.
+    /// Type of the counter's value.
     pub data: Data,
-    /// What it counts.
+    /// Unit of the counter's value.
     pub units: Units,
-    /// How it changes.
+    /// Way in which the counter's value changes.
     pub variability: Variability,
 }
 
-/// The type of a value.
+/// Type of a counter's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
-    /// A long, aligned.
+    /// Integer of 64 bits, aligned.
     Long,
-    /// A text that ends with a zero byte, in a field of this many bytes.
+    /// Text that ends with a zero byte, in a field of this number of bytes.
     Text(usize),
-    /// A type that HotSpot does not use today.
+    /// Type that HotSpot does not use today.
     Other,
 }
 
-/// HotSpot's units.
+/// Unit of a counter's value, as HotSpot names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Units {
     None,
     Bytes,
-    /// Ticks of HotSpot's clock: `sun.os.hrt.frequency` per second.
+    /// Ticks of HotSpot's clock, `sun.os.hrt.frequency` per second.
     Ticks,
     Events,
     Text,
     Hertz,
 }
 
-/// How an entry changes.
+/// Way in which a counter's value changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variability {
-    /// Never.
+    /// Constant value.
     Constant,
-    /// It only rises.
+    /// Value that only rises.
     Monotonic,
-    /// In any direction.
+    /// Value that rises and falls.
     Variable,
 }
 
-/// Why bytes are not HotSpot's counters.
+/// Reason why bytes are not HotSpot's counters.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum FormatError {
-    /// The file is too short, or of another format.
+    /// File that is too short, or of another format.
     #[error("it does not begin like a file of HotSpot's counters")]
     Magic,
-    /// Written on a machine with another byte order.
+    /// File from a machine with another byte order.
     #[error("its byte order is not this machine's")]
     ByteOrder,
-    /// Not the version that every JVM since Java 5 writes.
+    /// File with another version than every JVM since Java 5 writes.
     #[error("it is of version {0}, not {VERSION}")]
     Version(u8),
-    /// The JVM is still starting.
+    /// File of a JVM that is still starting.
     #[error("the JVM has not filled it in yet; try again in a moment")]
     NotReady,
-    /// An invalid entry.
+    /// Invalid entry of the file.
     #[error("entry {number}, at byte {offset}, does not fit in: {what}")]
     Entry {
-        /// Its index, from 0 on.
+        /// Index of the entry, from 0 on.
         number: usize,
-        /// Its offset in the file.
+        /// Offset of the entry in the file, in bytes.
         offset: usize,
-        /// What is wrong.
+        /// Description of what is wrong.
         what: &'static str,
     },
 }
 
-/// All counters in `bytes`. A JVM adds counters while it runs; one that is being added is left out.
+/// Returns all counters in `bytes`. A JVM adds counters while it runs; a counter that is just being added is left out.
 pub fn parse(bytes: &[u8]) -> Result<Vec<Entry>, FormatError> {
     check(bytes)?;
     let (first, count) = (number(bytes, ENTRY_OFFSET), number(bytes, NUM_ENTRIES));
     let (Some(mut offset), Some(count)) = (first, count) else { return Err(FormatError::Magic) };
-    // `used` limits the part that the JVM has allocated, if its value is plausible.
+    // Only the part that the JVM has allocated is parsed, if its length `used` is plausible.
     let used = number(bytes, USED).map_or(bytes.len(), |used| used.min(bytes.len()));
     let bytes = &bytes[..used];
     let mut entries = Vec::new();
@@ -134,7 +134,7 @@ fn check(bytes: &[u8]) -> Result<(), FormatError> {
     }
 }
 
-/// `entry` begins at byte `start` of the file.
+/// Parses an entry that begins at byte `start` of the file.
 fn parse_entry(entry: &[u8], start: usize) -> Result<Entry, &'static str> {
     let head = entry.get(..ENTRY_HEAD_BYTES).ok_or("it is shorter than its own head")?;
     let name = number(head, NAME_OFFSET).and_then(|at| entry.get(at..)).and_then(text_in).ok_or("its name")?;
@@ -143,7 +143,7 @@ fn parse_entry(entry: &[u8], start: usize) -> Result<Entry, &'static str> {
     let room = entry.len() - data_offset;
     let data = match (head[DATA_TYPE], vector_length) {
         (b'J', 0) if room < LONG_BYTES => return Err("its value"),
-        // An unaligned value could be read in the middle of a store.
+        // An unaligned value could be read in the middle of a store, so it is refused.
         (b'J', 0) if !(start + data_offset).is_multiple_of(LONG_BYTES) => return Err("its value is not aligned"),
         (b'J', 0) => Data::Long,
         (b'B', length) if length > room => return Err("its text"),
@@ -154,7 +154,7 @@ fn parse_entry(entry: &[u8], start: usize) -> Result<Entry, &'static str> {
     Ok(Entry { name, offset: start + data_offset, data, units, variability })
 }
 
-/// The text at the start of `bytes` up to its zero byte, if it has one.
+/// Returns the text at the start of `bytes` up to its zero byte; `None` without a zero byte.
 pub(super) fn text_in(bytes: &[u8]) -> Option<String> {
     let end = bytes.iter().position(|byte| *byte == 0)?;
     Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
@@ -184,12 +184,12 @@ fn variability(code: u8) -> Variability {
     }
 }
 
-/// Files of counters for tests.
+/// Counter files for tests.
 #[cfg(any(test, feature = "test-file"))]
 pub mod test_file {
     use super::*;
 
-    /// A file as HotSpot writes it: each value follows its name, with the least padding.
+    /// Returns the bytes of a file as HotSpot writes it: each value follows its name, with the least padding.
     pub(super) fn file(entries: &[(&str, u8, &[u8], u8)]) -> Vec<u8> {
         let mut bytes = vec![0xca, 0xfe, 0xc0, 0xc0, NATIVE_ORDER, VERSION, 0, 1];
         bytes.extend([0; 16]);
@@ -215,7 +215,7 @@ pub mod test_file {
         bytes
     }
 
-    /// The bytes of a file with these counters.
+    /// Returns the bytes of a counter file with these counters.
     pub fn file_of_numbers(numbers: &[(String, u64)]) -> Vec<u8> {
         let values: Vec<[u8; 8]> = numbers.iter().map(|(_, number)| number.to_ne_bytes()).collect();
         let mut entries = Vec::new();
@@ -225,7 +225,7 @@ pub mod test_file {
         file(&entries)
     }
 
-    /// Where the value of a counter is in such a file.
+    /// Returns the offset of a counter's value in the bytes of a counter file.
     pub fn offset_of(bytes: &[u8], name: &str) -> usize {
         let entries = parse(bytes).expect("a file of counters");
         entries.iter().find(|entry| entry.name == name).expect("such a counter").offset

@@ -1,8 +1,8 @@
-//! HotSpot's own counters. A JVM keeps them in a file that it maps shared, and updates them in
-//! place, so a read is one load and has no effect on the JVM.
+//! HotSpot's own counters. A JVM keeps them in a file that it maps shared, and updates them in place. So a read is one
+//! load and has no effect on the JVM.
 //!
-//! The file is `hsperfdata_USER/PID` in the JVM's /tmp. It is found among the process's mapped
-//! files, so mount and PID namespaces do not matter.
+//! The file is `hsperfdata_USER/PID` in the JVM's /tmp. It is found among the process's mapped files, so mount and PID
+//! namespaces do not matter.
 
 mod find;
 pub mod format;
@@ -27,7 +27,7 @@ use crate::{Channel, Kind, Meaning, Reader, Width, Word, most_telling, several};
 
 pub use crate::hsperf::format::{FormatError, Units, Variability};
 
-/// The signals of plain `jvm`: the collector's activity, the number and causes of stops, and other
+/// Counters that the plain signal `jvm` stands for: the collector's activity, the number and causes of stops, and other
 /// causes of temporary slowness. Counters that a JVM lacks are left out.
 pub const USUAL: [&str; 7] = [
     CAUSE,
@@ -41,63 +41,63 @@ pub const USUAL: [&str; 7] = [
 const CAUSE: &str = "sun.gc.cause";
 const LAST_CAUSE: &str = "sun.gc.lastCause";
 
-/// Why HotSpot's counters cannot be read.
+/// Reason why HotSpot's counters cannot be read.
 #[derive(Debug, Error)]
 #[allow(missing_docs)]
 pub enum JvmError {
-    /// No process is observed.
+    /// Signal without an observed process.
     #[error("cannot read jvm: signals, since no process is observed; name one with --service pid:1234")]
     NoTarget,
-    /// The process does not exist, or has ended.
+    /// Process that does not exist, or has ended.
     #[error("there is no process {pid}")]
     NoProcess { pid: u32 },
-    /// The process does not run HotSpot.
+    /// Process that does not run HotSpot.
     #[error("process {pid} has no jvm: signals: it is not a JVM (it has no libjvm.so mapped)")]
     NoJvm { pid: u32 },
-    /// It runs HotSpot without the counter file.
+    /// JVM that runs without the counter file.
     #[error(
         "cannot read counters of JVM {pid}: it does not share them; start it without -XX:-UsePerfData and \
          -XX:+PerfDisableSharedMem"
     )]
     NoCounters { pid: u32 },
-    /// The system refuses access.
+    /// Counter file to which the system refuses access.
     #[error("cannot search process {pid} for counters of a JVM: {source}{}", permission_hint(.source))]
     Open { pid: u32, source: io::Error },
-    /// The file is not the JVM's own: not a regular file, of another user, or of an invalid size.
+    /// File that is not the JVM's own: not regular, of another user, or of an invalid size.
     #[error("cannot trust the counters of JVM {pid}: {what}")]
     Untrusted { pid: u32, what: String },
-    /// The file is not in the expected format.
+    /// File that is not in the expected format.
     #[error("cannot parse the counters of JVM {pid}: {source}")]
     Format { pid: u32, source: FormatError },
-    /// There is none of that name.
+    /// Counter that this JVM does not have.
     #[error("JVM {pid} has no counter {name}{}; list them with `sidelane list pid:{pid}`", did_you_mean(.close))]
     NoSuchCounter { pid: u32, name: String, close: Vec<String> },
-    /// The counter is not a number.
+    /// Counter that is not a number.
     #[error("cannot read {name} of JVM {pid} as a {wanted}: it is {is}")]
     Kind { pid: u32, name: String, is: &'static str, wanted: Kind },
 }
 
-/// The counters of one JVM.
+/// Counters of one JVM, mapped from its file.
 pub struct Jvm {
     pid: u32,
     mapping: Arc<Mapping>,
     entries: Vec<Entry>,
 }
 
-/// A counter and its value when it was read.
+/// Counter with its value at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counter {
-    /// Its name, such as `sun.rt.safepoints`.
+    /// Name of the counter, such as `sun.rt.safepoints`.
     pub name: String,
-    /// Its value.
+    /// Value of the counter.
     pub value: Value,
-    /// What it counts.
+    /// Unit of the counter's value.
     pub units: Units,
-    /// How it changes.
+    /// Way in which the counter's value changes.
     pub variability: Variability,
 }
 
-/// The value of a counter.
+/// Value of a counter: a number or a text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 #[allow(missing_docs)]
@@ -106,7 +106,7 @@ pub enum Value {
     Text(String),
 }
 
-/// The channels of `jvm:NAME`, or of `jvm` if `name` is `None`, in every JVM among `pids`.
+/// Returns the channels of `jvm:NAME`, or of `jvm` if `name` is `None`, in every JVM among `pids`.
 pub fn channels(signal: &Signal, name: Option<&str>, pids: &BTreeSet<u32>) -> Result<Vec<Channel>, JvmError> {
     let (jvms, errors): (Vec<_>, Vec<_>) = pids.iter().map(|pid| Jvm::open(*pid)).partition(Result::is_ok);
     let jvms: Vec<Jvm> = jvms.into_iter().flatten().collect();
@@ -125,7 +125,7 @@ pub fn channels(signal: &Signal, name: Option<&str>, pids: &BTreeSet<u32>) -> Re
 }
 
 impl Counter {
-    /// The kind as which it is read by default.
+    /// Returns the kind of signal as which the counter is read by default.
     pub fn kind(&self) -> Kind {
         kind(self.variability)
     }
@@ -145,21 +145,21 @@ impl Jvm {
         Self::of_file(pid, &file)
     }
 
-    /// Maps the counters of a process, which are in this file.
+    /// Maps the counters of a process from the file `file`.
     pub fn of_file(pid: u32, file: &File) -> Result<Self, JvmError> {
         let mapping = Arc::new(Mapping::whole(file).map_err(|source| JvmError::Open { pid, source })?);
         let entries = format::parse(mapping.as_bytes()).map_err(|source| JvmError::Format { pid, source })?;
         Ok(Self { pid, mapping, entries })
     }
 
-    /// All counters with their values now, by name.
+    /// Returns all counters by name, with their values now.
     pub fn counters(&self) -> Vec<Counter> {
         let mut counters: Vec<Counter> = self.entries.iter().filter_map(|entry| self.counter(entry)).collect();
         counters.sort_by(|a, b| a.name.cmp(&b.name));
         counters
     }
 
-    /// The word of a counter that is a number, if this JVM has it.
+    /// Returns the word of a counter that is a number; `None` if this JVM does not have it.
     pub fn number(&self, name: &str) -> Option<Word> {
         let entry = self.entry(name).filter(|entry| matches!(entry.data, Data::Long))?;
         Some(self.word(entry.offset, Width::U64))
@@ -215,7 +215,8 @@ impl Jvm {
         Ok(Channel { name, kind: Kind::Tag, reader, meaning: Some(self.meaning(entry, part)), notes: vec![] })
     }
 
-    /// From the texts that HotSpot can store there, and the current text.
+    /// Returns a function that names the values of a text's readable part. It knows the texts that HotSpot can store
+    /// there, and the current text.
     fn meaning(&self, entry: &Entry, part: Part) -> Meaning {
         let is_cause = matches!(entry.name.as_str(), CAUSE | LAST_CAUSE);
         let causes = texts::causes(self.has_zgc()).filter(|_| is_cause);
@@ -246,9 +247,9 @@ impl Jvm {
 
     fn word(&self, offset: usize, width: Width) -> Word {
         let place = self.mapping.place(offset).expect("the parser checked that values are within the file");
-        // SAFETY: within the mapping, which the word keeps. Aligned, since the parser refuses
-        // unaligned numbers and `Part::of` chooses aligned parts. HotSpot deletes the file at its
-        // end and never shrinks it; if another process shrinks it, `Mapping` keeps it readable.
+        // SAFETY: the place is within the mapping, which the word keeps. It is aligned, since the parser refuses
+        // unaligned numbers and `Part::of` chooses aligned parts. HotSpot deletes the file at its end and never shrinks
+        // it; if another process shrinks it, `Mapping` keeps it readable.
         unsafe { Word::new(place, width, self.mapping.clone()) }
     }
 

@@ -1,13 +1,13 @@
 //! HotSpot's texts as tags: `sun.gc.cause` names the collector's current activity.
 //!
-//! HotSpot puts a text right after its name, so the text is not aligned, and one atomic load
-//! reaches only the aligned bytes in it: for `sun.gc.cause`, eight bytes from the eighth letter on.
-//! Those bytes distinguish nearly all causes (`G1 Evac[uation P]ause`); otherwise the meaning lists
-//! all causes with these bytes.
+//! HotSpot puts a text right after its name, so the text is not aligned. One atomic load reaches only the aligned bytes
+//! in it:
+//! for `sun.gc.cause`, eight bytes from the eighth letter on. Those bytes distinguish nearly all causes
+//! (`G1 Evac[uation P]ause`); otherwise the meaning lists all causes with these bytes.
 
 use crate::Width;
 
-/// The causes of HotSpot 8 to 25 (gcCause.cpp).
+/// Causes of a collection in HotSpot 8 to 25 (gcCause.cpp).
 const CAUSES: [&str; 28] = [
     "No GC",
     "System.gc()",
@@ -39,25 +39,26 @@ const CAUSES: [&str; 28] = [
     "ILLEGAL VALUE - last gc cause - ILLEGAL VALUE",
 ];
 
-/// Causes of ZGC only. From the eighth letter on they are equal to other causes.
+/// Causes of a collection that only ZGC has. From the eighth letter on they are equal to other causes.
 const CAUSES_OF_ZGC: [&str; 6] = ["Timer", "Warmup", "Allocation Rate", "Allocation Stall", "Proactive", "High Usage"];
 
-/// The causes of a JVM.
+/// Returns the causes of a collection that a JVM may name.
 pub(super) fn causes(has_zgc: bool) -> impl Iterator<Item = &'static str> {
     CAUSES.into_iter().chain(CAUSES_OF_ZGC.into_iter().filter(move |_| has_zgc))
 }
 
-/// The part of a text that one load reads.
+/// Part of a text that one load reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
-    /// Number of letters before it.
+    /// Number of letters of the text before this part.
     pub(super) skip: usize,
-    /// Number of letters in it.
+    /// Number of letters in this part.
     pub(super) width: Width,
 }
 
 impl Part {
-    /// The first among the widest readable parts of a text of `length` bytes at `offset`.
+    /// Returns the first among the widest readable parts of a text of `length` bytes at `offset`; `None` for an empty
+    /// text.
     pub(super) fn of(offset: usize, length: usize) -> Option<Self> {
         let part = |width: Width| {
             let skip = offset.next_multiple_of(width.bytes()) - offset;
@@ -66,7 +67,7 @@ impl Part {
         [Width::U64, Width::U32, Width::U16, Width::U8].into_iter().find_map(part)
     }
 
-    /// The value that is read if the text is `text`, filled with zeros as HotSpot does.
+    /// Returns the value that a load reads if the text is `text`, filled with zeros as HotSpot does.
     pub(super) fn value(self, text: &str) -> u64 {
         let mut letters = [0; 8];
         let part = text.as_bytes().iter().skip(self.skip).take(self.width.bytes());
@@ -74,13 +75,13 @@ impl Part {
         u64::from_ne_bytes(letters)
     }
 
-    /// The text, or the texts, that have `value` in this part.
+    /// Returns the text, or the texts, that have `value` in this part.
     pub(super) fn meaning(self, value: u64, known: &[String]) -> String {
         let fits: Vec<&str> = known.iter().filter(|text| self.value(text) == value).map(String::as_str).collect();
         if fits.is_empty() { self.letters(value) } else { fits.join(" or ") }
     }
 
-    /// The letters read from an unknown text.
+    /// Returns the letters read from an unknown text.
     fn letters(self, value: u64) -> String {
         let bytes = value.to_ne_bytes();
         let bytes = &bytes[..self.width.bytes()];
@@ -95,7 +96,7 @@ impl Part {
 mod tests {
     use super::*;
 
-    /// The part of `sun.gc.cause` in an entry of HotSpot.
+    /// Part of `sun.gc.cause` that one load reads in a file of HotSpot.
     const CAUSE: Part = Part { skip: 7, width: Width::U64 };
 
     fn known(has_zgc: bool) -> Vec<String> {

@@ -17,38 +17,38 @@ pub(super) type Dwarf<'a> = gimli::Dwarf<Reader<'a>>;
 pub(super) type Unit<'a> = gimli::Unit<Reader<'a>>;
 pub(super) type Entry<'a> = DebuggingInformationEntry<Reader<'a>>;
 
-/// The place of a variable or field.
+/// Place of a variable or field in an ELF file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct VariableLocation {
-    /// Its address in the file.
+    /// Address in the file.
     pub(super) address: u64,
-    /// Its bytes, if known.
+    /// Length in bytes, if known.
     pub(super) bytes: Option<u64>,
 }
 
-/// Why a field of a variable is not found.
+/// Reason why a field of a variable is not found.
 #[derive(Debug, Error)]
 #[allow(missing_docs)]
 pub enum FieldError {
-    /// The debug information is damaged, or in a newer format.
+    /// Debug information that is damaged, or in a newer format.
     #[error("cannot read its debug information: {0}")]
     Format(String),
-    /// The type has no field of that name.
+    /// Type without a field of that name.
     #[error("{of} has no field {field}{}", did_you_mean(.close))]
     NoField { of: String, field: String, close: Vec<String> },
-    /// The path leads through a number or a pointer.
+    /// Path that leads through a number or a pointer.
     #[error("cannot follow {field}: {of} is {is}, whose target changes its place; observe an address")]
     NoParts { of: String, is: &'static str, field: String },
-    /// The index is outside the array.
+    /// Index outside the array.
     #[error("{of} has {length} elements; the first is [0]")]
     Index { of: String, length: u64 },
-    /// The array has several dimensions.
+    /// Array of several dimensions.
     #[error("{of} has several dimensions; name a place in bytes, as in {of}+16/u64")]
     Dimensions { of: String },
-    /// The field is a bit field.
+    /// Bit field, which has no address.
     #[error("{field} is a bit field; observe the word around it, by offset and width")]
     BitField { field: String },
-    /// The type is described in another file.
+    /// Type that another file describes.
     #[error("the description of {of} is in another file, which is not read; name a place in bytes, as in {of}+16/u64")]
     Elsewhere { of: String },
 }
@@ -59,8 +59,7 @@ impl From<gimli::Error> for FieldError {
     }
 }
 
-/// The places that `name` may mean: a variable, or fields of variables. Empty without such a
-/// variable.
+/// Returns the places that `name` may mean: a variable, or fields of variables. Empty without such a variable.
 pub(super) fn find(elf: &object::File<'_>, name: &str) -> Result<Vec<VariableLocation>, FieldError> {
     let sections = load(elf)?;
     let endian = if elf.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
@@ -75,8 +74,8 @@ pub(super) fn find(elf: &object::File<'_>, name: &str) -> Result<Vec<VariableLoc
     best.variables.into_iter().map(|variable| variable.part(&dwarf, rest)).collect()
 }
 
-/// The sections that are needed. Others, such as locations, calls and macros, are large and often
-/// compressed.
+/// Loads the sections of debug information that are needed. Others, such as locations, calls and macros, are large and
+/// often compressed.
 fn load<'a>(elf: &object::File<'a>) -> Result<DwarfSections<Cow<'a, [u8]>>, FieldError> {
     const NEEDED: [SectionId; 8] = [
         SectionId::DebugAbbrev,
@@ -95,9 +94,10 @@ fn load<'a>(elf: &object::File<'a>) -> Result<DwarfSections<Cow<'a, [u8]>>, Fiel
     })
 }
 
-/// The bytes of a section. What it claims to be is allocated at once, so a claim has to be possible.
+/// Returns the bytes of a section, decompressed. The length that the section claims is allocated at once, so an
+/// impossible claim is refused.
 fn uncompressed<'a>(section: &object::Section<'a, '_>) -> Result<Cow<'a, [u8]>, FieldError> {
-    /// zlib makes nothing smaller by more than this.
+    /// Highest compression ratio that zlib reaches.
     const RATIO_MAX: u64 = 1032;
     let failed = |error: object::Error| FieldError::Format(error.to_string());
     let compressed = section.compressed_data().map_err(failed)?;
@@ -110,15 +110,15 @@ fn uncompressed<'a>(section: &object::Section<'a, '_>) -> Result<Cow<'a, [u8]>, 
     compressed.decompress().map_err(failed)
 }
 
-/// The ways to split a name into a variable and a path: names in Go, and of compiler-made copies,
-/// contain dots themselves.
+/// Returns the prefixes of a name that may be the variable, before a path of fields. Names in Go, and of compiler-made
+/// copies, contain dots themselves.
 fn heads(name: &str) -> Vec<&str> {
     let splits = name.char_indices().filter(|(_, letter)| matches!(letter, '.' | '[')).map(|(at, _)| at);
     let heads = splits.chain([name.len()]).map(|at| &name[..at]);
     heads.filter(|head| !head.is_empty()).collect()
 }
 
-/// The variables with the longest matching name so far.
+/// Variables with the longest matching name so far.
 struct Best<'a> {
     variables: Vec<Variable<'a>>,
     rest_len: usize,
@@ -157,8 +157,8 @@ fn look_in<'a>(dwarf: &Dwarf<'a>, unit: Rc<Unit<'a>>, heads: &[&str], best: &mut
 
 type Described<'a> = (Rc<Unit<'a>>, Entry<'a>);
 
-/// The entry that describes this one, if it is another entry. A static class member is declared in
-/// the class and defined elsewhere; link-time optimisation leaves only the address here.
+/// Returns the entry that declares the variable of `entry`, if it is another entry. A static class member is declared
+/// in the class and defined elsewhere. Link-time optimisation leaves only the address here.
 fn described<'a>(
     dwarf: &Dwarf<'a>,
     unit: &Rc<Unit<'a>>,
@@ -171,7 +171,7 @@ fn described<'a>(
     Ok(Some((unit, entry)))
 }
 
-/// The longest of `heads` that is a name of the entry.
+/// Returns the longest of `heads` that is a name of the entry.
 fn called<'h>(
     dwarf: &Dwarf<'_>,
     unit: &Unit<'_>,
@@ -186,7 +186,7 @@ fn called<'h>(
     heads.iter().rev().find(|head| names.iter().any(|name| is_meant(name, head))).copied()
 }
 
-/// The name in the source, and the name with its namespaces.
+/// Returns the entry's name in the source, and its name with namespaces.
 fn names_of(dwarf: &Dwarf<'_>, unit: &Unit<'_>, entry: &Entry<'_>) -> Vec<String> {
     let attributes = [dw::DW_AT_name, dw::DW_AT_linkage_name].into_iter();
     let values = attributes.filter_map(|attribute| entry.attr_value(attribute));
@@ -194,7 +194,7 @@ fn names_of(dwarf: &Dwarf<'_>, unit: &Unit<'_>, entry: &Entry<'_>) -> Vec<String
     texts.map(|text| readable(&text).into_owned()).collect()
 }
 
-/// The address of a variable that is always in the same place.
+/// Returns the address of a variable that is always in the same place; `None` for others.
 fn address(dwarf: &Dwarf<'_>, unit: &Unit<'_>, entry: &Entry<'_>) -> Result<Option<u64>, FieldError> {
     let location = entry.attr_value(dw::DW_AT_location).and_then(|value| value.exprloc_value());
     let Some(location) = location else { return Ok(None) };
@@ -209,7 +209,7 @@ fn address(dwarf: &Dwarf<'_>, unit: &Unit<'_>, entry: &Entry<'_>) -> Result<Opti
 }
 
 impl<'a> Variable<'a> {
-    /// The field to which `path` (such as `.queues[2].length`) leads.
+    /// Returns the place of the field to which `path` leads, such as `.queues[2].length`.
     fn part(self, dwarf: &Dwarf<'a>, path: &str) -> Result<VariableLocation, FieldError> {
         let (mut name, mut address, mut of) = (self.name, self.address, self.of);
         for step in steps(path) {
@@ -238,7 +238,7 @@ mod tests {
 
     use super::*;
 
-    /// A program with debug information. `None` without a compiler, with a message.
+    /// Compiles a program with debug information. Without a compiler, prints a message and returns `None`.
     fn program() -> Option<Vec<u8>> {
         let dir = tempfile::tempdir().unwrap();
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/channels");

@@ -1,5 +1,5 @@
-//! Finds variables of a process by name: in the symbol tables of its executable and libraries, and
-//! in their debug information.
+//! Search for variables of a process by name: in the symbol tables of its executable and libraries, and in their debug
+//! information.
 
 mod dwarf;
 mod names;
@@ -20,57 +20,58 @@ pub use crate::symbols::names::{closest, did_you_mean};
 /// A variable of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
-    /// Its name in the source.
+    /// Name of the variable in the source.
     pub name: String,
-    /// Its address in the process.
+    /// Address of the variable in the process.
     pub address: u64,
-    /// Its bytes, if known.
+    /// Length of the variable in bytes, if known.
     pub bytes: Option<u64>,
-    /// The file that it is in.
+    /// Name of the executable or library that has the variable.
     pub object: String,
 }
 
-/// Why a variable is not found.
+/// Reason why a variable is not found.
 #[derive(Debug, Error)]
 #[allow(missing_docs)]
 pub enum SymbolError {
-    /// The process does not exist, or has ended.
+    /// Process that does not exist, or has ended.
     #[error("there is no process {pid}")]
     NoProcess { pid: u32 },
-    /// The system refuses access.
+    /// Process to which the system refuses access.
     #[error("cannot read the memory map of process {pid}: {source}{}", permission_hint(.source))]
     Map { pid: u32, source: io::Error },
-    /// The process has no such variable.
+    /// Name of no variable in the process.
     #[error("process {pid} has no variable {name}{}{}", did_you_mean(.close), stripped_hint(*.stripped))]
     NotFound { pid: u32, name: String, close: Vec<String>, stripped: bool },
-    /// The variable exists, but its type is unknown.
+    /// Variable whose type is unknown.
     #[error(
         "the fields of {variable} in {object} are not known; install the debug symbols of {object}, or name a place in \
          bytes, as in mem:{variable}+16/u64"
     )]
     NoDebug { variable: String, object: String },
-    /// The name is that of a function.
+    /// Name of a function, not of a variable.
     #[error("{name} is a function of {object}, not a variable; name a variable")]
     Function { name: String, object: String },
-    /// The field is behind a pointer.
+    /// Field that a pointer leads to.
     #[error("cannot observe {name} by name: the target of a pointer changes its place; name its address")]
     Pointer { name: String },
-    /// The variable is thread-local.
+    /// Variable that is thread-local.
     #[error("cannot observe {name} of {object}: it is thread-local, so each thread has its own; name an address")]
     ThreadLocal { name: String, object: String },
-    /// Several variables match.
+    /// Name that several variables match.
     #[error(
         "{name} may be any of these: {}; name one by its address, as in mem:{pid}:0x{:x}",
         listed(.candidates),
         .candidates[0].address
     )]
     Ambiguous { pid: u32, name: String, candidates: Vec<Variable> },
-    /// The variable exists, the field does not.
+    /// Field that does not exist in the variable.
     #[error("{name} of {object}: {source}")]
     Field { name: String, object: String, source: FieldError },
 }
 
-/// How to get the right to look into a process, if `error` says that it is missing.
+/// Returns advice on how to get the right to read a process, if `error` is the lack of this right; otherwise an empty
+/// text.
 pub fn permission_hint(error: &io::Error) -> String {
     if error.kind() != io::ErrorKind::PermissionDenied {
         return String::new();
@@ -100,11 +101,10 @@ fn listed(candidates: &[Variable]) -> String {
     shown.join(", ")
 }
 
-/// Finds the variable `name` of a process, or a field of one (`server.clients`,
-/// `queues[2].length`).
+/// Finds the variable `name` of a process, or a field of a variable (`server.clients`, `queues[2].length`).
 ///
-/// An exact linker name comes first, then a name in some namespace, then debug information. At each
-/// step the executable comes before its libraries.
+/// An exact linker name comes first, then a name in some namespace, then debug information. At each step the executable
+/// comes before its libraries.
 pub fn find(pid: u32, name: &str) -> Result<Variable, SymbolError> {
     if name.contains("->") {
         return Err(SymbolError::Pointer { name: name.to_owned() });
@@ -119,7 +119,7 @@ pub fn find(pid: u32, name: &str) -> Result<Variable, SymbolError> {
     Err(search.not_found(&objects))
 }
 
-/// The variables in the symbol tables of a process's executable, without constants.
+/// Returns the variables in the symbol tables of a process's executable, without constants.
 pub fn variables(pid: u32) -> Result<Vec<Variable>, SymbolError> {
     let objects = open(pid)?;
     let Some(executable) = objects.first() else { return Ok(vec![]) };
@@ -144,7 +144,7 @@ fn open(pid: u32) -> Result<Vec<Object>, SymbolError> {
     })
 }
 
-/// A defined symbol that may be a variable.
+/// Defined symbol that may be a variable.
 struct Symbol {
     name: String,
     address: u64,
@@ -163,7 +163,7 @@ impl Symbol {
     }
 }
 
-/// All symbols: of the file, of its debug file, and of its export table.
+/// Returns all symbols of the file, of its debug file, and of its export table.
 fn symbols(object: &Object) -> Vec<Symbol> {
     let (elf, debug) = (object.elf(), object.debug_elf());
     let code: Vec<_> = elf.segments().filter(|segment| segment.permissions().executable()).collect();
@@ -171,7 +171,7 @@ fn symbols(object: &Object) -> Vec<Symbol> {
     let all = elf.symbols().chain(debug.iter().flat_map(|debug| debug.symbols())).chain(elf.dynamic_symbols());
     let symbol = |symbol: object::Symbol<'_, '_>| {
         let kind = match symbol.kind() {
-            // A label of assembly code.
+            // A symbol of unknown kind in executable code is a label of assembly code.
             SymbolKind::Unknown if is_code(symbol.address()) => SymbolKind::Text,
             kind => kind,
         };
@@ -194,7 +194,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The first match among the objects.
+    /// Returns the first match among the objects.
     fn in_each(
         &self,
         objects: &[Object],
@@ -234,7 +234,7 @@ impl Search<'_> {
         for file in files.iter().flatten() {
             match dwarf::find(file, self.name) {
                 Ok(found) => all.extend(found),
-                // A library that cannot be parsed must not hide the variables of the others.
+                // A library that cannot be parsed must not hide the variables of other libraries.
                 Err(FieldError::Format(_)) if !object.is_executable => {}
                 Err(error) => return Err(field(error)),
             }
@@ -276,7 +276,7 @@ impl Search<'_> {
     }
 }
 
-/// Whether `name` is a field of `variable`.
+/// Returns whether `name` is a field of `variable`.
 fn is_part_of(name: &str, variable: &str) -> bool {
     name.strip_prefix(variable).is_some_and(|path| path.starts_with(['.', '[']))
 }

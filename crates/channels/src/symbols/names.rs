@@ -5,14 +5,14 @@ use std::fmt;
 
 use cpp_demangle::{DemangleOptions, Symbol};
 
-/// How many names to suggest for an unknown one.
+/// Number of names that are suggested for an unknown name.
 const OFFERS: usize = 3;
 
-/// Of a longer name nothing can be told, and a short one for the linker can have very many characters in the source: each
-/// of its parts may be used twice in the next.
+/// Limit of the length of a demangled name. A short linker name can stand for a very long source name, because each of
+/// its parts may occur twice in the next part.
 const NAME_MAX: usize = 1 << 16;
 
-/// A linker's name as it is written in the source.
+/// Returns a linker's name as it is written in the source.
 pub(super) fn readable(name: &str) -> Cow<'_, str> {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         return format!("{rust:#}").into();
@@ -27,7 +27,7 @@ fn of_cpp(name: &str) -> Option<String> {
     Some(written.0)
 }
 
-/// A text of [`NAME_MAX`] bytes at most.
+/// Text of at most [`NAME_MAX`] bytes.
 struct Bounded(String);
 
 impl fmt::Write for Bounded {
@@ -40,13 +40,13 @@ impl fmt::Write for Bounded {
     }
 }
 
-/// Whether `full` is `wanted`, or `wanted` in some namespace, package or crate.
+/// Returns whether `full` is `wanted`, or `wanted` in some namespace, package or crate.
 pub(super) fn is_meant(full: &str, wanted: &str) -> bool {
     let Some(before) = full.strip_suffix(wanted) else { return false };
     before.is_empty() || ["::", ".", "/"].iter().any(|separator| before.ends_with(separator))
 }
 
-/// The names for which `wanted` may be a misspelling, the likeliest first.
+/// Returns the names for which `wanted` may be a misspelling, the likeliest first.
 pub fn closest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let limit = (wanted.len() / 3).max(2);
     let near = |name: &'a str| {
@@ -60,13 +60,12 @@ pub fn closest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<St
     found.into_iter().take(OFFERS).map(|(_, name)| name.to_owned()).collect()
 }
 
-/// The end of an error about an unknown name.
+/// Returns the end of an error about an unknown name, with suggestions.
 pub fn did_you_mean(names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!("; did you mean {}?", names.join(" or ")) }
 }
 
-/// The number of letters to insert, delete or replace (Levenshtein), unless it is more than
-/// `limit`.
+/// Returns the number of letters to insert, delete or replace (Levenshtein); `None` if it is more than `limit`.
 fn distance(a: &str, b: &str, limit: usize) -> Option<usize> {
     if a.len().abs_diff(b.len()) > limit {
         return None;
@@ -100,7 +99,7 @@ mod tests {
         assert_eq!(readable("_ZN2ns7counterE"), "ns::counter");
         assert_eq!(readable("_ZN4demo7COUNTER17h0123456789abcdefE"), "demo::COUNTER");
         assert_eq!(readable("_Znonsense"), "_Znonsense");
-        // P<int, int>, then again and again P of twice the last one: 2^60 characters.
+        // The name is P<int, int>, then 60 times P of twice the last type: 2^60 characters.
         let numbered = ["S0_".to_owned()].into_iter().chain((1..60).map(|number| format!("S{}_", in_base_36(number))));
         let doubling: String = numbered.map(|part| format!("S_I{part}{part}E")).collect();
         let name = format!("_Z1f1PIiiE{doubling}");

@@ -13,23 +13,23 @@ use object::{Object as _, ObjectSegment as _};
 use crate::mapping::Mapping;
 use crate::maps::{Region, regions};
 
-/// The directory of distributions' debug information.
+/// Directory of distributions' debug information, below the root directory.
 const DEBUG_DIR: &str = "usr/lib/debug";
 
-/// An ELF file that a process has mapped executable.
+/// ELF file that a process has mapped executable: its executable or a library.
 pub(super) struct Object {
-    /// The file's path in the process's view.
+    /// Path of the file in the process's view.
     pub(super) path: PathBuf,
-    /// The difference between an address in the process and that in the file.
+    /// Difference between an address in the process and the same address in the file.
     pub(super) bias: u64,
-    /// Whether it is the executable, not a library.
+    /// Whether the file is the executable, not a library.
     pub(super) is_executable: bool,
     pid: u32,
     image: Mapping,
     debug: OnceCell<Option<Mapping>>,
 }
 
-/// The objects of a process, the executable first.
+/// Returns the executable and the libraries of a process, the executable first.
 pub(super) fn objects(pid: u32) -> io::Result<Vec<Object>> {
     let regions = regions(pid)?;
     let executable = fs::metadata(format!("/proc/{pid}/exe"))?.ino();
@@ -46,7 +46,7 @@ pub(super) fn objects(pid: u32) -> io::Result<Vec<Object>> {
         match Object::open(pid, region, &regions, is_executable) {
             Ok(object) => objects.extend(object),
             Err(error) if is_executable => return Err(error),
-            // A library that cannot be parsed must not hide the variables of the others.
+            // A library that cannot be parsed must not hide the variables of other libraries.
             Err(_) => {}
         }
     }
@@ -54,7 +54,7 @@ pub(super) fn objects(pid: u32) -> io::Result<Vec<Object>> {
 }
 
 impl Object {
-    /// `None` for a file that is not an ELF file.
+    /// Opens a mapped file; `None` if it is not an ELF file.
     fn open(pid: u32, region: &Region, regions: &[Region], is_executable: bool) -> io::Result<Option<Self>> {
         let image = Mapping::whole(&region.open(pid)?)?;
         let own: Vec<&Region> = regions.iter().filter(|other| other.file == region.file).collect();
@@ -63,17 +63,17 @@ impl Object {
         Ok(bias.map(|bias| Self { path, bias, is_executable, pid, image, debug: OnceCell::new() }))
     }
 
-    /// The parsed file.
+    /// Returns the parsed file.
     pub(super) fn elf(&self) -> object::File<'_> {
         parse(&self.image).expect("it was parsed when it was opened")
     }
 
-    /// The file with its separate debug information, if it exists.
+    /// Returns the file with the separate debug information, if it exists.
     pub(super) fn debug_elf(&self) -> Option<object::File<'_>> {
         self.debug.get_or_init(|| self.find_debug()).as_ref().and_then(parse)
     }
 
-    /// The file name.
+    /// Returns the file's name without its directory.
     pub(super) fn name(&self) -> String {
         let name = self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy().into_owned();
         name.trim_end_matches(" (deleted)").to_owned()
@@ -89,8 +89,7 @@ impl Object {
             .find(|debug| parse(debug).is_some_and(|debug| debug.build_id().is_ok_and(|found| found == Some(id))))
     }
 
-    /// Possible paths of the debug information: by build id, and by the name in the file (GDB
-    /// manual, 18.3).
+    /// Returns possible paths of the debug information: by build id, and by the name in the file (GDB manual, 18.3).
     fn candidates(&self, elf: &object::File<'_>, id: &[u8], root: &Path) -> Vec<PathBuf> {
         let debug = root.join(DEBUG_DIR);
         let mut paths = Vec::new();
@@ -119,8 +118,8 @@ fn parse(mapping: &Mapping) -> Option<object::File<'_>> {
     }
 }
 
-/// The address in the process that corresponds to address 0 of the file. The loader keeps the
-/// distances between segments.
+/// Returns the address in the process that corresponds to address 0 of the file. The loader keeps the distances between
+/// segments.
 fn bias(elf: &object::File<'_>, regions: &[&Region]) -> Option<u64> {
     let page_start = |address: u64| address & !(rustix::param::page_size() as u64 - 1);
     let first = elf.segments().min_by_key(|segment| segment.address())?;
@@ -134,6 +133,6 @@ fn bias(elf: &object::File<'_>, regions: &[&Region]) -> Option<u64> {
             regions.iter().any(|region| (region.start..region.end).contains(&start))
         })
     };
-    // The same file may also be mapped as data.
+    // The same file may also be mapped as data, so a start that fits all segments is preferred.
     candidates.clone().find(fits).or_else(|| candidates.next())
 }

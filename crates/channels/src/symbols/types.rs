@@ -7,11 +7,11 @@ use gimli::{AttributeValue, DebugInfoOffset, DebugTypeSignature, Operation, Unit
 use crate::symbols::dwarf::{Dwarf, Entry, FieldError, Reader, Unit};
 use crate::symbols::names::closest;
 
-/// A longer chain of type aliases is a loop.
+/// Limit of a chain of type aliases; a longer chain is a loop.
 const ALIASES_MAX: usize = 64;
-/// A deeper nesting of arrays is a loop.
+/// Limit of nested arrays; a deeper nesting is a loop.
 const DEPTH_MAX: usize = 32;
-/// More unnamed parts of a type are a loop, or meant to take long: each may have two of the next.
+/// Limit of a type's unnamed parts. More of them are a loop, or made to take long: each part may have two of the next.
 const UNNAMED_MAX: usize = 256;
 
 /// One step of a path into a variable.
@@ -21,8 +21,8 @@ pub(super) enum Step<'a> {
     Index(u64),
 }
 
-/// The steps of a path such as `.queues[2].length`. Text between brackets that is not a number is
-/// treated as the name of a field, which does not exist.
+/// Returns the steps of a path such as `.queues[2].length`. Text in brackets that is not a number counts as the name of
+/// a field, which does not exist.
 pub(super) fn steps(path: &str) -> Vec<Step<'_>> {
     let (mut steps, mut rest) = (Vec::new(), path);
     while !rest.is_empty() {
@@ -40,24 +40,24 @@ pub(super) fn steps(path: &str) -> Vec<Step<'_>> {
     steps
 }
 
-/// A type, by its entry.
+/// Type in debug information, by its entry.
 #[derive(Clone)]
 pub(super) struct Type<'a> {
     unit: Rc<Unit<'a>>,
     at: UnitOffset,
 }
 
-/// The offset of a part in bytes, and its type, if it is described.
+/// Offset of a part in bytes, with the part's type if it is described.
 type Part<'a> = (u64, Option<Type<'a>>);
 
 impl<'a> Type<'a> {
-    /// The type of the object that `entry` describes.
+    /// Returns the type of the object that `entry` describes.
     pub(super) fn of(dwarf: &Dwarf<'a>, unit: &Rc<Unit<'a>>, entry: &Entry<'a>) -> Result<Option<Self>, FieldError> {
         let Some(value) = entry.attr_value(dw::DW_AT_type) else { return Ok(None) };
         Ok(follow(dwarf, unit, &value)?.map(|(unit, at)| Self { unit, at }))
     }
 
-    /// The type without aliases, `const` and similar. `name` is the variable's name, for errors.
+    /// Returns the type without aliases, `const` and similar. `name` is the variable's name, for errors.
     pub(super) fn resolved(mut self, dwarf: &Dwarf<'a>, name: &str) -> Result<Self, FieldError> {
         let elsewhere = || FieldError::Elsewhere { of: name.to_owned() };
         for _ in 0..ALIASES_MAX {
@@ -81,7 +81,7 @@ impl<'a> Type<'a> {
         Err(elsewhere())
     }
 
-    /// One step into the type; `name` is the path so far.
+    /// Returns the part to which one step of a path leads; `name` is the path so far.
     pub(super) fn step(&self, dwarf: &Dwarf<'a>, name: &str, step: Step<'_>) -> Result<Part<'a>, FieldError> {
         let of = name.to_owned();
         let tag = self.entry()?.tag();
@@ -101,8 +101,8 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// A field, including those of base classes and of unnamed members, of which it looks into at most `left`.
-    /// Collects the field names that it passes.
+    /// Returns a field of the type, also of its base classes and its unnamed members. At most `left` of these are
+    /// searched. Adds the names of the other fields to `names`.
     fn field(
         &self,
         dwarf: &Dwarf<'a>,
@@ -142,7 +142,7 @@ impl<'a> Type<'a> {
         if member.has_attr(dw::DW_AT_bit_size) || member.has_attr(dw::DW_AT_data_bit_offset) {
             return Err(FieldError::BitField { field: field.to_owned() });
         }
-        // Without a location the field is at the start, as in a union.
+        // A field without a location is at the start, as in a union.
         let Some(value) = member.attr_value(dw::DW_AT_data_member_location) else { return Ok(0) };
         let computed = || {
             let expression = value.exprloc_value()?;
@@ -168,7 +168,7 @@ impl<'a> Type<'a> {
         Ok((index.saturating_mul(bytes), element))
     }
 
-    /// The lengths of an array's dimensions, if they are fixed.
+    /// Returns the lengths of an array's dimensions, if they are fixed.
     fn lengths(&self) -> Result<Vec<Option<u64>>, FieldError> {
         let mut tree = self.unit.entries_tree(Some(self.at))?;
         let mut children = tree.root()?.children();
@@ -184,7 +184,7 @@ impl<'a> Type<'a> {
         Ok(lengths)
     }
 
-    /// The length in bytes, if it is fixed.
+    /// Returns the length of the type in bytes, if it is fixed.
     pub(super) fn bytes(&self, dwarf: &Dwarf<'a>) -> Option<u64> {
         self.bytes_within(dwarf, DEPTH_MAX)
     }
@@ -220,7 +220,7 @@ fn what(tag: gimli::DwTag) -> &'static str {
     }
 }
 
-/// The entry that an attribute refers to, in its unit or in another unit of the file.
+/// Returns the entry that an attribute refers to, in its unit or in another unit of the file.
 pub(super) fn follow<'a>(
     dwarf: &Dwarf<'a>,
     unit: &Rc<Unit<'a>>,
@@ -244,7 +244,7 @@ fn in_unit_of<'a>(dwarf: &Dwarf<'a>, at: DebugInfoOffset) -> Result<Option<(Rc<U
     Ok(None)
 }
 
-/// A type in a type unit, where compilers merge equal types of all units.
+/// Returns a type in a type unit, to which compilers move types that several units share.
 fn in_type_unit<'a>(
     dwarf: &Dwarf<'a>,
     signature: DebugTypeSignature,
@@ -289,13 +289,13 @@ mod tests {
         assert_eq!(shown(".a..b["), [".a", "..b["]);
     }
 
-    /// Each of these types has two unnamed members of the next: 2^40 parts.
+    /// Each of these types has two unnamed members of the next type: 2^40 parts.
     #[test]
     fn a_type_of_very_many_parts_is_given_up() {
         const TYPES: u32 = 40;
-        /// A unit's head and its own entry.
+        /// Length of a unit's head and its own entry, in bytes.
         const FIRST: u32 = 12;
-        /// A type with two members.
+        /// Length of a type with two members, in bytes.
         const BYTES: u32 = 12;
         let mut info = vec![0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 8, 1];
         for number in 0..TYPES {
@@ -307,7 +307,7 @@ mod tests {
         info.extend([4, 0]);
         let length = (info.len() - 4) as u32;
         info[..4].copy_from_slice(&length.to_le_bytes());
-        // A unit, a type with members, a member with a type, a type without.
+        // Abbreviations of a unit, a type with members, a member with a type, and a type without members.
         let abbreviations: &[u8] =
             &[1, 0x11, 1, 0, 0, 2, 0x13, 1, 0, 0, 3, 0x0d, 0, 0x49, 0x13, 0, 0, 4, 0x13, 0, 0, 0, 0];
         let section = |id| match id {

@@ -1,4 +1,4 @@
-//! Finds batch that runs already, and refuses processes that must not be changed, before any change.
+//! Search for batch that runs already. Processes that must not be changed are refused before any change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,13 +17,13 @@ use sidelane_host::thread::Thread;
 /// Reason why a batch cannot be adopted.
 #[derive(Debug, Error)]
 pub enum AdoptError {
-    /// Name that is neither a process tree nor a group.
+    /// Name that is neither a process tree nor a cgroup.
     #[error("cannot adopt `{0}`: it is not a name of batch; write pid:NUMBER or cgroup:/PATH")]
     Syntax(String),
-    /// Name of a group that does not exist.
+    /// Name of a cgroup that does not exist.
     #[error("cannot adopt cgroup {0}: no such cgroup is mounted here; list them with `systemd-cgls`")]
     NoGroup(String),
-    /// Group without processes.
+    /// Cgroup without processes.
     #[error("cannot adopt cgroup {0}: it has no process; start the batch first")]
     Empty(String),
     /// Id of a process that does not exist.
@@ -51,15 +51,15 @@ pub enum AdoptError {
 /// Place where the processes of an adopted batch are found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Members {
-    /// The processes of this group and of the groups below it.
+    /// Processes of this cgroup and of the cgroups below it.
     Group(PathBuf),
-    /// This process, and its descendants at the time of adoption. Only the kernel program knows those that are created
+    /// Process with its descendants at the time of adoption. Only the kernel program knows descendants that are created
     /// later.
     Family(Thread),
 }
 
 impl Members {
-    /// Returns the processes that are there now.
+    /// Returns the processes of the batch now.
     pub fn now(&self) -> BTreeSet<u32> {
         let found: BTreeSet<u32> = match self {
             Members::Group(dir) => processes(dir).into_iter().collect(),
@@ -75,19 +75,19 @@ impl Members {
 pub struct Adoptee {
     /// Name of the batch, as the user gave it.
     pub target: Target,
-    /// Place where its processes are found.
+    /// Place where the batch's processes are found.
     pub members: Members,
-    /// Oldest of its processes.
+    /// Oldest process of the batch.
     pub root: Thread,
-    /// Group of the batch that can be frozen, if the user named the batch by its group.
+    /// Cgroup of the batch that can be frozen, if the user named the batch by its cgroup.
     pub freezable: Option<PathBuf>,
-    /// Group of the batch whose list of CPUs can be changed alone, if the user named the batch by its group.
+    /// Cgroup of the batch whose list of CPUs can be changed alone, if the user named the batch by its cgroup.
     pub cpuset: Option<Leaf>,
-    /// Group of the batch with a list of CPUs, even if the lists of groups below must be changed with it.
+    /// Cgroup of the batch with a list of CPUs, even if the lists of cgroups below must be changed with it.
     pub lists: Option<PathBuf>,
 }
 
-/// A named group in one hierarchy.
+/// Cgroup of the batch in one hierarchy.
 struct Named {
     dir: PathBuf,
     hierarchy: Hierarchy,
@@ -98,8 +98,8 @@ impl Named {
         Members::Group(self.dir.clone()).now()
     }
 
-    /// Returns whether these processes are in this group. Processes that are ending cannot be read, and count as
-    /// members. Processes created in between are in the group of their parent.
+    /// Returns whether these processes are in this cgroup. Processes that are ending cannot be read, and count as
+    /// members. Processes created in between are in the cgroup of their parent.
     fn holds(&self, pids: &BTreeSet<u32>, groups: &mut Groups) -> bool {
         let mut is_here = |pid: &u32| {
             let memberships = groups.entry(*pid).or_insert_with(|| memberships(*pid));
@@ -109,13 +109,13 @@ impl Named {
         pids.iter().all(&mut is_here)
     }
 
-    /// Returns whether batch can be confined or frozen by this group.
+    /// Returns whether batch can be confined or frozen by this cgroup.
     fn is_of_use(&self) -> bool {
         Freezer::of(&self.dir).is_some() || has_list(&self.dir)
     }
 }
 
-/// The groups of each process.
+/// Group memberships of each process, as text of the kernel; `None` if they cannot be read.
 type Groups = BTreeMap<u32, Option<String>>;
 
 impl Adoptee {
@@ -129,7 +129,8 @@ impl Adoptee {
         }
     }
 
-    /// Finds the batch `target` as it is now, beside a service with the processes `service`.
+    /// Finds the present processes and cgroups of the batch `target`. `service` are the processes of the service beside
+    /// it.
     pub fn find(target: &Target, service: &BTreeSet<u32>) -> Result<Self, AdoptError> {
         let adoptee = match target {
             Target::Pid(pid) => Self::tree(target, *pid)?,
@@ -148,7 +149,7 @@ impl Adoptee {
 
     fn group(target: &Target, path: &str) -> Result<Self, AdoptError> {
         let all = Hierarchy::all().into_iter().map(|hierarchy| Named { dir: hierarchy.dir(path), hierarchy });
-        // Hierarchies that can hold batch come first: usually the others are not read then.
+        // Hierarchies that can freeze or confine batch come first. Usually the others are not read then.
         let (able, others): (Vec<Named>, Vec<Named>) = all.partition(|group| group.hierarchy.can_hold());
         let named = able.iter().chain(&others);
         let first = named.clone().map(|group| (group, group.pids())).find(|(_, pids)| !pids.is_empty());
@@ -158,7 +159,7 @@ impl Adoptee {
             false => AdoptError::NoGroup(path.to_owned()),
         })?;
         let (dir, mut groups) = (&first.dir, Groups::new());
-        // A group of the same name in another hierarchy belongs to the batch too, if it has the same processes.
+        // A cgroup of the same name in another hierarchy belongs to the batch too, if it has the same processes.
         let mut is_same = |other: &Named| {
             let others = other.pids();
             !others.is_empty() && first.holds(&others, &mut groups) && other.holds(&pids, &mut groups)
@@ -170,7 +171,7 @@ impl Adoptee {
             target: target.clone(),
             members: Members::Group(dir.clone()),
             root: oldest.ok_or_else(|| AdoptError::Empty(path.to_owned()))?,
-            // The freezer of version 2 is several times as fast.
+            // The freezer of version 2 is several times as fast as that of version 1.
             freezable: same.iter().filter_map(|dir| Freezer::of(dir)).max_by_key(Freezer::is_v2).map(Freezer::into_dir),
             cpuset: same.iter().find(|dir| can_confine(dir)).map(|dir| Leaf { dir: dir.to_path_buf() }),
             lists: same.iter().find(|dir| has_list(dir)).map(|dir| dir.to_path_buf()),
@@ -191,21 +192,22 @@ impl Adoptee {
         Ok(())
     }
 
-    /// Returns the affinity and the class of its root, for processes that are created during the adoption.
+    /// Returns the affinity and the class of the batch's oldest process, for processes that are created during the
+    /// adoption.
     pub fn of_root(&self) -> Option<(Affinity, ThreadClass)> {
         Some((Affinity::of(&self.root, &Cpusets::find())?, ThreadClass::of(self.root.tid)?.of_children()))
     }
 }
 
-/// Returns whether the list of CPUs of the group `dir` can be changed alone. A v1 group cannot have fewer CPUs than the
-/// groups below it.
+/// Returns whether the list of CPUs of the cgroup `dir` can be changed alone. A version 1 cgroup cannot have fewer CPUs
+/// than the cgroups below it.
 fn can_confine(dir: &Path) -> bool {
     let is_v2 = dir.join("cgroup.controllers").exists();
     let has_groups = || fs::read_dir(dir).into_iter().flatten().flatten().any(|entry| entry.path().is_dir());
     has_list(dir) && (is_v2 || !has_groups())
 }
 
-/// Returns whether the group `dir` has a list of CPUs that can be written. The CPUs of a partition are exclusive.
+/// Returns whether the cgroup `dir` has a list of CPUs that can be written. The CPUs of a partition are exclusive.
 fn has_list(dir: &Path) -> bool {
     let says = |file: &str| fs::read_to_string(dir.join(file)).ok();
     let partition = says("cpuset.cpus.partition").is_some_and(|kind| kind.trim() != "member");

@@ -1,7 +1,7 @@
-//! Adopted batch: processes of another owner, which borrow the batch lanes for a while and get their settings back.
+//! Adopted batch: processes of another owner, which use the batch lanes for a while and get their settings back.
 //!
 //! Sidelane does not end these processes. The guardian is told of each setting before it is changed: the CPUs and class
-//! of each thread, the group of each process, and the freezer and CPUs of a group that is used in place.
+//! of each thread, the cgroup of each process, and the freezer and CPUs of a cgroup that is used in place.
 //!
 //! A process becomes batch in the kernel program after its threads were noted, and before they are changed. So a
 //! process created with the CPUs of a changed thread is batch too. A process that is not batch has the settings that it
@@ -33,25 +33,25 @@ use sidelane_rollback::newcomers::Newcomers;
 use sidelane_rollback::{ChangeId, Undo};
 use sidelane_tracker::tracking::BatchTracking;
 
-/// Bound of the rounds: a process creates children no faster than they are taken in, and this bound was never reached.
+/// Limit of the rounds in which new processes are taken in. A process creates children no faster than that, and this
+/// limit was never reached.
 const ROUNDS_MAX: usize = 1000;
 
-/// Adopted batch.
 pub struct Adopted {
     adoptee: Adoptee,
-    /// Group made by Sidelane for its processes, if the batch has no group that can be frozen.
+    /// Cgroup that Sidelane made for the batch's processes, if the batch has no cgroup that can be frozen.
     leaf: Option<LeafGroup>,
-    /// Group of the batch whose list of CPUs is used; `None`: the CPUs of each thread are changed.
+    /// Cgroup of the batch whose list of CPUs is used; `None`: the CPUs of each thread are changed.
     cpuset: Option<Leaf>,
-    /// Undo for processes that are created during the adoption.
+    /// Undo entry for processes that are created during the adoption.
     newcomers: Newcomers,
     newcomers_change_id: ChangeId,
-    /// Processes that have undos of their own, by process id.
+    /// Processes that have undo entries of their own, by process id.
     noted: BTreeMap<u32, (Thread, Vec<ChangeId>)>,
     counts: Counts,
 }
 
-/// A group that Sidelane made, with its hierarchy.
+/// Cgroup that Sidelane made, with its hierarchy.
 struct LeafGroup {
     leaf: Leaf,
     hierarchy: Hierarchy,
@@ -60,11 +60,11 @@ struct LeafGroup {
 /// Counts of adopted processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Processes at the beginning.
+    /// Number of processes at the beginning.
     pub processes: usize,
-    /// Processes that joined the batch later, other than as children of members.
+    /// Number of processes that joined the batch later, other than as children of members.
     pub joined: usize,
-    /// Processes that left its group.
+    /// Number of processes that left the batch's cgroup.
     pub left: usize,
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for Counts {
 }
 
 impl Adopted {
-    /// Makes the group that is needed, and tells the guardian of all changes to come. Does not change the batch yet.
+    /// Makes the cgroup that is needed, and tells the guardian of all changes to come. Does not change the batch yet.
     pub fn prepare(adoptee: Adoptee, lanes: &CpuSet, name: &str, guardian: &mut Guardian) -> Result<Self> {
         let (affinity, class) = adoptee.of_root().context("cannot adopt the batch: it ended before")?;
         let leaf = if adoptee.freezable.is_some() { None } else { make_leaf(&adoptee, name, guardian)? };
@@ -94,8 +94,8 @@ impl Adopted {
             class: Some(class),
         };
         let cpuset = adoptee.cpuset.clone();
-        // This entry is undone last. Until each present process has an undo entry of its own, the list of newcomers is
-        // empty: a process may have had the CPUs of the lanes before the adoption.
+        // This entry is undone last. The list of newcomers is empty until each present process has an undo entry of its
+        // own. Otherwise a process that had the CPUs of the lanes before would count as a newcomer.
         let nobody = Newcomers { groups: vec![], families: vec![], ..newcomers.clone() };
         let newcomers_change_id = guardian.add([Undo::Newcomers(nobody)])?[0];
         let (noted, counts) = (BTreeMap::new(), Counts::default());
@@ -107,8 +107,8 @@ impl Adopted {
             adopted.note(pid, guardian)?;
         }
         guardian.replace(newcomers_change_id, Undo::Newcomers(adopted.newcomers.clone()))?;
-        // Added after the entry of its threads, and so undone before it: threads can get back only CPUs that their
-        // group has.
+        // Added after the entries of the threads, and so undone before them: threads can get back only CPUs that their
+        // cgroup has.
         if let Some(leaf) = &adopted.cpuset {
             let found = Tree::read(&leaf.dir).found();
             ensure!(!found.lists.is_empty(), "cannot read the CPUs of the adopted group {}", leaf.dir.display());
@@ -117,7 +117,7 @@ impl Adopted {
         Ok(adopted)
     }
 
-    /// Returns the confinement around it.
+    /// Returns the confinement of the adopted batch to the batch lanes `lanes`.
     pub fn confinement(&self, lanes: CpuSet, job: &BatchTracking) -> BatchConfinement {
         let own: Vec<Leaf> = self.leaf.iter().map(|own| own.leaf.clone()).collect();
         let freezable = self.adoptee.freezable.as_ref().or(own.first().map(|leaf| &leaf.dir));
@@ -130,7 +130,7 @@ impl Adopted {
         freezer.is_some_and(|freezer| freezer.is_frozen().unwrap_or(false))
     }
 
-    /// Moves every process to the batch lanes.
+    /// Moves every process of the batch to the batch lanes.
     pub fn take_all(
         &mut self,
         confinement: &BatchConfinement,
@@ -154,7 +154,8 @@ impl Adopted {
         )
     }
 
-    /// Returns an error if the group does not have its CPUs: a v2 group accepts CPUs that the groups above do not have.
+    /// Returns an error if the cgroup does not have its CPUs. A version 2 cgroup accepts CPUs that the cgroups above do
+    /// not have.
     fn must_be_confined(&self) -> Result<()> {
         let effective = self.cpuset.as_ref().and_then(|leaf| leaf.read("cpuset.cpus.effective").ok());
         let cpus: CpuSet = effective.and_then(|cpus| cpus.parse().ok()).unwrap_or_default();
@@ -168,13 +169,13 @@ impl Adopted {
         Ok(())
     }
 
-    /// Returns members that belong to no service and no job yet.
+    /// Returns members of the batch that belong to no service and no job yet.
     fn strangers(&self, job: &BatchTracking) -> BTreeSet<u32> {
         let is_nobodys = |pid: &u32| job.is_free(*pid);
         self.adoptee.members.now().into_iter().filter(is_nobodys).collect()
     }
 
-    /// Notes the present settings of a process, unless that was done.
+    /// Adds undo entries for the present settings of a process, unless it has some.
     fn note(&mut self, pid: u32, guardian: &mut Guardian) -> Result<()> {
         let Some(process) = Thread::of(pid) else { return Ok(()) };
         if self.noted.get(&pid).is_some_and(|(noted, _)| *noted == process) {
@@ -193,7 +194,7 @@ impl Adopted {
         }
         let change_ids = guardian.add(changes)?;
         let before = self.noted.insert(pid, (process, change_ids));
-        // The process that had this id before has ended.
+        // The entries belong to an ended process that had this id before.
         guardian
             .withdraw(before.map(|(_, change_ids)| change_ids).unwrap_or_default())
             .context("cannot register an undo with the guardian")
@@ -220,7 +221,7 @@ impl Adopted {
         }
     }
 
-    /// Takes in processes that joined, and gives back those that left. Returns the names of those that left.
+    /// Takes in processes that joined the batch, and gives back those that left. Returns the names of those that left.
     pub fn look(
         &mut self,
         confinement: &BatchConfinement,
@@ -229,8 +230,8 @@ impl Adopted {
     ) -> Result<Vec<String>> {
         let mut left = Vec::new();
         if let Members::Group(_) = self.adoptee.members {
-            // Processes are read before members: a child of a member, created between both reads, is a member in the
-            // second.
+            // The job's processes are read before the batch's members. A child of a member, created between both reads,
+            // is then a member.
             let ours = job.processes();
             let members = self.adoptee.members.now();
             for pid in ours.into_iter().filter(|pid| !members.contains(pid)) {
@@ -249,8 +250,8 @@ impl Adopted {
         Ok(left)
     }
 
-    /// Notes the families of batch that has no group of its own: only the kernel program knows descendants whose
-    /// parents have ended.
+    /// Adds an undo entry for descendants of batch that has no cgroup of its own. Only the kernel program knows
+    /// descendants whose parents have ended.
     pub fn note_families(&mut self, job: &BatchTracking, guardian: &mut Guardian) -> Result<()> {
         if !self.newcomers.groups.is_empty() {
             return Ok(());
@@ -264,7 +265,7 @@ impl Adopted {
         guardian.replace(self.newcomers_change_id, undo).context("cannot register an undo with the guardian")
     }
 
-    /// Gives back a process that was batch's and is not any more. Returns whether it was.
+    /// Gives back a process that no longer belongs to the batch. Returns whether it had belonged to it.
     fn give_back(
         &mut self,
         pid: u32,
@@ -301,18 +302,18 @@ impl Adopted {
         guardian.withdraw(change_ids.collect::<Vec<_>>()).context("cannot register an undo with the guardian")
     }
 
-    /// Returns whether all of its processes have ended.
+    /// Returns whether all processes of the batch have ended.
     pub fn has_ended(&self, job: &BatchTracking) -> bool {
-        // Checked second, because the members of a tree take longer to find.
+        // The members are checked second, because the members of a process tree take longer to find.
         job.processes().is_empty() && self.adoptee.members.now().is_empty()
     }
 
-    /// Returns the name that the user gave, with the counts.
+    /// Returns the name that the user gave to the batch, with the counts of its processes.
     pub fn in_words(&self) -> String {
         format!("{}, {}", self.adoptee.target, self.counts)
     }
 
-    /// Returns the name that the user gave.
+    /// Returns the name that the user gave to the batch.
     pub fn name(&self) -> String {
         self.adoptee.target.to_string()
     }
@@ -347,7 +348,7 @@ fn change_threads(pid: u32, lanes: Option<&CpuSet>) -> io::Result<()> {
     )
 }
 
-/// Makes a group below the group of the batch's root, so that the batch keeps all of its limits.
+/// Makes a cgroup below the cgroup of the batch's oldest process, so that the batch keeps all of its limits.
 fn make_leaf(adoptee: &Adoptee, name: &str, guardian: &mut Guardian) -> Result<Option<LeafGroup>> {
     for hierarchy in with_freezers() {
         let Some(above) = hierarchy.dir_of(adoptee.root.tid) else { continue };
@@ -360,7 +361,7 @@ fn make_leaf(adoptee: &Adoptee, name: &str, guardian: &mut Guardian) -> Result<O
     Ok(None)
 }
 
-/// Returns hierarchies whose groups can be frozen, version 2 first.
+/// Returns hierarchies whose cgroups can be frozen, version 2 first.
 fn with_freezers() -> Vec<Hierarchy> {
     let (v2, v1): (Vec<_>, Vec<_>) = Hierarchy::all().into_iter().partition(Hierarchy::is_v2);
     v2.into_iter().chain(v1.into_iter().filter(|hierarchy| hierarchy.controls("freezer"))).collect()

@@ -1,9 +1,12 @@
 //! The backstop: the holder checks batch that promised to check its lane itself.
 //!
-//! The promise is checked by its effect. Batch that runs beside the service, neither naps nor was lent the lane, has
-//! broken it. This time, the leak, is counted. So while such a thread runs the holder wakes once a millisecond, which
-//! costs the lane about 0.3 %, and compares the count. A thread that leaked loses its promise: the holder is summoned
-//! for it, as for any other thread, until the thread checks its lane again.
+//! The promise is checked by its effect. Batch breaks it if it runs beside the service without a nap and without
+//! permission.
+//! This time, the leak, is counted. So while such a thread runs, the holder wakes once a millisecond, which costs the
+//! lane
+//! about 0.3 %, and compares the count. A thread that leaked loses its promise. The holder is then summoned for it, as
+//! for any
+//! other thread, until the thread checks its lane again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,15 +15,15 @@ use sidelane_formats::hist_record;
 
 use sidelane_tracker::tracker::LaneMemory;
 
-/// Interval of looks at a thread that checks its lane itself.
+/// Interval of checks of a thread that checks its lane itself.
 const LOOK_EVERY_NS: u64 = 1_000_000;
-/// Interval of looks at a lane without such a thread.
+/// Interval of checks of a lane without a self-checking thread.
 const PEEK_EVERY_NS: u64 = 10_000_000;
-/// Leak between two looks that shows a broken promise. A kept promise leaks less than 1 µs in each busy period, and a
-/// little more when the thread is switched out in a nap.
+/// Leak between two checks from which a promise counts as broken. A kept promise leaks less than 1 µs in each busy
+/// period, and a little more when the thread is switched out in a nap.
 const LEAK_MAX_NS: u64 = 200_000;
 
-/// Checks of the holder on one lane.
+/// Checks of self-checking batch by the holder of one lane.
 pub struct Backstop {
     memory: Arc<LaneMemory>,
     cpu: u32,
@@ -30,7 +33,7 @@ pub struct Backstop {
 }
 
 impl Backstop {
-    /// Watches the batch lane `cpu`, if batch may check its lane itself.
+    /// Makes the checks for the batch lane `cpu`. They do nothing if batch may not check its lane itself.
     pub fn new(memory: Arc<LaneMemory>, cpu: u32) -> Self {
         Self { memory, cpu, watching: false, leaked_ns: 0, broken: 0 }
     }
@@ -42,13 +45,13 @@ impl Backstop {
         }
         self.leaked_ns = self.memory.leaked_ns(self.cpu);
         match self.watching {
-            // Such a thread asks a policy of its own.
+            // A self-checking thread asks the policy itself, so only the check is due.
             true => Some(LOOK_EVERY_NS),
             false => Some(policy_ns.map_or(PEEK_EVERY_NS, |ns| ns.min(PEEK_EVERY_NS))),
         }
     }
 
-    /// Returns whether the holder, which woke by itself and preempted the thread on the lane, may go on sleeping. It
+    /// Returns whether the holder may go on sleeping, after it woke by itself and preempted the thread on the lane. It
     /// may if nothing else is due and self-checking batch kept its promise.
     pub fn sleeps_on(&mut self, policy_is_due: bool) -> bool {
         if !self.memory.self_checking() {
@@ -75,7 +78,7 @@ impl Backstop {
         false
     }
 
-    /// Returns the number of broken promises.
+    /// Returns the number of promises that batch has broken.
     pub fn broken(&self) -> u64 {
         self.broken
     }

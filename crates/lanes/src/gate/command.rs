@@ -5,15 +5,15 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Functions that programs with such checks call, as they stand in their symbol table.
+/// Functions that self-checking programs call, as they stand in their symbol table.
 const CALLED: [&[u8]; 4] = [b"mcount\0", b"__fentry__\0", b"__cyg_profile_func_enter\0", b"sidelane_gate_join\0"];
-/// Loader of the C library that the gate's library needs.
+/// Name of the C library's loader that the gate's library needs.
 const LOADER: &[u8] = b"/ld-linux-x86-64.so.2\0";
 const ELF: &[u8] = b"\x7fELF";
-/// Bound of the size: larger programs are not built with checks, and take long to read.
+/// Limit of a program's size in bytes. Larger programs are not built with checks, and take long to read.
 const SIZE_MAX: u64 = 1 << 26;
 
-/// Returns whether `program`, as a shell would find it, is a program for this machine with checks.
+/// Returns whether `program`, as a shell would find it, is a program for this machine that checks its lane itself.
 pub(super) fn checks(program: &OsStr) -> bool {
     let file = find(program).filter(|path| fs::metadata(path).is_ok_and(|found| found.len() <= SIZE_MAX));
     let bytes = file.and_then(|path| fs::read(path).ok()).unwrap_or_default();

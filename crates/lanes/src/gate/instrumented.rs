@@ -1,4 +1,5 @@
-//! What a batch command gets to check its lane itself: file descriptors, two environment variables and a library.
+//! Resources for a batch command that checks its lane itself: file descriptors, two environment variables and a
+//! library.
 
 use std::env;
 use std::ffi::OsString;
@@ -13,14 +14,14 @@ use sidelane_formats::{GATE_ENV, GATE_VERSION};
 use sidelane_tracker::identities::Number;
 use sidelane_tracker::tracking::ServiceTracking;
 
-/// Shared arrays, in the order of `abi/gate.h`. Their descriptors are writable, because the kernel maps no array from a
-/// read-only one; the library maps the first four read-only.
+/// Names of the shared arrays, in the order of `abi/gate.h`. Their descriptors are writable, because the kernel maps no
+/// array from a read-only one. The library maps the first four read-only.
 const ARRAYS: [&str; 6] =
     ["lane_words", "request_words", "service_words", "lane_limits", "gate_words", "self_checking_threads"];
 const LIBRARY: &str = "SIDELANE_GATE_LIBRARY";
 const PRELOAD: &str = "LD_PRELOAD";
 
-/// Access of a batch command to the shared memory.
+/// Descriptors by which a batch command maps the shared memory.
 #[derive(Debug)]
 pub struct Pass {
     fds: Vec<OwnedFd>,
@@ -29,7 +30,7 @@ pub struct Pass {
 }
 
 impl Pass {
-    /// Makes a pass for the arrays of `tracker`. It has to live until the command was started.
+    /// Makes descriptors for the arrays of the tracker. The value must live until the command was started.
     pub fn make(tracking: &ServiceTracking, library: &Path) -> io::Result<Self> {
         let fds = ARRAYS.iter().map(|array| tracking.tracker().share(array)).collect::<io::Result<_>>()?;
         Ok(Self { fds, service: tracking.number(), library: library.to_owned() })
@@ -41,7 +42,7 @@ impl Pass {
         command.env(GATE_ENV, format!("{GATE_VERSION}{fds}:{}", self.service)).env(LIBRARY, &self.library);
     }
 
-    /// Lets the descriptors through an exec. Called between fork and exec; async-signal-safe.
+    /// Keeps the descriptors open through an exec. Called between fork and exec; async-signal-safe.
     pub fn open(fds: &[i32]) -> io::Result<()> {
         fds.iter().try_for_each(|fd| {
             // SAFETY: the descriptors belong to a pass that lives until the fork is done.
@@ -56,7 +57,7 @@ impl Pass {
     }
 }
 
-/// Removes all of this from the environment of `command`.
+/// Removes the descriptors and the library from the environment of `command`.
 pub fn keep_out(command: &mut Command) {
     command.env_remove(GATE_ENV);
 }

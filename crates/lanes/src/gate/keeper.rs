@@ -1,20 +1,20 @@
-//! The keeper of a batch lane, for each gate.
+//! The keeper of a batch lane, of the kind that the gate needs.
 
 use super::super::holder::{Holder, KeeperCounts};
 use super::sched_ext::ExtKeeper;
 use sidelane_policy::borrow::LaneReason;
 use sidelane_policy::borrow::idle_threshold::IdleThreshold;
 
-/// The keeper of one batch lane. Dropping it leaves the lane to batch.
+/// Keeper of one batch lane. Dropping it leaves the lane to batch.
 pub enum LaneKeeper {
-    /// A real-time thread that holds the lane itself.
+    /// Real-time thread that holds the lane itself.
     Holder(Holder),
-    /// A thread that makes batch's scheduler keep batch off the lane.
+    /// Thread that makes batch's scheduler keep batch off the lane.
     SchedExt(ExtKeeper),
 }
 
 impl LaneKeeper {
-    /// Returns the lane.
+    /// Returns the CPU of the lane.
     pub fn cpu(&self) -> u32 {
         match self {
             Self::Holder(holder) => holder.cpu(),
@@ -38,7 +38,7 @@ impl LaneKeeper {
         }
     }
 
-    /// Restores the class of its thread if another process has changed it. Returns whether one had.
+    /// Restores the class of the keeper's thread if another process has changed it. Returns whether one had.
     pub fn put_right(&self) -> bool {
         match self {
             Self::Holder(holder) => holder.put_right(),
@@ -46,7 +46,7 @@ impl LaneKeeper {
         }
     }
 
-    /// Returns why batch may not run on the lane; `None`: it may, or batch's scheduler decides.
+    /// Returns why batch may not run on the lane; `None` if it may, or if batch's scheduler decides.
     pub fn kept_by(&self) -> Option<LaneReason> {
         match self {
             Self::Holder(holder) => holder.kept_by(),
@@ -62,7 +62,7 @@ impl LaneKeeper {
         }
     }
 
-    /// Returns its counts since the start.
+    /// Returns the keeper's counts since its start.
     pub fn counts(&self) -> KeeperCounts {
         match self {
             Self::Holder(holder) => holder.counts(),
@@ -70,7 +70,7 @@ impl LaneKeeper {
         }
     }
 
-    /// Returns whether it is not on its lane any more, and cannot keep it.
+    /// Returns whether the keeper is not on its lane any more, and cannot keep it.
     pub fn is_displaced(&self) -> bool {
         match self {
             Self::Holder(holder) => holder.is_displaced(),
@@ -86,7 +86,8 @@ impl LaneKeeper {
         }
     }
 
-    /// Returns why no holder could replace it.
+    /// Returns why no holder could replace the keeper after the end of batch's scheduler; `None` if none had to, or one
+    /// did.
     pub fn forsaken(&self) -> Option<&std::io::Error> {
         match self {
             Self::Holder(_) => None,

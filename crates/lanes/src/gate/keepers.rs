@@ -19,7 +19,7 @@ use sidelane_tracker::scheduler::Scheduler;
 use sidelane_tracker::summons::SummonsRing;
 use sidelane_tracker::tracker::Tracker;
 
-/// Parts that every keeper by batch's scheduler gets.
+/// Resources that every keeper by batch's scheduler needs.
 #[derive(Clone)]
 struct Outfit {
     means: Means,
@@ -34,8 +34,8 @@ pub fn hold(lanes: &Lanes, tracker: &Tracker, lending: Lending, means: &Means) -
     lanes.batch.iter().map(start).collect::<io::Result<_>>().context(NO_HOLDER)
 }
 
-/// Lets lanes be held again that the service visited and may not run on any more. `processes` are those of the service;
-/// if there are none, nothing is known and nothing is done.
+/// Lets lanes be held again that the service visited and may not run on any more. `processes` are those of the service.
+/// If there are none, nothing is done, because the service's CPUs are unknown.
 pub fn let_visitors_go<'a>(keepers: impl Iterator<Item = &'a LaneKeeper>, processes: &BTreeSet<u32>) {
     if processes.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! Finds the library for self-checking programs.
+//! Search for the library that self-checking programs load.
 
 use std::env;
 use std::path::PathBuf;
@@ -6,27 +6,27 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 const NAME: &str = "libsidelane_gate.so";
-/// Variable that overrides the places below; for packages and tests.
+/// Environment variable with the library's path, which replaces the search; for packages and tests.
 const OVERRIDE: &str = "SIDELANE_GATE_LIBRARY";
 
-/// Reason why the library cannot be used here.
+/// Reason why the library for self-checking programs cannot be used.
 #[derive(Debug, Error)]
 pub enum LibraryError {
-    /// A library that was not found.
+    /// Library that was not found.
     #[error(
         "cannot use --gate instrumented: there is no {NAME} at {looked}; build it with `cargo build --release \
          --workspace`, name its path in {OVERRIDE}, or use --gate holder"
     )]
     NoLibrary {
-        /// Places that were searched.
+        /// Directories that were searched.
         looked: String,
     },
-    /// A path that the loader would split at a blank or colon.
+    /// Path that the loader would split at a blank or colon.
     #[error("cannot preload {0}: the loader takes no path with a blank or a colon; move the library")]
     UnusablePath(PathBuf),
 }
 
-/// Finds the library.
+/// Finds the library for self-checking programs.
 pub(super) fn find() -> Result<PathBuf, LibraryError> {
     let places = places();
     let found = places.iter().find(|path| path.is_file());

@@ -1,5 +1,5 @@
-//! Gates: mechanisms that get batch off a lane and let it back. The lane holder works always. Here are the gates that
-//! some batch programs or kernels allow, gates for comparison, and the choice among them.
+//! Gates: mechanisms that get batch off a lane and let it back. The lane holder works always. This module has the gates
+//! that some batch programs or kernels allow, gates for comparison, and the choice among them.
 
 pub mod backstop;
 mod command;
@@ -42,37 +42,37 @@ pub enum GateChoice {
     SchedIdle,
 }
 
-/// A gate that was chosen.
+/// Gate that was chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Gate {
-    /// The lane holder alone.
+    /// Lane holder alone.
     #[default]
     Holder,
-    /// Batch that checks its lane itself with this library; the holder verifies.
+    /// Self-checking batch: it checks its lane itself with this library, and the holder verifies that.
     Instrumented {
         /// Path of `libsidelane_gate.so`.
         library: PathBuf,
     },
-    /// A scheduler for batch (sched_ext).
+    /// Scheduler for batch (sched_ext).
     SchedExt,
     /// Core scheduling: batch has a cookie of its own.
     CoreSched,
-    /// A holder that evicts batch at once.
+    /// Holder that evicts batch at once.
     Freezer,
-    /// No keeper at all.
+    /// No keeper: batch in SCHED_IDLE yields its own lane only.
     SchedIdle,
 }
 
-/// Reason why a gate cannot be used here.
+/// Reason why a gate cannot be used.
 #[derive(Debug, Error)]
 pub enum GateError {
-    /// The library was not found.
+    /// Library for self-checking programs that was not found.
     #[error(transparent)]
     Instrumented(#[from] LibraryError),
-    /// The kernel has no sched_ext, or another scheduler is active.
+    /// Kernel without sched_ext, or with another active scheduler.
     #[error("cannot use --gate sched-ext: {0}; or use --gate holder")]
     SchedExt(Unavailable),
-    /// The kernel lacks core scheduling.
+    /// Kernel without core scheduling.
     #[error("cannot use --gate core-sched: {0}; or use --gate holder")]
     CoreSched(CookieError),
     /// Adopted batch, which must be unchanged when it is given back.
@@ -86,15 +86,18 @@ pub enum GateError {
 impl Gate {
     /// Returns the gate for a command.
     ///
-    /// Whether a command is instrumented is read from its file. For a script that starts instrumented programs it is
-    /// not known. Preloading a library into every program is not harmless: some refuse to run with one (sanitizers,
-    /// other C libraries). So in this case the user has to ask for the gate.
+    /// Whether a command is instrumented is read from its file. For a script that starts instrumented programs this
+    /// is unknown.
+    /// Preloading a library into every program is not harmless: some refuse to run with one (sanitizers, other C
+    /// libraries). So in
+    /// this case the user has to ask for the gate.
     ///
     /// A scheduler for batch is not chosen unasked either. Its kick costs the service's CPU an interrupt at each stop,
-    /// too; a holder sees the stop by itself. Only measurements on real lanes can tell which costs more.
+    /// too; a
+    /// holder sees the stop by itself. Only measurements on real lanes can tell which costs more.
     ///
     /// # Errors
-    /// When the choice cannot be used here.
+    /// When the choice cannot be used on this machine.
     pub fn choose(choice: GateChoice, command: &[OsString]) -> Result<Self, GateError> {
         match choice {
             GateChoice::Auto => Ok(Self::automatic(command)),
@@ -128,7 +131,7 @@ impl Gate {
         }
     }
 
-    /// Returns the class that batch has to be in.
+    /// Returns the scheduling class that batch has to be in with this gate.
     pub fn batch_class(&self) -> BatchClass {
         match self {
             Self::SchedExt => BatchClass::Ext,
@@ -136,7 +139,7 @@ impl Gate {
         }
     }
 
-    /// Returns its name in results.
+    /// Returns the name of the gate in results.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Holder => "holder",

@@ -1,8 +1,9 @@
-//! A session: one batch, a command or adopted, borrowing the lanes of one or more services, from start to end.
+//! A session: one batch, a command or adopted, on the lanes of one or more services, from start to end.
 //!
 //! The order matters. Steps that can fail without a change to the machine come first. The guardian knows of each change
-//! before it is made. Batch runs last. At the end batch ends first, and the lanes are released when nothing is left to
-//! run on them.
+//! before
+//! it is made. Batch runs last. At the end batch ends first, and the lanes are released when nothing is left to run on
+//! them.
 
 mod rank;
 mod service;
@@ -56,19 +57,19 @@ pub use start::{Ending, SessionOptions};
 /// Time in which killed batch is gone, unless it is stuck.
 const DIES_WITHIN: Duration = Duration::from_secs(1);
 const STUCK_LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Error text: the library of the gate reads the words of one service only.
+/// Error text: the gate's library reads the words of one service only.
 const INSTRUMENTED_BESIDE_ONE: &str =
     "cannot use --gate instrumented beside several services; name one --service, or use --gate holder";
 
 /// Result of a session.
 pub struct Outcome {
-    /// How batch ended.
+    /// Way in which batch ended.
     pub ending: Ending,
-    /// Counts of the kernel program, from start to end.
+    /// Accounting of the kernel program, from start to end of the session.
     pub accounting: Accounting,
     /// Counts of the lanes' keepers.
     pub holders: KeeperCounts,
-    /// Gate of batch.
+    /// Gate that keeps batch off the lanes.
     pub gate: Gate,
     /// Results for each service, in the order in which the user named them.
     pub services: Vec<ServiceOutcome>,
@@ -81,17 +82,17 @@ pub struct Outcome {
 /// Result of a session for one service.
 #[derive(Clone, Debug)]
 pub struct ServiceOutcome {
-    /// Name, as the user gave it.
+    /// Name of the service, as the user gave it.
     pub target: Target,
-    /// Its lanes.
+    /// Lanes of the service.
     pub lanes: Lanes,
-    /// Lending limits of its lanes, if they were held.
+    /// Lending limits of the service's lanes, if the lanes were held.
     pub limits: Option<FinalLendingLimits>,
-    /// Source of its requests, if the policy needed them.
+    /// Source of the service's requests, if the policy needed them.
     pub requests: Option<Source>,
-    /// Result for its objective, if it has one.
+    /// Result for the service's objective, if it has one.
     pub objective: Option<ObjectiveOutcome>,
-    /// Slowdown of its requests by batch, if it was measured.
+    /// Slowdown of the service's requests by batch, if it was measured.
     pub slowdown: Option<SlowdownOutcome>,
 }
 
@@ -121,7 +122,6 @@ impl Outcome {
     }
 }
 
-/// A running session.
 pub struct Session {
     services: Vec<SessionService>,
     /// Lanes of all services.
@@ -148,7 +148,7 @@ pub struct Session {
     blocked: Blocked,
 }
 
-/// Time since when batch may not run on any lane, and its CPU time until then.
+/// Time since which batch may not run on any lane, with batch's CPU time until then.
 #[derive(Clone, Copy, Debug)]
 struct Blocked {
     since: Instant,
@@ -172,12 +172,12 @@ impl Session {
         let gate = options.gate.clone();
         ensure!(services.len() == 1 || !gate.is_instrumented(), INSTRUMENTED_BESIDE_ONE);
         let pending: Vec<_> = services.into_iter().map(|placement| PendingService::new(placement, &options)).collect();
-        // First, because its errors name the privileges that are missing.
+        // The tracker is loaded first, because its errors name the privileges that are missing.
         let tracker = PendingService::load_tracker(&pending, &options, gate == Gate::SchedExt)?;
         let mut services = pending.into_iter().map(|service| service.track(&tracker)).collect::<Result<Vec<_>>>()?;
         let job = BatchTracking::start(&tracker, None)?;
         keep_off_cpus(&lanes.request_lanes).context("cannot keep sidelane's own threads off the request lanes")?;
-        // Just before the guardian is started, which is to hold them too.
+        // The claims are taken just before the start of the guardian, which is to hold them too.
         let requests = lanes.request_lanes.iter().map(Claim::take_for_requests);
         let pinned = services
             .iter()
@@ -240,7 +240,7 @@ impl Session {
         Some(keeper)
     }
 
-    /// Returns notes since the last call.
+    /// Returns the notes since the last call.
     pub fn take_news(&mut self) -> Vec<Note> {
         std::mem::take(&mut self.news)
     }
@@ -250,17 +250,17 @@ impl Session {
         self.services.iter().filter_map(|service| service.tracked.kept.as_ref()).flat_map(KeptLanes::keepers)
     }
 
-    /// Returns the counts so far.
+    /// Returns the kernel program's accounting since the start of the session.
     pub fn accounting(&self) -> Accounting {
         self.memory().accounting().since(&self.began)
     }
 
-    /// Returns for how long batch has not been allowed to run on any of its lanes, and why.
+    /// Returns for how long batch has not been allowed to run on any of its lanes, and why; `None` if it is allowed.
     pub fn blocked(&self) -> Option<(Duration, LaneReason)> {
         Some((self.blocked.since.elapsed(), self.blocked.why?))
     }
 
-    /// Returns the lanes of all its services.
+    /// Returns the lanes of all services.
     pub fn lanes(&self) -> &Lanes {
         &self.lanes
     }
@@ -280,12 +280,12 @@ impl Session {
         self.work.has_ended(&self.job)
     }
 
-    /// Returns what was learned from the requests of the first service, if lanes are held.
+    /// Returns the knowledge from the requests of the first service, if lanes are held.
     pub fn learned(&self) -> Option<LearnedLimits> {
         self.services[0].tracked.kept.as_ref().map(|kept| kept.limits.learned())
     }
 
-    /// Continues from what another session has learned of the same service and batch command.
+    /// Continues from the knowledge of another session of the same service and batch command.
     pub fn take_over(&mut self, learned: &LearnedLimits) {
         self.services[0].tracked.kept.iter_mut().for_each(|kept| kept.limits.take_over(learned));
     }
@@ -295,12 +295,12 @@ impl Session {
         matches!(self.work, Work::Adopted(_))
     }
 
-    /// Sends a batch command a POSIX signal. Adopted batch gets none.
+    /// Sends a POSIX signal to a batch command. Adopted batch gets none.
     pub fn signal(&self, signal: i32) {
         self.work.signal(signal);
     }
 
-    /// Ends the batch command and all of its descendants now. Adopted batch goes on.
+    /// Kills the batch command and all of its descendants. Adopted batch goes on.
     pub fn kill(&mut self) {
         self.confinement.kill();
         self.work.signal(libc::SIGKILL);
@@ -331,7 +331,7 @@ impl Session {
     /// Undoes all changes, batch first. Works at any time.
     pub fn end(mut self) -> Result<Outcome> {
         self.tell_findings();
-        // Ending the watchdog thaws batch that it has stopped, so that batch ends or is given back as usual.
+        // The end of the watchdog thaws batch that it has stopped, so that batch ends or is given back as usual.
         self.watch = None;
         if !self.is_adopted() {
             self.end_command()?;
@@ -343,7 +343,7 @@ impl Session {
         for service in &mut self.services {
             service.follow_pinned(&service.tracked.processes(), &mut self.guardian)?;
         }
-        // Adopted batch goes on after this, but its later work does not count.
+        // Adopted batch goes on after this line, but its later work does not count.
         let at_end = self.is_adopted().then(|| self.memory().accounting());
         if let Err(error) = self.guardian.undo_all() {
             let _ = self.guardian.dismiss();
@@ -383,14 +383,14 @@ impl Session {
             let families: Vec<ChangeId> = families.map(|(change_id, _)| change_id).collect();
             self.guardian.withdraw(families)?;
         }
-        // Without groups the guardian knows of the batch command alone, not of its descendants.
+        // Without cgroups the guardian knows of the batch command alone, not of its descendants.
         self.confinement.kill();
         self.end_scheduler();
         self.say_what_is_stuck();
         Ok(())
     }
 
-    /// Notes at once which process does not die: its groups cannot be removed before it is gone.
+    /// Notes at once which process does not die, because its cgroups cannot be removed before it is gone.
     fn say_what_is_stuck(&self) {
         let (began, stuck) = (Instant::now(), || self.confinement.processes().into_iter().find(|pid| is_stuck(*pid)));
         while let Some(pid) = stuck() {
@@ -405,14 +405,14 @@ impl Session {
         }
     }
 
-    /// Notes that batch has been kept off its lanes for `after`.
+    /// Notes that batch has been kept off its lanes for the time `after`.
     pub fn note_blocked(&mut self, after: Duration, why: LaneReason) {
         if why != LaneReason::ServiceOnBatchLane && why != LaneReason::KeptOff {
             self.note(LaneNote::Blocked { seconds: after.as_secs(), why: why.to_string() });
         }
     }
 
-    /// Adds a note once, even if it comes several times.
+    /// Adds a note, unless the session has the same note already.
     fn note(&mut self, what: impl Into<Note>) {
         let what = what.into();
         if let Some(log) = self.log.as_ref().filter(|_| !self.notes.contains(&what)) {
@@ -424,7 +424,7 @@ impl Session {
     }
 }
 
-/// A note says that the kernel hides switches if it hides one in this number.
+/// Number of switches: if the kernel hides at least one in this number, a note reports that.
 const UNTOLD_ONE_IN: u64 = 200;
 
 fn leak_notes(accounting: &Accounting, holders: KeeperCounts) -> impl Iterator<Item = LaneNote> {

@@ -1,5 +1,5 @@
-//! The rank of batch below the holder of its lane: the rights that a command gives up, and the regular look at threads
-//! that have another class, other CPUs or another group.
+//! The rank of batch below the holder of its lane: the rights that a command gives up, and the regular check for
+//! threads that have another class, other CPUs or another cgroup.
 
 use std::time::{Duration, Instant};
 
@@ -13,15 +13,15 @@ use sidelane_host::rights;
 use sidelane_host::topology::Lanes;
 use sidelane_tracker::accounting::Accounting;
 
-/// Bound of the notes with a thread's name, because batch chooses these names.
+/// Limit of the notes with a thread's name, because batch chooses these names.
 const NAMES_MAX: usize = 8;
-/// Time after which a command that has used no CPU is looked at once.
+/// Time after which the session checks once whether the command has used any CPU time.
 const UNUSED_LOOK_AFTER: Duration = Duration::from_secs(10);
-/// Shortest idle time of a run that shows whether a command only waits.
+/// Shortest idle time of a run after which the CPU time of a command shows that it only waits.
 const UNUSED_IDLE_MIN_NS: u64 = 1_000_000_000;
-/// Divisor of the idle time: a command that used a smaller part of the request lanes' idle time has used none.
+/// Divisor of the idle time. A command that used a smaller part of the request lanes' idle time has used none.
 const UNUSED_SHARE: u64 = 100;
-/// Signals of which the kernel makes a core dump.
+/// Signals after which the kernel makes a core dump.
 const DUMPING: [i32; 10] = [
     libc::SIGQUIT,
     libc::SIGILL,
@@ -35,16 +35,16 @@ const DUMPING: [i32; 10] = [
     libc::SIGSYS,
 ];
 
-/// Knowledge about batch's rank below the holder.
+/// Facts about batch's rank below the holder.
 pub(super) struct Rank {
     began: Instant,
-    /// Class in which batch is kept; `None` if it may choose.
+    /// Class in which batch is kept; `None` if batch may choose its class.
     class: Option<BatchClass>,
     is_command: bool,
     is_allowed: bool,
     /// Whether the kernel would start a program for core dumps, and is kept from it.
     withholds_dumps: bool,
-    /// Whether the CPU time of the command was looked at while it ran.
+    /// Whether the CPU time of the command was checked while it ran.
     use_seen: bool,
 }
 
@@ -56,14 +56,14 @@ impl Rank {
         Self { began: Instant::now(), class, is_command, is_allowed, withholds_dumps, use_seen: false }
     }
 
-    /// Returns the notes for the start.
+    /// Returns the notes for the start of the session.
     pub(super) fn notes(&self) -> Vec<LaneNote> {
         let keeps_rights = self.is_command && self.class.is_some() && !rights::can_give_up();
         let notes = [(self.is_allowed, LaneNote::RealtimeAllowed), (keeps_rights, LaneNote::RightsStay)];
         notes.into_iter().filter(|(is_so, _)| *is_so).map(|(_, note)| note).collect()
     }
 
-    /// Returns the note on how the command ended.
+    /// Returns a note on how the command ended, if its core dump was withheld.
     pub(super) fn of_ending(&self, ending: &Ending) -> Option<LaneNote> {
         use std::os::unix::process::ExitStatusExt;
         let Ending::Command(status) = ending else { return None };
@@ -84,13 +84,13 @@ fn left_unused(batch_ns: u64, idle_ns: u64) -> Option<u64> {
 }
 
 impl Session {
-    /// Restores threads that have left batch's class, CPUs or group.
+    /// Restores threads that have left batch's class, CPUs or cgroup.
     pub(super) fn look_at_rank(&mut self) {
         if self.confinement.fetch_back() > 0 {
             self.note(LaneNote::BatchLeftGroup);
         }
         let class = match self.rank.class {
-            // The kernel has ended its scheduler.
+            // After the kernel has ended batch's scheduler, batch is kept in SCHED_IDLE.
             Some(BatchClass::Ext) if self.scheduler.is_none() => Some(BatchClass::Idle),
             class => class,
         };
@@ -117,7 +117,7 @@ impl Session {
         }
     }
 
-    /// Notes a command that waits while a daemon may work for it, unless it was kept off its lanes.
+    /// Notes a command that only waits, perhaps while a daemon works for it, unless it was kept off its lanes.
     pub(super) fn note_unused(&mut self, accounting: &Accounting) {
         let is_kept_off_or_told = |note: &LaneNote| {
             use LaneNote::{Blocked, CommandUsedNoCpu, KeptOff, SlowsDown};
@@ -132,7 +132,7 @@ impl Session {
         }
     }
 
-    /// Adds a note with a name that batch chose, up to a bound.
+    /// Adds a note with a name that batch chose, up to a limit.
     pub(super) fn note_named(&mut self, note: LaneNote) {
         let named = |note: &LaneNote| {
             matches!(

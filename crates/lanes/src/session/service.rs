@@ -1,4 +1,4 @@
-//! One service of a session: what the tracker has to do for it, and its confinement to its request lanes
+//! One service of a session: the purpose for which it is tracked, and its confinement to its request lanes
 //! (`--pin-service`).
 
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ use sidelane_tracker::counters::EventPair;
 use sidelane_tracker::tracker::{Extension, LaneLending, Purpose, Tracker};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
-/// Service that was found, with what the tracker has to do for it.
+/// Service that was found, with the purpose for which it is to be tracked.
 pub(super) struct PendingService {
     placement: Placement,
     emitters: Option<Emitters>,
@@ -34,11 +34,11 @@ pub(super) struct PendingService {
 /// Purpose for which the requests of a service are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RequestPurpose {
-    /// Requests are not wanted.
+    /// No purpose: requests are not wanted.
     No,
-    /// Requests show their slowdown by batch. The session works without them.
+    /// Measurement of the requests' slowdown by batch. The session works without them.
     ForTheirSlowdown,
-    /// The policy lends lanes by requests.
+    /// Policy that lends lanes by requests.
     ForThePolicy,
 }
 
@@ -68,7 +68,7 @@ impl PendingService {
         self.requests == RequestPurpose::ForThePolicy && self.emitters.is_some()
     }
 
-    /// Loads one tracker for all of them.
+    /// Loads one tracker for all services of a session.
     pub(super) fn load_tracker(services: &[Self], options: &SessionOptions, scheduler: bool) -> Result<Rc<Tracker>> {
         let any = |needs: &dyn Fn(&Self) -> bool| services.iter().any(needs);
         let can_track = can_track();
@@ -116,7 +116,7 @@ impl PendingService {
 pub(super) struct SessionService {
     pub(super) tracked: TrackedService,
     pub(super) placement: Placement,
-    /// Its confinement, if it is pinned.
+    /// Confinement of the service to its request lanes, if the user asked for it.
     pinned: Option<Pinned>,
 }
 
@@ -126,7 +126,7 @@ impl SessionService {
         if self.placement.pin_service { self.tracked.tracking.processes() } else { Vec::new() }
     }
 
-    /// Confines the service to its request lanes, if that is wanted.
+    /// Confines the service to its request lanes, if the user asked for it.
     pub(super) fn pin(&mut self, guardian: &mut Guardian) -> Result<()> {
         if self.placement.pin_service {
             let group = self.placement.service.group.as_ref().map(|group| group.dir.clone());
@@ -146,13 +146,13 @@ impl SessionService {
         }
     }
 
-    /// Confines the service again, if that is wanted: its threads were moved.
+    /// Confines the service again after its threads were moved, if the user asked for it.
     pub(super) fn pin_again(&mut self, guardian: &mut Guardian) -> Result<()> {
         self.pinned.as_mut().map_or(Ok(()), |pinned| pinned.confine_again(guardian))
     }
 
-    /// Returns notes on its requests: those lost or not told apart, why requests could not be seen, and why contention
-    /// cost was worked out from server times.
+    /// Returns notes on the service's requests: lost requests, requests that were not distinguished, and reasons why
+    /// requests could not be seen or why contention cost comes from server times.
     pub(super) fn notes(&mut self) -> Vec<Note> {
         let TrackedService { kept, name, tracking, requests } = &mut self.tracked;
         let why = requests.why_not.as_ref();
@@ -162,8 +162,8 @@ impl SessionService {
         let window = requests.source.as_mut().map(RequestSource::take_window).unwrap_or_default();
         let events = window.counts.dropped;
         let lost = (events > 0).then_some(LaneNote::RequestEventsLost { events });
-        // Unless the policy lends by requests, a part of a connection's requests is not told apart. No note is needed
-        // for that.
+        // Unless the policy lends by requests, a part of a connection's requests is not distinguished. No note is
+        // needed for that.
         let lends_by_requests = limits.is_some_and(|limits| limits.lending.policy.needs_requests());
         let source = requests.source.as_ref().filter(|_| window.count() > 0).map(RequestSource::name);
         let vague = window.notes().chain(source.and_then(|source| source.note())).filter(|_| lends_by_requests);
@@ -171,7 +171,7 @@ impl SessionService {
         lost.into_iter().chain(contention_cost).chain(unseen).map(Note::from).chain(vague).collect()
     }
 
-    /// Returns another place where the service may take requests, if its sockets are looked at.
+    /// Returns another place where the service may take requests, if its sockets are observed.
     fn elsewhere(&self) -> Option<RequestNote> {
         let TrackedService { name, tracking, requests, .. } = &self.tracked;
         let at_sockets = matches!(requests.source, Some(RequestSource::Sockets(_)));
@@ -189,8 +189,8 @@ fn contention_cost_note(tracking: &ServiceTracking, limits: &FinalLendingLimits)
     })
 }
 
-/// The threads of a service on its request lanes, and the CPUs that each gets back. A thread created by one of them
-/// inherits its affinity, and gets back what its parent had.
+/// Threads of a service on its request lanes, with the CPUs that each gets back. A thread created by one of them
+/// inherits its affinity, and gets back the CPUs that its parent had.
 struct Pinned {
     threads: Threads,
     whose: ThreadOwner,
@@ -206,7 +206,7 @@ impl Pinned {
         Ok(Self { threads, whose, cpus })
     }
 
-    /// Returns whether any of these processes belonged to the service at the last look.
+    /// Returns whether any of these processes belonged to the service at the last check.
     fn shares(&self, pids: &BTreeSet<u32>) -> bool {
         self.whose.pids.iter().any(|pid| pids.contains(pid))
     }

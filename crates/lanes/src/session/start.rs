@@ -1,4 +1,4 @@
-//! Start of batch, and its options: the guardian, then the changes to the machine, then the command.
+//! Start of batch, and its options: first the guardian, then the changes to the machine, then the command.
 
 use std::ffi::OsString;
 use std::io;
@@ -38,14 +38,14 @@ pub struct SessionOptions {
     pub class: BatchClass,
     /// Policy by which lanes are held; `None`: lanes are only watched, for comparison.
     pub hold: Option<Lending>,
-    /// Gate of batch.
+    /// Gate that keeps batch off the lanes.
     pub gate: Gate,
-    /// Audit log, with its level.
+    /// Audit log with its level; `None` without a log.
     pub audit: Option<(AuditFile, AuditLevel)>,
     /// Bound of the slowdown of requests, as 0.05 for 5 %; `None`: no bound. Applies if a holder keeps the lanes and
     /// the policy does not need requests itself.
     pub max_slowdown: Option<f64>,
-    /// Whether a command gets no input and its output is dropped: comparisons start it several times.
+    /// Whether a command gets no input and its output is dropped, because comparisons start it several times.
     pub quiet: bool,
     /// Whether a command keeps the rights to real-time classes and nice values, and its threads keep the class that
     /// they take.
@@ -53,19 +53,19 @@ pub struct SessionOptions {
 }
 
 impl SessionOptions {
-    /// Returns whether batch is kept in its scheduling class. Batch that is only watched, for comparison, is not.
+    /// Returns whether batch is kept in its scheduling class. Batch that is only observed, for comparison, is not.
     pub(super) fn keeps_class(&self) -> bool {
         self.hold.is_some() && !self.allow_realtime
     }
 }
 
-/// Batch that is to borrow the lanes.
+/// Batch that is to use the lanes.
 pub(super) enum BatchRequest<'command> {
     Command(&'command [OsString]),
     Adoptee(Adoptee),
 }
 
-/// Batch that borrows the lanes.
+/// Batch that uses the lanes.
 pub(super) enum Work {
     Command(Batch),
     Adopted(Box<Adopted>),
@@ -79,14 +79,14 @@ impl Work {
         }
     }
 
-    /// Sends a command a POSIX signal. Adopted batch gets none.
+    /// Sends a POSIX signal to a batch command. Adopted batch gets none.
     pub(super) fn signal(&self, signal: i32) {
         if let Work::Command(batch) = self {
             batch.signal(signal);
         }
     }
 
-    /// Returns how it ended, with the text for the log.
+    /// Returns how the batch ended, with the text for the log.
     pub(super) fn finish(self) -> Result<(Ending, String)> {
         match self {
             Work::Command(batch) => {
@@ -105,16 +105,16 @@ impl Work {
     }
 }
 
-/// How a session's batch ended.
+/// Way in which a session's batch ended.
 #[derive(Clone, Debug)]
 pub enum Ending {
-    /// The command ended, by itself or not.
+    /// End of the command, with its status.
     Command(ExitStatus),
-    /// Adopted batch was given back; its name and counts.
+    /// Return of adopted batch to its owner, with its name and counts.
     GivenBack(String),
 }
 
-/// The parts of a session that start with batch.
+/// Parts of a session that start with batch.
 pub(super) struct Started {
     pub(super) confinement: Arc<BatchConfinement>,
     /// Lanes of each service, if they are held.
@@ -125,7 +125,7 @@ pub(super) struct Started {
     pub(super) log: Log,
 }
 
-/// The parts of a session that exist before batch.
+/// Parts of a session that exist before batch.
 pub(super) struct SessionParts<'a> {
     pub(super) services: &'a mut [SessionService],
     /// Lanes of all services.
@@ -135,12 +135,12 @@ pub(super) struct SessionParts<'a> {
 }
 
 impl SessionParts<'_> {
-    /// Makes the first change to the machine: the affinities of the services, if wanted.
+    /// Makes the first change to the machine: the affinities of the services, if the user asked for it.
     fn pin_services(&mut self, guardian: &mut Guardian) -> Result<()> {
         self.services.iter_mut().try_for_each(|service| service.pin(guardian))
     }
 
-    /// Begins tracking, and takes in processes that were created since the services were looked at.
+    /// Begins tracking, and takes in processes that were created since the services were found.
     fn attach(&self) -> Result<()> {
         self.tracker.attach()?;
         self.services.iter().for_each(|service| service.tracked.tracking.take_in(&service.placement.service.pids));
@@ -148,18 +148,18 @@ impl SessionParts<'_> {
     }
 }
 
-/// Starts a guardian that holds these claims too, and is told by the tracker when this process stops.
+/// Starts a guardian that holds these claims too. The tracker notifies it when this process stops.
 pub(super) fn start_guardian(claims: &[Claim], tracker: &Tracker) -> Result<Guardian> {
     let halt_events = tracker.halt_events()?;
     Guardian::start(&locks(claims)?, Some(halt_events)).context("cannot start the guardian process")
 }
 
-/// Returns second handles on the locks of these claims.
+/// Returns duplicates of the descriptors that hold these claims.
 pub(super) fn locks(claims: &[Claim]) -> Result<Vec<OwnedFd>> {
     Ok(claims.iter().map(Claim::share).collect::<io::Result<Vec<_>>>()?)
 }
 
-/// Returns the name of this session's groups.
+/// Returns the name of this session's cgroups.
 fn group_name() -> String {
     format!("sidelane-{}", std::process::id())
 }
@@ -184,7 +184,7 @@ pub(super) fn start_batch(
     let process = Thread::of(barrier.pid()).context("the batch command ended before it ran")?;
     guardian.add([Undo::Family { process }])?;
     confinement.admit(barrier.pid()).context("cannot confine the batch command to its lanes")?;
-    // The barrier takes its class itself, but may not have done so when the session first looks.
+    // The barrier takes its class itself, but may not have done so when the session first checks.
     options.class.put_back(barrier.pid());
     if options.gate == Gate::CoreSched {
         CoreCookie::give(barrier.pid()).context("cannot give the batch command a core-scheduling cookie")?;
@@ -198,7 +198,7 @@ pub(super) fn start_batch(
     Ok(Started { confinement, kept, scheduler, watch, work, log })
 }
 
-/// Moves batch that runs already to its lanes. The lanes are kept before it comes.
+/// Moves batch that runs already to its lanes. The keepers of the lanes start before that.
 pub(super) fn adopt_batch(
     mut stage: SessionParts<'_>,
     guardian: &mut Guardian,
@@ -222,7 +222,7 @@ pub(super) fn adopt_batch(
     Ok(Started { confinement, kept, scheduler, watch, work: Work::Adopted(Box::new(adopted)), log })
 }
 
-/// The lanes, with their keepers.
+/// Lanes of a session, with their keepers.
 struct HeldLanes {
     kept: Vec<KeptLanes>,
     scheduler: Option<Scheduler>,
@@ -269,7 +269,7 @@ fn make_pass(tracking: &ServiceTracking, gate: &Gate) -> Result<Option<Pass>> {
     pass.map(Some).context("cannot pass the lane words to the batch command")
 }
 
-/// Opens the audit log, which begins with the changes to the machine so far.
+/// Opens the audit log. Its first lines are the changes to the machine so far.
 fn open_log(
     (file, level): (AuditFile, AuditLevel),
     stage: &SessionParts<'_>,

@@ -24,13 +24,13 @@ use sidelane_requests::objective;
 
 /// Interval of supervision.
 const SUPERVISE_EVERY: Duration = Duration::from_millis(100);
-/// Interval of the looks at services, which may be gone or have moved, and at processes that joined adopted batch.
+/// Interval of the checks for services that are gone or have moved, and for processes that joined adopted batch.
 const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
-/// The same interval while a service is on a batch lane, because batch waits for its end.
+/// Interval of the checks for services while a service is on a batch lane, because batch waits until it leaves.
 const VISITED_LOOK_EVERY: Duration = Duration::from_millis(200);
 
 impl Session {
-    /// Supervises everything that is not decided for each lane; to be called a few times a second.
+    /// Supervises everything that is not decided for each lane; called a few times a second.
     pub fn supervise(&mut self) -> Result<()> {
         self.look_at_log();
         self.update_limits()?;
@@ -51,7 +51,7 @@ impl Session {
                 let left = adopted.look(&self.confinement, &self.job, &mut self.guardian)?;
                 left.into_iter().for_each(|process| self.note_named(LaneNote::LeftAdopted { process }));
             }
-            // After processes that have left adopted batch were released.
+            // Done after processes that have left adopted batch were released.
             self.look_at_rank();
         }
         Ok(())
@@ -95,7 +95,8 @@ impl Session {
         due_ns.map_or(SUPERVISE_EVERY, |due_ns| SUPERVISE_EVERY.min(Duration::from_nanos(due_ns)))
     }
 
-    /// Goes on with the windows of the slowdown measurement: looks at requests or not, and keeps batch off or not.
+    /// Continues with the windows of the slowdown measurement: starts or stops observing requests, and keeps batch off
+    /// or not.
     fn keep_slowdown(&mut self) {
         let Some(slowdown) = &mut self.slowdown else { return };
         let Some(changes) = slowdown.go_on(now_ns()) else { return };
@@ -115,12 +116,12 @@ impl Session {
         }
     }
 
-    /// Returns the measurement of the slowdown so far.
+    /// Returns the measurement of the slowdown; `None` if it is not measured.
     pub fn slowdown(&self) -> Option<&SlowdownKeeper> {
         self.slowdown.as_ref()
     }
 
-    /// Continues from what another session has measured of the same service and batch command.
+    /// Continues from the measurements of another session of the same service and batch command.
     pub fn go_on_from(&mut self, earlier: &SlowdownKeeper) {
         if let Some(slowdown) = &mut self.slowdown {
             slowdown.go_on_from(earlier);
@@ -132,7 +133,7 @@ impl Session {
     fn look_at_blocked(&mut self) {
         let keepers = self.keepers().map(LaneKeeper::kept_by);
         let why = keepers.reduce(|one, other| one.and(other)).flatten();
-        // The books are large, so they are not read while batch may run.
+        // The accounting is large, so it is not read while batch may run.
         let batch_ns = if why.is_some() { self.accounting().batch_ns(&self.lanes) } else { 0 };
         let goes_on = why.is_some() && batch_ns == self.blocked.batch_ns;
         let since = if goes_on { self.blocked.since } else { Instant::now() };
@@ -166,7 +167,7 @@ impl Session {
         Ok(())
     }
 
-    /// Returns an error if a lane cannot be kept: batch must not run there.
+    /// Returns an error if the lane `gone` has no keeper, because batch must not run there.
     fn must_keep(&self, gone: Option<u32>) -> Result<()> {
         let Some(cpu) = gone else { return Ok(()) };
         bail!(
@@ -175,7 +176,7 @@ impl Session {
         )
     }
 
-    /// Logs and notes the steps of the watchdog.
+    /// Logs the steps of the watchdog, and makes notes of them.
     pub(super) fn tell_findings(&mut self) {
         let findings = self.watch.as_ref().map(LaneWatch::take_findings).unwrap_or_default();
         for finding in findings {
@@ -200,7 +201,7 @@ impl Session {
         let alive = self.guardian.is_alive();
         if !alive {
             self.guardian.restart(&locks(&self.claims)?).context("cannot replace the guardian process")?;
-            // Noted after the replacement, which has the whole list.
+            // Noted after the start of the new guardian, which has the whole list of changes.
             self.note(LaneNote::GuardianEnded);
         }
         if !self.guardian.take_frozen().is_empty() {

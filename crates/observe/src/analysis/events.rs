@@ -1,17 +1,16 @@
-//! A counter as events: how many there were, and how far apart.
+//! A counter as events: the number of events, and the time between them.
 //!
-//! A counter that seldom changes has no useful rate: it is zero in nearly all periods and huge in the others. What tells
-//! something is how many events there were and how far apart. Growth between two samples is exact, however skewed they
-//! are, so every sample counts here.
+//! A counter that seldom changes has no useful rate: the rate is zero in nearly all periods and huge in the others. The
+//! number of events and the distances between them are informative instead. The growth of a counter between two samples
+//! is exact even if reading was delayed at one end. So these events use all samples, also those that rates discard.
 
 use super::spread::Spread;
 
-/// A counter changes seldom if fewer than one of this many samples shows a change of any size.
+/// Limit for a counter that seldom changes: fewer than one in this number of samples shows a change of any size.
 const SAMPLES_A_CHANGE: u64 = 10;
-/// With fewer events a sample, rates of single samples are those of no event, of one and of two.
+/// Limit of events per sample. With fewer events, the rate of a single sample can only be that of 0, 1 or 2 events.
 const EVENTS_A_SAMPLE: u64 = 2;
 
-/// One reading of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reading {
     at: u64,
@@ -21,28 +20,28 @@ struct Reading {
 /// The events of one counter.
 #[derive(Clone, Debug, Default)]
 pub struct Events {
-    /// Number of readings.
+    /// Number of readings of the counter.
     readings: u64,
-    /// Number of events.
+    /// Number of events that the counter counted.
     pub count: u64,
-    /// Number of events in gaps of the observation; their times are unknown.
+    /// Number of events in gaps of the observation; the times of these events are unknown.
     pub unseen: u64,
-    /// Number of readings that differ from the one before.
+    /// Number of readings that differ from the reading before.
     pub changes: u64,
     /// Cycles from one change to the next.
     pub apart: Spread,
     first: Option<Reading>,
     last: Option<Reading>,
-    /// The first change, if no event can have happened unseen before.
+    /// Time of the first change, in cycles; `None` if an event may have happened unseen before.
     first_change: Option<u64>,
-    /// The last change, if no event can have happened unseen since.
+    /// Time of the last change, in cycles; `None` if an event may have happened unseen since.
     last_change: Option<u64>,
-    /// Whether events may have happened unseen.
+    /// Whether events may have happened unseen since the last reading.
     is_broken: bool,
 }
 
 impl Events {
-    /// Adds the next reading. Returns the events since the last one; none after a gap.
+    /// Adds the next reading of the counter. Returns the number of events since the last reading; 0 after a gap.
     #[inline(always)]
     pub fn record(&mut self, at: u64, value: u64, looked: bool) -> u64 {
         self.readings += 1;
@@ -61,7 +60,7 @@ impl Events {
     }
 
     fn change(&mut self, before: Reading, now: Reading, looked: bool) -> u64 {
-        // A counter that fell was set back, and what it had counted by then is not known.
+        // A counter that fell was reset, so its count up to the reset is unknown.
         let grown = now.value.saturating_sub(before.value);
         self.count += grown;
         if !looked || grown == 0 {
@@ -79,7 +78,7 @@ impl Events {
         grown
     }
 
-    /// Adds the events of a later time. Between two times an event is not noticed when it happens.
+    /// Adds the events of a later analysis. An event between both analyses has no exact time.
     pub fn append(&mut self, later: &Events) {
         let Some(first) = later.first else { return };
         self.record(first.at, first.value, false);
@@ -98,19 +97,19 @@ impl Events {
         self.is_broken |= later.is_broken;
     }
 
-    /// Resets to no events.
+    /// Resets the counter's events to none.
     pub fn clear(&mut self) {
         let mut apart = std::mem::take(&mut self.apart);
         apart.clear();
         *self = Self { apart, ..Self::default() };
     }
 
-    /// Whether the counter changes so seldom that only its events tell something.
+    /// Returns whether the counter changes so seldom that only its events are informative, not its rate.
     pub fn is_seldom(&self) -> bool {
         self.changes * SAMPLES_A_CHANGE < self.readings || self.count < EVENTS_A_SAMPLE * self.readings
     }
 
-    /// Cycles from the first to the last reading.
+    /// Returns the time from the first to the last reading, in cycles.
     pub fn cycles(&self) -> u64 {
         self.first.zip(self.last).map_or(0, |(first, last)| last.at.wrapping_sub(first.at))
     }

@@ -1,18 +1,18 @@
 //! Two rates as a grid (Figure 3.14): counts by the buckets of both.
 
-/// Buckets of each rate.
+/// Number of columns and of rows in a grid of two rates.
 pub const GRID: usize = 96;
-/// A bucket is half a doubling wide; the first begins at 2^-24.
+/// Binary logarithm at which the first bucket of a grid begins: rates from 2^-24. A bucket is half a doubling wide.
 const GRID_START: i32 = -24;
 
-/// The column or row of a rate.
+/// Returns the column or row of a rate in a grid.
 #[inline(always)]
 pub fn grid_bucket(rate: f64) -> usize {
     let halves = ((rate.to_bits() >> 51) as i64) - (i64::from(1023 + GRID_START) << 1);
     halves.clamp(0, GRID as i64 - 1) as usize
 }
 
-/// The smallest rate of a column or row; 0 for the first one, which has all smaller rates.
+/// Returns the smallest rate of a column or row; 0 for the first, which has all smaller rates.
 pub fn grid_rate(bucket: usize) -> f64 {
     let exponent = (bucket >> 1) as i32 + GRID_START;
     let within = if bucket & 1 == 0 { 1.0 } else { 1.5 };

@@ -20,22 +20,22 @@ use tags::{RateSum, TagTable};
 /// A rate: the growth of a counter per cycle, or per event of another counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// Its name in results.
+    /// Name of the rate in results.
     pub name: String,
-    /// The numerator: a counter's index in the sample.
+    /// Numerator of the rate.
     pub count: Operand,
-    /// The denominator.
+    /// Denominator of the rate.
     pub per: Operand,
 }
 
 /// The numerator or denominator of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
-    /// The counter with this index in the sample.
+    /// Counter with this index in the sample.
     Counter(usize),
-    /// Cycles between the first readings of the clock.
+    /// Cycles between the first readings of the clock in two samples.
     Cycles,
-    /// Cycles between the second readings of the clock.
+    /// Cycles between the second readings of the clock in two samples.
     EndCycles,
 }
 
@@ -50,74 +50,73 @@ impl Operand {
     }
 }
 
-/// What to compute from a sample's values.
+/// Specification of what to compute from the values of a sample.
 #[derive(Clone, Debug)]
 pub struct Recipe {
-    /// Which of the values are counters and which are tags.
+    /// Partition of a sample's values into counters and tags.
     pub layout: Layout,
-    /// The rates.
+    /// Rates to compute.
     pub rates: Vec<Rate>,
-    /// Which samples of the rates are valid.
+    /// Filter that finds the samples with valid rates.
     pub dte: Dte,
     /// Whether to use only samples during which a thread of the target ran.
     pub only_target: bool,
-    /// The tag for the running thread; its samples are used in any case.
+    /// Index of the tag for the running thread. Samples of this tag are used even if no thread of the target ran.
     pub lane_tag: Option<usize>,
 }
 
-/// One rate's samples.
+/// Samples of one rate.
 pub struct RateSamples {
-    /// The kept samples.
+    /// Distribution of the rate in kept samples.
     pub kept: Spread,
-    /// All samples.
+    /// Distribution of the rate in all samples.
     pub raw: Spread,
-    /// The sums over kept samples, whose quotient is the mean weighted by time.
+    /// Sums over kept samples; their quotient is the mean of the rate, weighted by time.
     pub sum: RateSum,
-    /// The rate over time.
+    /// Rate over time.
     pub series: Series,
 }
 
-/// The results computed from the samples so far.
+/// Results computed from the samples so far.
 pub struct Analysis {
     recipe: Recipe,
-    /// The tables, by tag.
+    /// Tables of values, one for each tag.
     pub tags: Vec<TagTable>,
-    /// The tags over time.
+    /// Values over time, one series for each tag.
     pub tag_series: Vec<Series>,
-    /// The rates' samples, by rate.
+    /// Samples of the rates, in the order of the rates.
     pub rates: Vec<RateSamples>,
-    /// The counters' events, by counter.
+    /// Events of the counters, in the order of the counters.
     pub events: Vec<Events>,
-    /// The grid of the first two rates, if there are two; its rows are those of the second.
+    /// Grid of the first two rates, empty if there are fewer. A row is a bucket of the second rate.
     pub grid: Vec<u32>,
-    /// Distances between consecutive samples.
+    /// Distribution of the distances between consecutive samples, in cycles.
     pub periods: Spread,
-    /// Distances between consecutive kept samples.
+    /// Distribution of the distances between consecutive kept samples, in cycles.
     pub gaps: Spread,
-    /// CPC of all samples.
+    /// Distribution of CPC (cycles per cycle) in all samples.
     pub cpc: Spread,
     /// Number of samples.
     pub samples: u64,
-    /// Number of samples that were used.
+    /// Number of samples that were used: those of the target, if only these are wanted.
     pub attributed: u64,
-    /// Number of periods with valid rates: at most `attributed` less the first sample of each turn
-    /// of the thread.
+    /// Number of periods with valid rates: each turn of a thread has one period fewer than samples.
     pub kept: u64,
-    /// Number of periods with invalid rates.
+    /// Number of periods whose rates were discarded as invalid.
     pub discarded: u64,
-    /// Cycles in which the observer looked.
+    /// Time in which the observer read samples, in cycles.
     pub looked_cycles: u64,
-    /// The events since the sample before, by counter, and whether there are any.
+    /// Growth of each counter since the sample before, and whether any counter grew.
     grown: ([u64; SIGNALS_MAX], bool),
-    /// The last sample, if it was used.
+    /// Last sample; `None` if it was not used.
     before: Option<Sample>,
-    /// Time of the last sample, 0 after an interruption.
+    /// Time of the last sample in cycles; 0 after an interruption.
     last_start: u64,
     last_kept: u64,
 }
 
 impl Analysis {
-    /// An empty analysis.
+    /// Returns an empty analysis.
     pub fn new(recipe: Recipe) -> Self {
         let rate = |_: &Rate| RateSamples {
             kept: Spread::default(),
@@ -148,12 +147,11 @@ impl Analysis {
         }
     }
 
-    /// The recipe.
     pub fn recipe(&self) -> &Recipe {
         &self.recipe
     }
 
-    /// Adds the next sample.
+    /// Adds the next sample to all results.
     #[inline(always)]
     pub fn record(&mut self, sample: &Sample) {
         self.samples += 1;
@@ -171,7 +169,7 @@ impl Analysis {
         self.last_start = sample.start;
     }
 
-    /// Counts the events since the sample before, of all threads.
+    /// Counts the events of all threads since the sample before.
     #[inline(always)]
     fn note_events(&mut self, sample: &Sample) {
         let looked = self.last_start != 0;
@@ -183,7 +181,8 @@ impl Analysis {
         }
     }
 
-    /// Counts a sample's tag, with the events that it shows. Returns the place of the tag's value.
+    /// Counts a sample's tag value, with the events since the sample before. Returns the place of the value in its
+    /// table.
     #[inline(always)]
     fn count_tag(&mut self, tag: usize, sample: &Sample, cycles: u64) -> usize {
         let place = self.tags[tag].count(sample.tag(self.recipe.layout, tag), 1, cycles);
@@ -207,7 +206,8 @@ impl Analysis {
         if self.last_start == 0 { 0 } else { sample.start.wrapping_sub(self.last_start) }
     }
 
-    /// The first sample of a turn. Tags are valid at any time; rates need a period.
+    /// Takes in the first sample of a thread's turn. Tags are valid in every sample; rates need a period of two
+    /// samples.
     fn first_of_a_turn(&mut self, sample: &Sample) {
         for tag in 0..self.recipe.layout.tags {
             let cycles = if self.recipe.lane_tag == Some(tag) { self.since_last(sample) } else { 0 };
@@ -271,14 +271,13 @@ impl Analysis {
         self.last_kept = at;
     }
 
-    /// Adds consecutive reads of the only tag with the same value, without periods.
+    /// Adds a run of `reads` reads that gave the same value. Used if the observation has only one tag, and no periods.
     #[inline(always)]
     pub fn run(&mut self, value: u64, reads: u64) {
         self.tags[0].count(value, reads, 0);
     }
 
-    /// Adds the time that `reads` of the only tag took, from `began` to `end`; the last read gave
-    /// `value`.
+    /// Adds the time of a block of `reads` reads, from `began` to `end` in cycles. The last read gave `value`.
     #[inline(always)]
     pub fn block(&mut self, reads: u64, began: u64, end: u64, value: u64) {
         self.samples += reads;
@@ -288,14 +287,14 @@ impl Analysis {
         self.tag_series[0].record(end, value as f64);
     }
 
-    /// Clears the last sample, so that the next one does not continue it.
+    /// Clears the last sample, so that the next sample does not continue it.
     pub fn interrupt(&mut self) {
         self.before = None;
         self.last_start = 0;
         self.last_kept = 0;
     }
 
-    /// Adds the results of a later analysis.
+    /// Adds the results of a later analysis to this analysis.
     pub fn append(&mut self, later: &Analysis) {
         self.tags.iter_mut().zip(&later.tags).for_each(|(tags, later)| tags.merge(later));
         self.tag_series.iter_mut().zip(&later.tag_series).for_each(|(series, later)| series.append(later));
@@ -334,13 +333,13 @@ impl Analysis {
         self.interrupt();
     }
 
-    /// The samples of the rate with that name.
+    /// Returns the samples of the rate with this name; `None` if there is no such rate.
     pub fn rate(&self, name: &str) -> Option<&RateSamples> {
         let rates = self.recipe.rates.iter().zip(&self.rates);
         rates.into_iter().find(|(rate, _)| rate.name == name).map(|(_, samples)| samples)
     }
 
-    /// The share of kept periods, among those that could be checked.
+    /// Returns the share of kept periods among all periods that could be checked, 0 to 1; `None` without such a period.
     pub fn kept_share(&self) -> Option<f64> {
         let judged = self.kept + self.discarded;
         (judged > 0).then(|| self.kept as f64 / judged as f64)

@@ -1,28 +1,28 @@
 //! A signal over time, in memory of fixed size for any duration.
 //!
-//! Time is divided into bins of equal length. When there are more bins than fit, neighbours are
-//! joined and bins are twice as long from then on. So a short run has fine bins, and a long run is
-//! covered completely.
+//! Time is divided into bins of equal length. If there are more bins than fit, neighbours are joined: each bin is twice
+//! as
+//! long then. So a short run has fine bins, and the bins of a long run cover all of it.
 
-/// The most bins in a series.
+/// Limit of the number of bins in a series.
 pub const BINS_MAX: usize = 4096;
-/// The first length of a bin: 2^12 cycles, about a microsecond.
+/// First length of a bin, as a binary logarithm: 2^12 cycles, about a microsecond.
 const SHIFT_MIN: u32 = 12;
 /// Mean number of samples that a bin must have to be drawn.
 const SAMPLES_A_BIN: u64 = 4;
 
-/// A signal's values within one bin.
+/// Values of a signal within one time bin.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bin {
-    /// Number of samples.
+    /// Number of samples in the bin.
     pub samples: u64,
-    /// Their sum, for the mean.
+    /// Sum of the values in the bin, for the mean.
     pub sum: f64,
-    /// The minimum.
+    /// Minimum of the values in the bin.
     pub min: f64,
-    /// The maximum.
+    /// Maximum of the values in the bin.
     pub max: f64,
-    /// The last value.
+    /// Last value in the bin.
     pub last: f64,
 }
 
@@ -32,7 +32,7 @@ impl Bin {
         self.join(&Bin { samples: 1, sum: value, min: value, max: value, last: value });
     }
 
-    /// Adds `later`, the bin that follows.
+    /// Adds `later`, the bin that follows this bin in time.
     fn join(&mut self, later: &Bin) {
         if later.samples == 0 {
             return;
@@ -45,13 +45,12 @@ impl Bin {
         self.last = later.last;
     }
 
-    /// The mean of its samples.
+    /// Returns the mean of the samples in the bin; `None` without samples.
     pub fn mean(&self) -> Option<f64> {
         (self.samples > 0).then(|| self.sum / self.samples as f64)
     }
 }
 
-/// A signal over time.
 #[derive(Clone, Debug)]
 pub struct Series {
     bins: Box<[Bin]>,
@@ -105,7 +104,7 @@ impl Series {
         self.used = self.used.div_ceil(2);
     }
 
-    /// Adds a later series.
+    /// Adds a later series of the same signal.
     pub fn append(&mut self, later: &Series) {
         for (at, bin) in later.bins().filter(|(_, bin)| bin.samples > 0) {
             let place = self.bin(at);
@@ -113,20 +112,19 @@ impl Series {
         }
     }
 
-    /// The length of a bin, in cycles.
+    /// Returns the length of a bin, in cycles.
     pub fn bin_cycles(&self) -> u64 {
         1 << self.shift
     }
 
-    /// The bins with their starts, in cycles.
+    /// Returns the bins, each with its start in cycles.
     pub fn bins(&self) -> impl Iterator<Item = (u64, &Bin)> {
         let start = |bin: usize| self.origin + ((bin as u64) << self.shift);
         self.bins[..self.used].iter().enumerate().map(move |(number, bin)| (start(number), bin))
     }
 
-    /// The bins with their starts, at a length that makes gaps meaningful: at least
-    /// [`SAMPLES_A_BIN`] times the mean distance of samples. A bin without samples then shows that
-    /// the signal was not read.
+    /// Returns the length of a bin, and the bins with their starts in cycles. Bins are at least [`SAMPLES_A_BIN`] times
+    /// as long as the mean distance of samples, so a bin without samples shows that the signal was not read.
     pub fn even_bins(&self) -> (u64, Vec<(u64, Bin)>) {
         let samples: u64 = self.bins[..self.used].iter().map(|bin| bin.samples).sum();
         let wanted = SAMPLES_A_BIN * self.used as u64;

@@ -3,7 +3,7 @@
 //! A bucket's index is the binary exponent and the first bits of the mantissa. A floating point
 //! number has these bits next to each other, so a shift gives the index.
 
-/// Bits of the mantissa: 256 buckets for each doubling, so a number is within 0.2 % of its bucket's
+/// Bits of the mantissa in a bucket's index: 256 buckets for each doubling. A number is within 0.2 % of its bucket's
 /// middle.
 const FINE_BITS: u32 = 8;
 const EXPONENT_MIN: i32 = -40;
@@ -11,8 +11,8 @@ const EXPONENT_MAX: i32 = 40;
 const BUCKETS: usize = ((EXPONENT_MAX - EXPONENT_MIN) as usize) << FINE_BITS;
 const BIAS: i32 = 1023;
 
-/// The distribution of positive numbers. One bucket has zero and all numbers that are too small,
-/// another one all that are too large.
+/// The distribution of numbers that are not negative. One bucket has zero and all numbers that are too small, another
+/// has all that are too large.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spread {
     counts: Box<[u64]>,
@@ -29,13 +29,13 @@ impl Default for Spread {
 }
 
 impl Spread {
-    /// Adds a number that is not negative.
+    /// Adds a number to the distribution. The number must not be negative.
     #[inline(always)]
     pub fn record(&mut self, value: f64) {
         self.record_times(value, 1);
     }
 
-    /// Adds the same number several times.
+    /// Adds the same number `times` times.
     #[inline(always)]
     pub fn record_times(&mut self, value: f64, times: u64) {
         match bucket(value) {
@@ -47,28 +47,28 @@ impl Spread {
         self.max = self.max.max(value);
     }
 
-    /// How many numbers were added.
+    /// Returns how many numbers were added.
     pub fn count(&self) -> u64 {
         self.zero + self.counts.iter().sum::<u64>()
     }
 
-    /// Their mean.
+    /// Returns the mean of the numbers; `None` without numbers.
     pub fn mean(&self) -> Option<f64> {
         let count = self.count();
         (count > 0).then(|| self.sum / count as f64)
     }
 
-    /// The minimum.
+    /// Returns the minimum of the numbers; `None` without numbers.
     pub fn min(&self) -> Option<f64> {
         (self.count() > 0).then_some(self.min)
     }
 
-    /// The maximum.
+    /// Returns the maximum of the numbers; `None` without numbers.
     pub fn max(&self) -> Option<f64> {
         (self.count() > 0).then_some(self.max)
     }
 
-    /// The value that `percent` of the numbers do not exceed, as its bucket's middle.
+    /// Returns the percentile: the middle of the bucket that `percent` percent of the numbers do not exceed.
     pub fn percentile(&self, percent: f64) -> Option<f64> {
         let count = self.count();
         let wanted = ((percent / 100.0 * count as f64).ceil() as u64).clamp(1, count.max(1));
@@ -86,14 +86,14 @@ impl Spread {
         Some(middle(found).clamp(self.min, self.max))
     }
 
-    /// The buckets that are not empty: their middles and counts, ascending.
+    /// Returns the buckets that are not empty, ascending: the middle and the count of each.
     pub fn buckets(&self) -> Vec<(f64, u64)> {
         let zero = (self.zero > 0).then_some((0.0, self.zero));
         let filled = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         zero.into_iter().chain(filled.map(|(bucket, count)| (middle(bucket), *count))).collect()
     }
 
-    /// Adds another distribution.
+    /// Adds the numbers of another distribution.
     pub fn merge(&mut self, other: &Spread) {
         self.counts.iter_mut().zip(&other.counts).for_each(|(count, other)| *count += other);
         self.zero += other.zero;
@@ -109,7 +109,7 @@ impl Spread {
     }
 }
 
-/// `None` for numbers too small for a bucket of their own.
+/// Returns the index of a number's bucket; `None` if the number is too small for a bucket of its own.
 #[inline(always)]
 fn bucket(value: f64) -> Option<usize> {
     let place = (value.to_bits() >> (52 - FINE_BITS)) as i64 - (i64::from(BIAS + EXPONENT_MIN) << FINE_BITS);

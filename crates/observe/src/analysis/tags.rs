@@ -1,48 +1,46 @@
-//! Samples by tag: how often a value was read, for how long, and the rates and events during that time.
+//! Samples by tag value: how often and for how long each value was read, with the rates and events during that time.
 //!
-//! The table has a fixed size, since the observer allocates nothing. Values that do not fit are
-//! counted together. Equal values mostly follow each other, so the place of the last value is
-//! remembered.
+//! The table has a fixed size, since the observer allocates nothing. Values that do not fit are counted together. Equal
+//! values mostly follow each other, so the table remembers the place of the last value.
 
-/// The most values in a table; a power of two. A large program executes some thousand different
-/// methods.
+/// Limit of the number of values in a table; a power of two. A large program executes some thousand different methods.
 pub const VALUES_MAX: usize = 1 << 14;
-/// How many places are tried before a value is counted as one that does not fit.
+/// Number of places that are tried before a value is counted as one that does not fit.
 const PROBES_MAX: usize = 64;
 /// Hash multiplier for values that differ in few bits (2^64 ÷ the golden ratio).
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The counts of one value.
+/// Counts of one tag value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ValueCounts {
-    /// The value.
+    /// Value of the tag.
     pub value: u64,
-    /// Samples with the value.
+    /// Number of samples with this value.
     pub samples: u64,
-    /// Cycles of the samples' periods, where periods were measured.
+    /// Total length of the value's periods, in cycles; 0 if periods were not measured.
     pub cycles: u64,
-    /// How often the value followed another one.
+    /// Number of times that this value followed another value.
     pub turns: u64,
 }
 
-/// A rate during one value: sums over the kept samples.
+/// Sums over the kept samples of one rate, during one tag value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateSum {
-    /// Samples.
+    /// Number of kept samples.
     pub samples: u64,
-    /// Growth of the numerator.
+    /// Growth of the rate's numerator over these samples.
     pub count: u64,
-    /// Growth of the denominator.
+    /// Growth of the rate's denominator over these samples.
     pub per: u64,
 }
 
 impl RateSum {
-    /// The rate, if the denominator grew.
+    /// Returns the mean of the rate; `None` if the denominator did not grow.
     pub fn mean(&self) -> Option<f64> {
         (self.per > 0).then(|| self.count as f64 / self.per as f64)
     }
 
-    /// Adds one sample.
+    /// Adds the growth of numerator and denominator in one sample.
     #[inline(always)]
     pub fn add(&mut self, count: u64, per: u64) {
         self.samples += 1;
@@ -50,7 +48,7 @@ impl RateSum {
         self.per += per;
     }
 
-    /// Adds other sums.
+    /// Adds the sums of another part of the observation.
     pub fn merge(&mut self, other: &RateSum) {
         self.samples += other.samples;
         self.count += other.count;
@@ -58,28 +56,28 @@ impl RateSum {
     }
 }
 
-/// Samples by the values of one tag.
+/// Table of samples by the values of one tag.
 pub struct TagTable {
     seen: Box<[ValueCounts]>,
-    /// The sums of `rates` rates for each place.
+    /// Sums of rates, `rates` of them for each place of the table.
     sums: Box<[RateSum]>,
     rates: usize,
-    /// The events of `counters` counters for each place.
+    /// Numbers of events, `counters` of them for each place of the table.
     events: Box<[u64]>,
     counters: usize,
     last: usize,
-    /// The first and the last value that were counted.
+    /// First and last value that were counted; `None` before the first.
     ends: Option<(u64, u64)>,
-    /// The counts of all values that do not fit; its `value` has no meaning.
+    /// Counts of all values that do not fit together; the field `value` has no meaning here.
     others: ValueCounts,
 }
 
-/// A value's place in the table; the last place is for values that do not fit.
+/// Place of a value in the table; the last place is for values that do not fit.
 type PlaceOfValue = usize;
 const NO_PLACE: PlaceOfValue = VALUES_MAX;
 
 impl TagTable {
-    /// An empty table, with room for `rates` rates and `counters` counters of each value.
+    /// Returns an empty table, with room for `rates` rates and `counters` counters at each value.
     pub fn new(rates: usize, counters: usize) -> Self {
         Self {
             seen: vec![ValueCounts::default(); VALUES_MAX].into(),
@@ -93,8 +91,8 @@ impl TagTable {
         }
     }
 
-    /// Counts `samples` consecutive samples with `value` and returns the value's place; `cycles` is
-    /// the length of their periods.
+    /// Counts `samples` consecutive samples with `value`, whose periods last `cycles` together. Returns the place of
+    /// the value.
     #[inline(always)]
     pub fn count(&mut self, value: u64, samples: u64, cycles: u64) -> PlaceOfValue {
         if self.last != NO_PLACE && self.seen[self.last].value == value {
@@ -132,7 +130,7 @@ impl TagTable {
         self.events[place * self.counters + counter] += count;
     }
 
-    /// The value's place. A place without counts is free.
+    /// Returns the place of the value in the table. A place without counts is free.
     fn place(&self, value: u64) -> PlaceOfValue {
         let start = (value.wrapping_mul(SPREAD) >> (64 - VALUES_MAX.trailing_zeros())) as usize;
         for probe in 0..PROBES_MAX {
@@ -145,7 +143,7 @@ impl TagTable {
         NO_PLACE
     }
 
-    /// Adds the counts of a later table.
+    /// Adds the counts of a later table of the same tag.
     pub fn merge(&mut self, other: &TagTable) {
         let goes_on = self.ends.zip(other.ends).filter(|(own, others)| own.1 == others.0).map(|(own, _)| own.1);
         for (from, seen) in other.seen.iter().enumerate().filter(|(_, seen)| seen.samples > 0) {
@@ -166,7 +164,7 @@ impl TagTable {
         };
     }
 
-    /// The value's last turn in one table and its first one in the next are one turn.
+    /// Removes one turn of a value that is the last of one table and the first of the next: both parts are one turn.
     fn join_turns(&mut self, value: u64) {
         let seen = match self.place(value) {
             NO_PLACE => &mut self.others,
@@ -203,7 +201,7 @@ impl TagTable {
         self.last = NO_PLACE;
     }
 
-    /// All values with their rates, the most frequent first.
+    /// Returns all values with the sums of their rates, the most frequent value first.
     pub fn hottest(&self) -> Vec<(ValueCounts, &[RateSum])> {
         let seen = self.seen.iter().enumerate().filter(|(_, seen)| seen.samples > 0);
         let mut all: Vec<_> = seen.map(|(place, seen)| (*seen, self.rates_at(place))).collect();
@@ -211,15 +209,15 @@ impl TagTable {
         all
     }
 
-    /// How many events of `counter` there were beside each value that had any.
+    /// Returns the values at which `counter` had events, each with the number of these events.
     pub fn events_of(&self, counter: usize) -> Vec<(ValueCounts, u64)> {
         let seen = self.seen.iter().chain([&self.others]).enumerate();
         let all = seen.map(|(place, seen)| (*seen, self.events_at(place)[counter]));
         all.filter(|(_, events)| *events > 0).collect()
     }
 
-    /// The share of time of each value: by the periods of its samples, or by the number of samples
-    /// if no periods were measured.
+    /// Returns a function for the share of time of a value, 0 to 1. Without measured periods, samples are counted
+    /// instead of cycles.
     pub fn share(&self) -> impl Fn(&ValueCounts) -> f64 + use<> {
         let all = self.seen.iter().chain([&self.others]);
         let (samples, cycles) =
@@ -229,13 +227,13 @@ impl TagTable {
         }
     }
 
-    /// The counts of values that did not fit.
+    /// Returns the counts of all values that did not fit into the table.
     pub fn others(&self) -> ValueCounts {
         self.others
     }
 
-    /// How often the value changed from one sample to the next. Each change moved the word's cache
-    /// line at least once.
+    /// Returns how often the value changed from one sample to the next. Each change moved the word's cache line to the
+    /// observer at least once.
     pub fn turns(&self) -> u64 {
         self.seen.iter().map(|seen| seen.turns).sum::<u64>() + self.others.turns
     }

@@ -3,7 +3,7 @@
 use super::grid::grid_rate;
 use super::*;
 
-/// One counter, then two tags; the second tag is for the running thread.
+/// Makes an analysis of one counter and two tags; the second tag is for the running thread.
 fn analysis(only_target: bool) -> Analysis {
     let rate = Rate { name: "done".into(), count: Operand::Counter(0), per: Operand::Cycles };
     let layout = Layout { counters: 1, tags: 2 };

@@ -1,9 +1,9 @@
-//! What observing cost the target.
+//! Sentence on the cost of observing for the target.
 
 use crate::cost::{EVENTS_MIN, Slowdown};
 use sidelane_report::Unit;
 
-/// The cost with its interval, or why it cannot be told.
+/// Returns a sentence with the slowdown and its confidence interval, or with the reason why it is unknown.
 pub(super) fn sentence(slowdown: Option<&Slowdown>) -> String {
     match slowdown.map(measured) {
         Some(Ok(cost)) => format!("Observing slowed the target down by {cost}."),

@@ -1,19 +1,21 @@
-//! What happens seldom: counters that change in few samples, as events.
+//! Sentences on counters that change in few samples, as single events.
 
 use super::evidence::{Evidence, percent};
 use crate::analysis::events::Events;
 use sidelane_report::Unit;
 
-/// With at least this many distances their 1st and 99th percentiles are shown, else the least and the greatest.
+/// Number of distances from which the 1st and 99th percentiles are shown. With fewer distances, the least and the
+/// greatest are shown.
 const DISTANCES_FOR_PERCENTILES: u64 = 100;
-/// Fewer events tell nothing of what they are beside.
+/// Number of events needed to relate a counter to the value of a tag.
 const EVENTS_MIN: u64 = 10;
-/// By how much the share of the events exceeds that of the time for a value that is told.
+/// Least excess of a value's share of events over its share of time, for a value that is reported.
 const LIFT_MIN: f64 = 0.1;
-/// By how many standard deviations of chance it does.
+/// Least excess of events at a reported value, in standard deviations of chance.
 const DEVIATIONS_MIN: f64 = 3.0;
 
-/// A sentence for each counter that seldom changed. What is beside one value of a tag comes first.
+/// Returns a sentence for each counter that seldom changed. Sentences on events that mostly occur at one value of a tag
+/// come first.
 pub(super) fn sentences(seen: &Evidence<'_>) -> Vec<String> {
     let all = seen.analysis.events.iter().enumerate();
     let seldom = all.filter(|(_, events)| events.is_seldom() && events.count > 0);
@@ -22,7 +24,7 @@ pub(super) fn sentences(seen: &Evidence<'_>) -> Vec<String> {
     told.into_iter().map(|(_, sentence)| sentence).collect()
 }
 
-/// The sentence, and how much it stands out.
+/// Returns the sentence on a counter, with a number that orders sentences: larger comes first.
 fn sentence(seen: &Evidence<'_>, counter: usize, events: &Events) -> (f64, String) {
     let beside = beside(seen, counter);
     let lift = beside.as_ref().map_or(0.0, |(lift, _)| *lift);
@@ -39,7 +41,7 @@ fn how_many(seen: &Evidence<'_>, events: &Events) -> String {
     }
 }
 
-/// How far apart the events were.
+/// Returns a text on the distances between the events.
 fn apart(seen: &Evidence<'_>, events: &Events) -> String {
     let distances = &events.apart;
     let [low, high] = match distances.count() {
@@ -51,7 +53,7 @@ fn apart(seen: &Evidence<'_>, events: &Events) -> String {
     format!(", with a median distance of {} ({} to {})", time(distances.percentile(50.0)), time(low), time(high))
 }
 
-/// The value of a tag beside which there were more of the events than its share of the time explains.
+/// Returns the tag value at which more events occurred than its share of the time explains, with the excess.
 fn beside(seen: &Evidence<'_>, counter: usize) -> Option<(f64, String)> {
     let tags = (0..seen.analysis.tags.len()).filter(|tag| !seen.change_together(counter, *tag));
     let of_tags = tags.filter_map(|tag| beside_tag(seen, counter, tag));
@@ -75,7 +77,7 @@ fn beside_tag(seen: &Evidence<'_>, counter: usize, tag: usize) -> Option<(f64, S
     stands_out.then(|| (lift, sentence()))
 }
 
-/// A number of times a second.
+/// Returns a text for a frequency in events per second.
 pub(super) fn often(per_s: f64) -> String {
     Unit::Count.human(if per_s < 100.0 { per_s } else { per_s.round() })
 }

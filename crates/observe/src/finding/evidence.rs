@@ -1,4 +1,4 @@
-//! What sentences are made of, and the words that they have in common.
+//! Input of a finding's sentences, and the texts that several kinds of sentences share.
 
 use crate::analysis::Analysis;
 use crate::observed::Names;
@@ -6,7 +6,7 @@ use sidelane_channels::lane::{LANE, REQUEST};
 use sidelane_host::tsc::Clock;
 use sidelane_report::Unit;
 
-/// What sentences are made of.
+/// Input of a finding's sentences: the observation with its names and clock.
 pub(super) struct Evidence<'a> {
     pub(super) analysis: &'a Analysis,
     pub(super) names: &'a Names,
@@ -14,7 +14,7 @@ pub(super) struct Evidence<'a> {
 }
 
 impl Evidence<'_> {
-    /// Returns the duration of this number of cycles, as text.
+    /// Returns the text for a duration of this number of cycles.
     pub(super) fn time(&self, cycles: f64) -> String {
         Unit::Ns.human(cycles / self.clock.cycles_per_ns)
     }
@@ -24,26 +24,26 @@ impl Evidence<'_> {
         cycles as f64 / (self.clock.cycles_per_ns * 1e9)
     }
 
-    /// A counter's name.
+    /// Returns the name of the counter with this index.
     pub(super) fn counter(&self, number: usize) -> &str {
         &self.names.signals[number]
     }
 
-    /// Whether a counter and a tag change at the same moment, so that comparing them tells nothing: a request that ends
-    /// is counted, no longer runs, and often its thread leaves the lane.
+    /// Returns whether a counter and a tag change at the same moment, so that comparing them is not informative. A
+    /// request that ends is counted, no longer runs, and often its thread leaves the lane.
     pub(super) fn change_together(&self, counter: usize, tag: usize) -> bool {
         let is_of_the_request = self.names.tag(tag).starts_with(REQUEST) || self.names.tag(tag) == LANE;
         self.counter(counter).starts_with(REQUEST) && is_of_the_request
     }
 
-    /// Whose time the shares of a tag are of.
+    /// Returns the text on the time that a tag's shares refer to: the target's time on the lane, or all time.
     pub(super) fn of_the_time(&self, tag: usize) -> &'static str {
         let recipe = self.analysis.recipe();
         if recipe.only_target && recipe.lane_tag != Some(tag) { "of its time on the lane" } else { "of the time" }
     }
 }
 
-/// A share, for users.
+/// Returns a share as text in percent.
 pub(super) fn percent(share: f64) -> String {
     Unit::Percent.human(100.0 * share)
 }

@@ -2,7 +2,7 @@
 
 use super::evidence::Evidence;
 
-/// Counters that counted nothing, and tags with one value; `None` if all changed.
+/// Returns a sentence on counters that counted nothing and tags with one value; `None` if all signals changed.
 pub(super) fn sentence(seen: &Evidence<'_>) -> Option<String> {
     let counters = seen.analysis.events.iter().enumerate().filter(|(_, events)| events.count == 0);
     let counters = counters.map(|(counter, _)| seen.counter(counter).to_owned());
@@ -11,7 +11,7 @@ pub(super) fn sentence(seen: &Evidence<'_>) -> Option<String> {
     (!still.is_empty()).then(|| format!("Did not change: {}.", still.join(", ")))
 }
 
-/// A tag with its only value.
+/// Returns a text on a tag that had one value only; `None` if the tag changed.
 fn constant(seen: &Evidence<'_>, tag: usize) -> Option<String> {
     let hottest = seen.analysis.tags[tag].hottest();
     let [(value, _)] = hottest.as_slice() else { return None };

@@ -1,7 +1,10 @@
-//! The finding: what stands out in an observation, for users who read nothing else.
+//! The finding: the most notable facts of an observation, for users who read nothing else.
 //!
-//! Pure: sentences are made of the analysis alone, and say no more than its numbers support. Each kind of sentence has a
-//! file and is ordered by how much it stands out; the kinds take turns, so that the first sentences have one of each.
+//! Sentences are made from the analysis alone, and claim no more than its numbers support. Each kind of sentence has a
+//! file,
+//! which puts the most notable sentence first. The list takes sentences of all kinds in turn, so that it begins with
+//! one of
+//! each.
 
 mod cost;
 mod events;
@@ -13,18 +16,18 @@ mod shares;
 use super::observed::Observed;
 use evidence::Evidence;
 
-/// What stands out in an observation.
+/// Most notable facts of an observation, as sentences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What stands out most comes first.
+    /// Sentences of the finding, the most notable first.
     pub sentences: Vec<String>,
-    /// What observing cost, or why that cannot be told.
+    /// Sentence on the cost of observing, or the reason why that is unknown.
     pub cost: String,
-    /// Which signals did not change.
+    /// Sentence on signals that did not change; `None` if all changed.
     pub left_out: Option<String>,
 }
 
-/// What stands out in `observed`.
+/// Returns the most notable facts of the observation `observed`.
 pub fn finding(observed: &Observed) -> Finding {
     let seen = Evidence { analysis: &observed.analysis, names: &observed.names, clock: observed.clock };
     let kinds = [shares::sentences(&seen), rates::sentences(&seen), events::sentences(&seen)];
@@ -35,7 +38,7 @@ pub fn finding(observed: &Observed) -> Finding {
     }
 }
 
-/// The first of each kind, then the second of each, and so on.
+/// Returns the first sentence of each kind, then the second of each kind, and so on.
 fn taking_turns<const KINDS: usize>(kinds: [Vec<String>; KINDS]) -> Vec<String> {
     let longest = kinds.iter().map(Vec::len).max().unwrap_or(0);
     (0..longest).flat_map(|place| kinds.iter().filter_map(move |kind| kind.get(place).cloned())).collect()

@@ -1,4 +1,4 @@
-//! Where things go faster: rates that differ between the values of a tag.
+//! Sentences on rates that differ between the values of a tag.
 
 use super::evidence::{Evidence, percent};
 use crate::analysis::tags::{RateSum, ValueCounts as Value};
@@ -6,12 +6,12 @@ use crate::analysis::{Operand, Rate};
 use crate::cost::EVENTS_MIN;
 use crate::show::view::{RateUnit, rate_in_words, rate_unit};
 
-/// Values with a smaller share of the time are not compared.
+/// Least share of the time of a tag value whose rates are compared.
 const SHARE_MIN: f64 = 0.01;
-/// The least quotient of two rates that is told.
+/// Least quotient of two rates that is reported.
 const QUOTIENT_MIN: f64 = 1.25;
 
-/// One value of a tag, and a rate while it had that value.
+/// One value of a tag, with a rate during that value.
 struct RateDuringValue {
     value: u64,
     share: f64,
@@ -24,14 +24,14 @@ impl RateDuringValue {
         Some(Self { value: value.value, share, mean: sum.mean()?, per: sum.per })
     }
 
-    /// How many events there were to be if the rate was `mean`.
+    /// Returns the number of events to expect during this value if the rate were `mean`.
     fn expected(&self, mean: f64) -> f64 {
         self.per as f64 * mean
     }
 }
 
-/// A sentence for each tag and rate that differs between the tag's values. The greatest difference over the longest
-/// time comes first.
+/// Returns a sentence for each tag and rate that differs between the tag's values. The greatest difference over the
+/// longest time comes first.
 pub(super) fn sentences(seen: &Evidence<'_>) -> Vec<String> {
     let rates = seen.analysis.recipe().rates.iter().enumerate().filter(|(_, rate)| can_tell(seen, rate));
     let pairs = rates.flat_map(|(number, rate)| {
@@ -43,7 +43,8 @@ pub(super) fn sentences(seen: &Evidence<'_>) -> Vec<String> {
     told.into_iter().map(|(_, sentence)| sentence).collect()
 }
 
-/// Cycles a cycle are of the observer; a counter that seldom changes is told as events.
+/// Returns whether the rate is compared. Cycles per cycle describe only the observer. A counter that seldom changes is
+/// reported as events.
 fn can_tell(seen: &Evidence<'_>, rate: &Rate) -> bool {
     match (rate.count, rate.per) {
         (Operand::Counter(counter), Operand::Cycles) => !seen.analysis.events[counter].is_seldom(),
@@ -64,7 +65,7 @@ fn of_tag(seen: &Evidence<'_>, (number, rate): (usize, &Rate), tag: usize) -> Op
     let mut values: Vec<RateDuringValue> = values.filter(|value| value.share >= SHARE_MIN).collect();
     values.sort_by(|one, other| other.mean.total_cmp(&one.mean));
     let (fast, slow) = (values.first()?, values.last()?);
-    // With fewer events, expected or seen, the difference may be chance.
+    // With fewer events, expected or counted, the difference may be chance.
     let enough = fast.expected(fast.mean).min(slow.expected(fast.mean)) >= EVENTS_MIN as f64;
     let quotient = fast.mean / slow.mean;
     // A quotient by zero is shown as a rate of zero.

@@ -1,16 +1,16 @@
-//! Where the time goes: the values of each tag with the largest shares.
+//! Sentences on the share of time of a tag's values.
 
 use super::evidence::{Evidence, percent};
 use crate::analysis::tags::{TagTable, ValueCounts as Value};
 
-/// The most values of a tag that are told.
+/// Limit of the number of values of a tag in a sentence.
 const VALUES_TOLD: usize = 3;
-/// A value with a smaller share of the time is not told.
+/// Least share of the time of a value in a sentence.
 const SHARE_MIN: f64 = 0.005;
-/// A value that lasts for fewer samples may come more often than it is seen.
+/// Least mean number of samples in a turn of a value. A value with shorter turns may occur more often than it is seen.
 const SAMPLES_A_TURN: f64 = 4.0;
 
-/// A sentence for each tag that changed; tags whose time is spread most come first.
+/// Returns a sentence for each tag that changed. A tag whose time is spread over more values comes first.
 pub(super) fn sentences(seen: &Evidence<'_>) -> Vec<String> {
     let tables = seen.analysis.tags.iter().enumerate();
     let mut spread: Vec<(f64, usize)> = tables.filter_map(|(tag, table)| Some((variety(table)?, tag))).collect();
@@ -18,13 +18,13 @@ pub(super) fn sentences(seen: &Evidence<'_>) -> Vec<String> {
     spread.into_iter().map(|(_, tag)| sentence(seen, tag)).collect()
 }
 
-/// The share of all values but the first; `None` for a tag that did not change.
+/// Returns the share of time of all values but the most frequent; `None` for a tag that did not change.
 fn variety(table: &TagTable) -> Option<f64> {
     let values = by_share(table);
     (values.len() > 1).then(|| 1.0 - values[0].1)
 }
 
-/// The values with their shares, the largest first.
+/// Returns the values of a tag with their shares of time, the largest first.
 fn by_share(table: &TagTable) -> Vec<(Value, f64)> {
     let share_of = table.share();
     let mut values: Vec<(Value, f64)> =
@@ -47,7 +47,7 @@ fn sentence(seen: &Evidence<'_>, tag: usize) -> String {
     format!("{} is {}.", seen.names.tag(tag), parts.join(", "))
 }
 
-/// "G1 Evacuation Pause for 32 % (150 a second, 2.1 ms each)".
+/// Returns the text on one value, such as "G1 Evacuation Pause for 32 % (150 a second, 2.1 ms each)".
 fn part(seen: &Evidence<'_>, tag: usize, place: usize, (value, share): &(Value, f64)) -> String {
     let name = seen.names.value(tag, value.value);
     match place {
@@ -56,10 +56,11 @@ fn part(seen: &Evidence<'_>, tag: usize, place: usize, (value, share): &(Value, 
     }
 }
 
-/// How often the value came and how long it stayed, if samples are close enough to show that.
+/// Returns a text on how often the value occurred and how long it stayed; `None` if samples are too far apart to show
+/// that.
 fn turns(seen: &Evidence<'_>, value: &Value) -> Option<String> {
     let (analysis, period) = (seen.analysis, seen.analysis.periods.mean()?);
-    // Where single reads have no period, they lie the mean period apart.
+    // Single reads without a period lie the mean period apart.
     let cycles = if value.cycles > 0 { value.cycles as f64 } else { value.samples as f64 * period };
     let each = cycles / value.turns as f64;
     let looked_s = seen.seconds(analysis.looked_cycles);

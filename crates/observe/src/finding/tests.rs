@@ -1,4 +1,4 @@
-//! Findings of samples that were made by hand.
+//! Tests of findings from samples that are made in the test.
 
 use super::*;
 use crate::analysis::{Analysis, Operand, Rate, Recipe};
@@ -7,12 +7,12 @@ use crate::dte::Dte;
 use crate::observed::{Names, sample};
 use crate::sample::{Layout, Sample};
 
-/// A sample every 1000 cycles, half a microsecond.
+/// Distance of samples in cycles: half a microsecond.
 const PERIOD: u64 = 1_000;
 const PAUSES: [&str; 2] = ["No GC", "G1 Evacuation Pause"];
 
-/// One counter of pauses, then two tags: the cause of the pause, and a number that stays as it is. A pause of 20 samples
-/// comes every 100 samples, and is counted in its third sample.
+/// Makes an observation of a counter of pauses, a tag for the cause of the pause, and a constant tag. Every 100 samples
+/// a pause of 20 samples begins, and is counted in its third sample.
 fn paused() -> Observed {
     let rate = Rate { name: "pauses".into(), count: Operand::Counter(0), per: Operand::Cycles };
     let layout = Layout { counters: 1, tags: 2 };

@@ -10,56 +10,56 @@ use thiserror::Error;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::topology::Topology;
 
-/// The requirements for the lanes.
+/// Requirements for the choice of lanes.
 #[derive(Clone, Debug, Default)]
 pub struct LaneRequirements {
-    /// `--cpu`: the lane that is observed.
+    /// Observed lane that the user names with `--cpu`.
     pub observed: Option<u32>,
-    /// `--observer-cpu`: the observer's.
+    /// Observer's lane that the user names with `--observer-cpu`.
     pub observer: Option<u32>,
-    /// A signal belongs to a lane, not to a program.
+    /// Whether a signal belongs to a lane, not to a program.
     pub needs_lane: bool,
-    /// A signal is a counter of the processor.
+    /// Whether a signal is a counter of the processor, which is readable only on the target's core.
     pub same_core: bool,
 }
 
-/// The chosen lanes.
+/// Lanes that were chosen for observer and target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChosenLanes {
-    /// The observed lane, if there is one.
+    /// Observed lane; `None` if no signal belongs to a lane and none was named.
     pub observed: Option<u32>,
-    /// The observer's lane.
+    /// Lane of the observer.
     pub observer: u32,
-    /// Whether the two share a core.
+    /// Whether the observed lane and the observer's lane share a core.
     pub same_core: bool,
 }
 
-/// Why no lanes can be chosen.
+/// Reason why no lanes can be chosen.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum LaneChoiceError {
-    /// The target may run on several lanes.
+    /// Target that may run on several lanes, while a signal belongs to one lane.
     #[error(
         "cannot choose a lane: the target may run on CPUs {0}, and a signal is of one lane; name it with --cpu, and \
          pin the target there (taskset -cp)"
     )]
     WhichLane(CpuSet),
-    /// There is no second lane.
+    /// Process that may use one lane only.
     #[error(
         "cannot observe from another lane: this process may use CPUs {0} only; allow it a second CPU (taskset, \
              cpuset)"
     )]
     NoLane(CpuSet),
-    /// A lane cannot be used.
+    /// Lane that cannot be used.
     #[error("cannot use CPU {cpu} ({option}): this process may use CPUs {allowed} only; name one of these")]
     NotAllowed {
-        /// The lane.
+        /// CPU of the lane.
         cpu: u32,
-        /// The option that gave it.
+        /// Option by which the user named the lane.
         option: &'static str,
-        /// The lanes that may be used.
+        /// Lanes that may be used.
         allowed: CpuSet,
     },
-    /// Observer and target are on the same lane.
+    /// Observer and target on the same lane.
     #[error(
         "cannot observe CPU {0} from itself: observer and target would never run at the same time; choose another \
              --observer-cpu"
@@ -67,8 +67,7 @@ pub enum LaneChoiceError {
     SameLane(u32),
 }
 
-/// Chooses lanes. `allowed` are the lanes of this process, `target` those of the target if it runs
-/// already.
+/// Chooses the lanes. `allowed` are the lanes of this process, `target` those of the target if it runs already.
 pub fn choose(
     lane_requirements: &LaneRequirements,
     topology: &Topology,
@@ -96,8 +95,8 @@ pub fn choose(
     Ok(ChosenLanes { observed, observer, same_core })
 }
 
-/// The observed lane. A target that is started here can be put on a lane; a running target must be
-/// confined to one.
+/// Returns the observed lane. A command that is started here can be put on any lane; a running target must be confined
+/// to one.
 fn observed(
     lane_requirements: &LaneRequirements,
     allowed: &CpuSet,
@@ -112,8 +111,7 @@ fn observed(
     }
 }
 
-/// The observer's lane: outside the target's lanes if possible, then on the core that suits the
-/// signals.
+/// Returns the observer's lane: outside the target's lanes if possible, then on the core that suits the signals.
 fn best_observer(
     lane_requirements: &LaneRequirements,
     topology: &Topology,
@@ -129,7 +127,7 @@ fn best_observer(
     allowed.iter().filter(|cpu| Some(*cpu) != observed).min_by_key(rank)
 }
 
-/// All lanes of its core.
+/// Returns all lanes of the core of `cpu`.
 fn siblings(topology: &Topology, cpu: u32) -> CpuSet {
     topology.cpu(cpu).map(|cpu| cpu.siblings.clone()).unwrap_or_default()
 }

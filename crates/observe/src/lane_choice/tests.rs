@@ -3,7 +3,7 @@
 use super::*;
 use sidelane_host::topology::{CoreId, Cpu, CpuKind};
 
-/// Two cores with two lanes each: 0 and 1, 2 and 3.
+/// Makes two cores with two lanes each: CPUs 0 and 1, 2 and 3.
 fn smt() -> Topology {
     machine(&["0-1", "0-1", "2-3", "2-3"])
 }

@@ -1,4 +1,4 @@
-//! The files of /proc and of cgroups with numbers about a process.
+//! The files of /proc and of cgroups that contain numbers about a process.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use sidelane_channels::file::Number;
 use sidelane_channels::hsperf::Value;
 use sidelane_host::cgroup::Hierarchy;
 
-/// A file, a field, the unit of its number, and its meaning.
+/// A known number: its file, its field, its unit, and its meaning.
 type Known = (&'static str, Option<&'static str>, Option<&'static str>, &'static str);
 
 const OF_PROCESS: [Known; 11] = [
@@ -42,7 +42,7 @@ const OF_GROUP_V1: [Known; 4] = [
     ("memory.usage_in_bytes", None, Some("bytes"), "memory of the group"),
 ];
 
-/// The files that can be read here, with their current numbers.
+/// Returns the numbers that can be read in this process's files, with their current values.
 pub(super) fn group(pid: u32) -> Group {
     let own = OF_PROCESS.iter().filter_map(|known| listed(&PathBuf::from(format!("/proc/{pid}")), known));
     let mut signals: Vec<Listed> = own.collect();
@@ -51,7 +51,7 @@ pub(super) fn group(pid: u32) -> Group {
         let Some(dir) = hierarchy.dir_of(pid) else { continue };
         signals.extend(files.iter().filter_map(|known| listed(&dir, known)));
     }
-    // Two names of one v1 hierarchy (`cpu` and `cpuacct`) have the same files.
+    // The `cpu` and `cpuacct` names of one v1 hierarchy have the same files, so each directory is read once.
     let mut seen = Vec::new();
     signals.retain(|signal| {
         let field = signal.signal.rsplit_once('/').map(|(_, file)| file.to_owned());

@@ -1,4 +1,4 @@
-//! What can be observed of a process: `sidelane list pid:1234`.
+//! The signals of a process that can be observed: `sidelane list pid:1234`.
 
 mod files;
 mod print;
@@ -14,45 +14,44 @@ use sidelane_channels::{Call, Width, hsperf, symbols};
 use sidelane_diagnostics::machine::has_pmu;
 use sidelane_host::procfs::command_name;
 
-/// How many signals of a group are shown without a filter: as many as fit on a screen.
+/// Number of signals of a group that are shown without a filter: as many as fit on a screen.
 const SHOWN: usize = 16;
-/// How many signals are shown with a filter.
+/// Number of signals of a group that are shown with a filter.
 const SHOWN_FILTERED: usize = 200;
-/// How many of the largest structures are listed.
+/// Number of the largest structures that are listed.
 const STRUCTURES: usize = 6;
 
-/// The signals of one process.
+/// Signals of one process that can be observed.
 #[derive(Clone, Debug, Serialize)]
 pub struct Listing {
-    /// The process.
+    /// Process id.
     pub pid: u32,
-    /// Its name.
+    /// Name of the process's program.
     pub program: String,
-    /// The signals by their source.
+    /// Signals of the process, by their source.
     pub groups: Vec<Group>,
 }
 
-/// Signals of one source.
+/// Signals of one source, such as the JVM's counters.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Group {
-    /// The title of the group.
+    /// Title of the group for users.
     pub title: &'static str,
-    /// The signals.
+    /// Signals of the group.
     pub signals: Vec<Listed>,
-    /// Which signals are missing, and why; how to list more.
+    /// Notes for users: missing signals with the reason, and how to list more.
     pub notes: Vec<String>,
 }
 
-/// A signal that can be observed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Listed {
-    /// The signal as the user has to write it.
+    /// Signal, as the user has to write it.
     pub signal: String,
-    /// Its value now.
+    /// Value of the signal now; `None` if it is not a single number or text.
     pub value: Option<Value>,
-    /// The unit of the value.
+    /// Unit of the signal's value; `None` if unknown.
     pub unit: Option<&'static str>,
-    /// What the signal tells.
+    /// Meaning of the signal, for users.
     pub about: String,
 }
 
@@ -62,8 +61,7 @@ impl Listed {
     }
 }
 
-/// Lists the signals of a process. `filter` selects the JVM's counters and the variables whose name
-/// contains it.
+/// Returns the signals of a process. `filter` selects the JVM's counters and the variables whose name contains it.
 pub fn list(pid: u32, filter: Option<&str>) -> Listing {
     let program = command_name(pid).unwrap_or_default();
     let groups = vec![lanes(), emitted(pid), jvm(pid, filter), variables(pid, filter), counters(), files::group(pid)];
@@ -94,7 +92,7 @@ fn emitted(pid: u32) -> Group {
     Group { title: "Emitted by the program", signals, notes }
 }
 
-/// The signals that the program emits.
+/// Returns the signals that the program emits itself.
 fn app_signals(pid: u32) -> Vec<Listed> {
     let listed = |name: EmittedName| {
         let about = if name.tid == 0 { "of the process".to_owned() } else { format!("of thread {}", name.tid) };
@@ -152,14 +150,14 @@ fn variables(pid: u32, filter: Option<&str>) -> Group {
         group.notes.push("its symbol table names none; install its debug symbols, or name addresses".into());
         return group;
     }
-    // Names with these prefixes are made by the compiler or the linker.
+    // Names with these prefixes come from the compiler or the linker, not from the program's source.
     let is_own = |name: &str| !name.starts_with('_') && !name.starts_with("go:");
     all.retain(|variable| filter.map_or(is_own(&variable.name), |filter| variable.name.contains(filter)));
     let (words, mut longer): (Vec<Variable>, Vec<Variable>) =
         all.into_iter().partition(|variable| Width::of(variable.bytes).is_some());
     longer.sort_by_key(|variable| std::cmp::Reverse(variable.bytes));
     let structures = longer.into_iter().take(filter.map_or(STRUCTURES, |_| SHOWN_FILTERED));
-    // The words are sorted by name.
+    // Words are sorted by name, so variables of one name are neighbours.
     let same = |index: usize, other: usize| words.get(other).is_some_and(|other| other.name == words[index].name);
     let has_twin = |index: usize| same(index, index + 1) || same(index, index.wrapping_sub(1));
     let listed = words.iter().enumerate().filter_map(|(index, variable)| word(pid, variable, has_twin(index)));
@@ -170,13 +168,14 @@ fn variables(pid: u32, filter: Option<&str>) -> Group {
     group
 }
 
-/// Whether the value is probably a pointer. Numbers tell more, so they are listed first.
+/// Returns whether the signal's value is probably a pointer. Other numbers are more informative, so they are listed
+/// first.
 fn looks_like_pointer(listed: &Listed) -> bool {
     const POINTERS: u64 = 1 << 40;
     matches!(listed.value, Some(Value::Number(value)) if value >= POINTERS)
 }
 
-/// A variable that shares its name with another one is given by its address.
+/// Returns the signal for a variable. A variable that shares its name with another one is written by its address.
 fn word(pid: u32, variable: &Variable, has_twin: bool) -> Option<Listed> {
     let (name, width) = (&variable.name, Width::of(variable.bytes)?);
     let place = MemoryLocation::Address(variable.address);
@@ -195,7 +194,7 @@ fn structure(variable: &Variable) -> Listed {
 }
 
 impl Group {
-    /// Adds as many signals as may be listed, and a note with the number of the others.
+    /// Adds the first signals up to the limit, and a note with the number of the others.
     fn shorten(&mut self, mut signals: Vec<Listed>, filter: Option<&str>) {
         let shown = filter.map_or(SHOWN, |_| SHOWN_FILTERED);
         if signals.len() > shown {

@@ -4,14 +4,14 @@ use crate::list::{Group, Listed, Listing};
 use sidelane_channels::hsperf::Value;
 use sidelane_report::grid::{Ink, fitted, length, widest, wrap};
 
-/// Longer names move the columns after them to the right, in their own line only.
+/// Limit of the width of the name column. A longer name moves the rest of its own line to the right.
 const NAME_WIDTH_MAX: usize = 48;
-/// A JVM's texts are cut at this length: some are its command line and its paths.
+/// Limit of the letters shown of a JVM's text: some are its command line and its paths.
 const VALUE_LETTERS_MAX: usize = 40;
 const MARGIN: usize = 2;
 
 impl Listing {
-    /// The listing for a terminal of `width` columns.
+    /// Returns the listing as text for a terminal of `width` columns.
     pub fn render(&self, width: usize, color: bool) -> String {
         let ink = Ink { color };
         let head = format!("Signals of process {} ({})\n", self.pid, self.program);

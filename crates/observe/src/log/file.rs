@@ -8,66 +8,66 @@ use sidelane_channels::signal::Kind;
 use sidelane_diagnostics::log_file::Magic;
 use sidelane_host::tsc::Clock;
 
-/// The first bytes of a log: "SLNOBS", the format's version, and a line end.
+/// First bytes of a log file: "SLNOBS", the format's version, and a line end.
 pub(super) const MAGIC: Magic = *b"SLNOBS1\n";
-/// The first bytes of a chunk: "CHNK".
+/// First bytes of a chunk in a log: "CHNK".
 pub(super) const CHUNK_MAGIC: u32 = 0x4b4e_4843;
-/// The first bytes of the foot, which has a chunk's head: "FOOT".
+/// First bytes of the foot of a log, which has the head of a chunk: "FOOT".
 pub(super) const FOOT_MAGIC: u32 = 0x544f_4f46;
-/// Magic, number of samples, number of samples left out before the chunk, whether the observer
-/// paused before it, and number of bytes.
+/// Length of a chunk's head: magic, number of samples, number of samples left out before the chunk, pause before the
+/// chunk, number of bytes.
 pub(super) const CHUNK_HEAD_BYTES: usize = 4 + 4 + 8 + 8 + 8;
-/// Words of a sample before its signals: start, end, thread.
+/// Number of words of a sample before its signals: start, end, thread.
 pub(super) const FIXED_WORDS: usize = 3;
 
-/// The head of a log.
+/// Head of a log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LogHead {
-    /// The version of Sidelane that wrote it.
+    /// Version of Sidelane that wrote the log.
     pub version: String,
-    /// The command line's target and options, as a text.
+    /// Target and options of the command line, as text.
     pub title: String,
-    /// The signals: counters, then tags.
+    /// Signals of the log: counters, then tags.
     pub signals: Vec<LoggedSignal>,
-    /// Cycles per nanosecond.
+    /// Cycles of the log's clock per nanosecond.
     pub cycles_per_ns: f64,
-    /// The zero point in cycles.
+    /// Zero point of the log's clock, in cycles.
     pub zero_cycles: u64,
-    /// The zero point on `CLOCK_MONOTONIC`, in nanoseconds.
+    /// Zero point of the log's clock on `CLOCK_MONOTONIC`, in nanoseconds.
     pub zero_ns: u64,
-    /// Whether only samples with a thread are used.
+    /// Whether the observation used only samples with a thread of the target.
     pub only_target: bool,
-    /// By how much CPC may differ from 1.
+    /// Allowed deviation of CPC (cycles per cycle) from 1.
     pub tolerance: f64,
 }
 
-/// What is known of the samples at their end only.
+/// Foot of a log: facts that are known only at the end of the observation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogFoot {
-    /// Names of tags' values: the tag's number among the tags, the value, its name.
+    /// Names of tag values: the tag's index among the tags, the value, its name.
     pub names: Vec<(usize, u64, String)>,
-    /// What observing cost the target.
+    /// Slowdown of the target by observing; `None` if it was not measured.
     pub slowdown: Option<Slowdown>,
 }
 
 /// A signal in a log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoggedSignal {
-    /// Its name.
+    /// Name of the signal.
     pub name: String,
-    /// Tag or counter.
+    /// Kind of the signal: tag or counter.
     pub kind: Kind,
 }
 
 impl LogHead {
-    /// Which of a sample's values are counters and which are tags.
+    /// Returns the number of counters and of tags in a sample.
     pub fn layout(&self) -> Layout {
         let counters = self.signals.iter().filter(|signal| signal.kind == Kind::Counter).count();
         Layout { counters, tags: self.signals.len() - counters }
     }
 
-    /// The clock of its samples.
+    /// Returns the clock of the samples.
     pub fn clock(&self) -> Clock {
         Clock { cycles_per_ns: self.cycles_per_ns, zero_cycles: self.zero_cycles, zero_ns: self.zero_ns }
     }

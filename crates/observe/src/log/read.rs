@@ -1,4 +1,4 @@
-//! Reads a log. From a damaged file it returns all samples before the damage.
+//! Reading of a log. From a damaged file, all samples before the damage are returned.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -9,7 +9,7 @@ use super::file::{CHUNK_HEAD_BYTES, CHUNK_MAGIC, FIXED_WORDS, FOOT_MAGIC, LogFoo
 use sidelane_diagnostics::log_file::{LogError, open, read_chunk_body, read_chunk_head, read_head};
 use sidelane_diagnostics::log_note::LogNote;
 
-/// A log that is being read.
+/// Reader of a log.
 pub struct LogReader<R> {
     input: R,
     head: LogHead,
@@ -19,14 +19,17 @@ pub struct LogReader<R> {
 }
 
 impl LogReader<BufReader<File>> {
-    /// Opens the log at `path`.
+    /// Opens the log at `path`, and reads its head.
     pub fn open(path: &Path) -> Result<Self, LogError> {
         open(path, "observe", Self::new)
     }
 }
 
 impl<R: Read> LogReader<R> {
-    /// Reads the head from `input`; an error in words if it is invalid.
+    /// Reads the head of a log from `input`.
+    ///
+    /// # Errors
+    /// A text on what is invalid in the head.
     pub fn new(mut input: R) -> Result<Self, String> {
         let head: LogHead = read_head(&mut input, &MAGIC)?;
         if head.signals.len() > SIGNALS_MAX || !(head.cycles_per_ns > 0.0 && head.cycles_per_ns.is_finite()) {
@@ -35,28 +38,27 @@ impl<R: Read> LogReader<R> {
         Ok(Self { input, head, foot: LogFoot::default(), left_out: 0, problem: None })
     }
 
-    /// The head.
+    /// Returns the head of the log.
     pub fn head(&self) -> &LogHead {
         &self.head
     }
 
-    /// The foot, once all samples are read; empty if the log has none.
+    /// Returns the foot of the log once all samples are read; empty if the log has none.
     pub fn foot(&self) -> &LogFoot {
         &self.foot
     }
 
-    /// Number of samples left out so far.
+    /// Returns the number of samples that the writer has left out, up to the last chunk read.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// Why reading stopped before the log's proper end.
+    /// Returns why reading stopped before the end of the log; `None` if it did not.
     pub fn problem(&self) -> Option<&LogNote> {
         self.problem.as_ref()
     }
 
-    /// Calls `each` with every sample; the second argument says whether samples are missing before
-    /// it.
+    /// Calls `each` with every sample. The second argument of `each` is whether samples are missing before this sample.
     pub fn read_all(&mut self, mut each: impl FnMut(&Sample, bool)) {
         while let Some(chunk) = self.next_chunk() {
             self.left_out = self.left_out.saturating_add(chunk.left_out);
@@ -95,7 +97,7 @@ impl<R: Read> LogReader<R> {
         Some(ReadChunk { left_out, paused: paused != 0, bytes })
     }
 
-    /// Reads the foot, which is the log's end.
+    /// Reads the foot, which is the end of the log.
     fn read_foot<T>(&mut self, length: u64) -> Option<T> {
         let (json, _) = read_chunk_body(&mut self.input, length);
         match serde_json::from_slice(&json) {
@@ -153,7 +155,7 @@ mod tests {
         LogFoot { names: vec![(0, u64::MAX, "the last phase".into())], slowdown: None }
     }
 
-    /// The length of the foot in a file.
+    /// Returns the length of the foot in a file.
     fn foot_bytes() -> usize {
         CHUNK_HEAD_BYTES + serde_json::to_vec(&foot()).unwrap().len()
     }

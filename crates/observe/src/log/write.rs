@@ -1,4 +1,4 @@
-//! Writes a log during the observation.
+//! Writing of a log during the observation.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -16,14 +16,14 @@ use crate::note::ObserveNote;
 use sidelane_diagnostics::log_file::write_head;
 use sidelane_diagnostics::note::Note;
 
-/// The size of a chunk in words: 4 MiB.
+/// Size of a chunk of samples in words: 4 MiB.
 const CHUNK_WORDS: usize = 1 << 19;
-/// Number of chunks: how far the disk may fall behind.
+/// Number of chunks: the disk may be this number of chunks behind the observer.
 const CHUNKS: usize = 16;
-/// How often the writer checks for a full chunk; 16 chunks last longer than this at any rate.
+/// Interval at which the writer checks for a full chunk. 16 chunks last longer than this at any rate.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// Samples to be written to the file.
+/// Samples that are written to the file in one piece.
 pub struct Chunk {
     words: Vec<u64>,
     samples: u32,
@@ -31,7 +31,7 @@ pub struct Chunk {
     paused: bool,
 }
 
-/// The observer's side of a log.
+/// Observer's side of a log.
 pub struct LogFeed {
     handover: Handover<Chunk>,
     chunk: Box<Chunk>,
@@ -40,7 +40,7 @@ pub struct LogFeed {
 }
 
 impl LogFeed {
-    /// Adds a sample, or counts it as left out.
+    /// Adds a sample to the log, or counts it as left out.
     #[inline(always)]
     pub fn write(&mut self, sample: &Sample, layout: Layout) {
         let words = FIXED_WORDS + layout.signals();
@@ -79,25 +79,25 @@ impl LogFeed {
     }
 }
 
-/// The state of the log.
+/// State of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Logged {
-    /// Samples in the file.
+    /// Number of samples in the file.
     pub samples: u64,
-    /// Samples left out because the disk was too slow or full.
+    /// Number of samples left out because the disk was too slow or full.
     pub left_out: u64,
-    /// What went wrong; the file holds what was written before.
+    /// Note on what failed; the file has all samples written before. `None` if nothing failed.
     pub problem: Option<Note>,
 }
 
-/// The thread that writes the log.
+/// Handle of the thread that writes the log.
 pub struct LogWriter {
     thread: JoinHandle<Logged>,
     file: File,
     path: PathBuf,
 }
 
-/// Begins the log at `path`.
+/// Starts the log at `path`. Returns the observer's side, and the handle of the writing thread.
 pub fn start(path: &Path, head: &LogHead) -> Result<(LogFeed, LogWriter)> {
     let mut file = File::create(path).with_context(|| format!("cannot write the log {}", path.display()))?;
     write_head(&mut file, &MAGIC, head).with_context(|| format!("cannot write the log {}", path.display()))?;
@@ -111,7 +111,7 @@ pub fn start(path: &Path, head: &LogHead) -> Result<(LogFeed, LogWriter)> {
 }
 
 impl LogWriter {
-    /// Waits until the samples are written, and writes `foot` below them. The observer must have ended.
+    /// Waits until all samples are written, and writes `foot` after them. The observer must have ended.
     pub fn join(mut self, foot: &LogFoot) -> Logged {
         let lost = Logged { problem: Some(ObserveNote::LogWriterDied.into()), ..Logged::default() };
         let mut logged = self.thread.join().unwrap_or(lost);
@@ -125,8 +125,7 @@ impl LogWriter {
 fn write_all(mut file: File, path: &Path, mut take: Takeover<Chunk>) -> Logged {
     let mut logged = Logged::default();
     loop {
-        // Read before the last check of the queue, so that the check sees all that was handed over
-        // before the end.
+        // Read before the last check of the queue, so that the check sees all chunks handed over before the end.
         let ended = take.ended();
         while let Some(mut chunk) = take.take() {
             write_or_leave_out(&mut file, path, &chunk, &mut logged);
@@ -191,8 +190,7 @@ fn chunk_head(magic: u32, chunk: &Chunk, bytes: usize) -> Vec<u8> {
 fn set_space_aside(file: &mut File, bytes: u64) -> io::Result<()> {
     let at = io::Seek::stream_position(file)?;
     match fallocate(&*file, FallocateFlags::KEEP_SIZE, at, bytes) {
-        // Pipes, devices and some file systems cannot allocate space; there a short write ends the
-        // log.
+        // Pipes, devices and some file systems cannot allocate space. On these a short write ends the log.
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::SPIPE | rustix::io::Errno::NODEV) => Ok(()),
         other => Ok(other?),
     }

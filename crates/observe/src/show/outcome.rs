@@ -1,4 +1,4 @@
-//! The result of an observation: rows and notes.
+//! The result of an observation as rows and notes.
 
 use serde_json::{Map, Value, json};
 
@@ -15,11 +15,11 @@ use sidelane_diagnostics::note::{Note, written};
 use sidelane_host::topology::PairKind;
 use sidelane_report::{ResultFile, Row};
 
-/// The most values of a tag that get a row each.
+/// Limit of the number of a tag's values that get a row each.
 const ROWS_A_TAG: usize = 200;
 
 impl Observed {
-    /// The result for JSON, tables and pages.
+    /// Returns the result for JSON, tables and pages.
     pub fn to_result(&self) -> ResultFile {
         let same_core = self.places.as_ref().is_some_and(|places| places.same_core);
         let kind = if same_core { PairKind::Smt } else { PairKind::Declared };
@@ -33,7 +33,7 @@ impl Observed {
         result
     }
 
-    /// The histograms for a terminal of `width` columns.
+    /// Returns the histograms as text for a terminal of `width` columns.
     pub fn histograms(&self, width: usize) -> String {
         histograms(&self.analysis, &self.names, &self.clock, width)
     }
@@ -62,7 +62,7 @@ impl Observed {
         }
     }
 
-    /// The observer's own row: its achieved rate and its cost.
+    /// Returns the row on the observer itself: the rate of samples and the cost.
     pub(super) fn own_row(&self) -> Row {
         let analysis = &self.analysis;
         let mut row = Row::new("observer");
@@ -108,7 +108,7 @@ impl Observed {
         row
     }
 
-    /// A row for each counter, however often it changed.
+    /// Returns a row for each counter, however often it changed.
     pub(super) fn event_rows(&self) -> Vec<Row> {
         let events = self.analysis.events.iter().enumerate();
         events.map(|(counter, events)| self.event_row(&self.names.signals[counter], events)).collect()
@@ -129,7 +129,7 @@ impl Observed {
         row
     }
 
-    /// A row for each value of a tag, the hottest first.
+    /// Returns a row for each value of a tag, the most frequent first.
     pub(super) fn tag_rows(&self, tag: usize) -> Vec<Row> {
         let table = &self.analysis.tags[tag];
         let share_of = table.share();
@@ -153,7 +153,7 @@ impl Observed {
         row
     }
 
-    /// The rate in its display unit: per second if it is per time.
+    /// Returns the rate in its display unit: per second if its denominator is time.
     pub(super) fn scaled(&self, rate: &Rate, value: f64) -> f64 {
         match rate_unit(rate) {
             RateUnit::PerSecond => value * self.clock.cycles_per_ns * 1e9,
@@ -175,7 +175,7 @@ impl Observed {
     }
 }
 
-/// All sentences of a finding, in one list.
+/// Returns all sentences of a finding in one list.
 fn sentences(finding: Finding) -> Vec<String> {
     let Finding { mut sentences, cost, left_out } = finding;
     sentences.push(cost);
@@ -202,12 +202,12 @@ fn percent(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| 100.0 * part as f64 / whole as f64)
 }
 
-/// The key of a rate in the rows of tags.
+/// Returns the key of a rate in the rows of tags.
 pub(super) fn key_of_rate(rate: &Rate) -> String {
     format!("{}_{}", key_of(&rate.name), suffix(rate))
 }
 
-/// A signal's name in the form of a key.
+/// Returns a signal's name in the form of a key.
 fn key_of(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }).collect()
 }

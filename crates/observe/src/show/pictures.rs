@@ -1,5 +1,5 @@
-//! The pictures of an observation: signals over time, hot tags and rates by tag, grids of two
-//! rates, and distributions of rates.
+//! The pictures of an observation: signals over time, frequent tag values with their rates, grids of two rates, and
+//! distributions of rates.
 
 use std::collections::HashMap;
 
@@ -13,9 +13,9 @@ use sidelane_report::chart::{BarRow, Bars, Cell, Heatmap, Line, Multiples, Panel
 use sidelane_report::picture::{Series, SignalSeries, SignalValues};
 use sidelane_report::{ResultFile, Unit};
 
-/// The most values of a tag that get a bar each.
+/// Limit of the number of a tag's values that get a bar each.
 const BARS_MAX: usize = 15;
-/// Digits of a drawn number: a results file does not need seventeen.
+/// Number of digits of a drawn number: a results file does not need 17.
 const DIGITS: i32 = 6;
 
 impl Observed {
@@ -27,7 +27,7 @@ impl Observed {
         result.multiples = self.spreads().into_iter().collect();
     }
 
-    /// The start of the earliest bin, in cycles.
+    /// Returns the start of the earliest bin, in cycles.
     pub(super) fn begin_cycles(&self) -> u64 {
         let tags = self.analysis.tag_series.iter();
         let all = tags.chain(self.analysis.rates.iter().map(|samples| &samples.series));
@@ -76,7 +76,7 @@ impl Observed {
         })
     }
 
-    /// Values with bars come first, so that they have the same colours as the bars.
+    /// Returns the picture of a tag over time. Values with bars come first, so that they have the colours of the bars.
     fn tag_over_time(&self, tag: usize, series: &Bins) -> SignalSeries {
         let values = self.values_by_number(tag);
         self.signal(self.names.tag(tag), series, |bins| {
@@ -96,12 +96,11 @@ impl Observed {
         })
     }
 
-    /// A series stores values as floating point numbers; this maps the bits of such a number to the
-    /// tag's value.
+    /// Returns the values of a tag by the bits of their floating-point form, in which a series stores them.
     pub(super) fn values_by_number(&self, tag: usize) -> HashMap<u64, u64> {
         let table = &self.analysis.tags[tag];
         let value = |value: u64| ((value as f64).to_bits(), value);
-        // Values outside the table are converted back if they are small enough, else left out.
+        // Values outside the table are converted back from floating point if they are small enough, else left out.
         let bins =
             self.analysis.tag_series[tag].bins().filter(|(_, bin)| bin.last < 2f64.powi(f64::MANTISSA_DIGITS as i32));
         let seen = table.hottest().into_iter().map(|(seen, _)| seen.value);
@@ -196,7 +195,7 @@ fn unit(rate: &Rate) -> Unit {
     }
 }
 
-/// `value` rounded to `digits` digits.
+/// Returns `value` rounded to `digits` digits.
 fn digits(value: f64, digits: i32) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;

@@ -1,4 +1,4 @@
-//! An observation on a terminal: what stands out, then tables without what is empty or rare.
+//! An observation on a terminal: the finding, then tables without empty columns and rare values.
 
 use std::collections::BTreeSet;
 
@@ -8,18 +8,18 @@ use crate::observed::Observed;
 use crate::show::outcome::key_of_rate;
 use sidelane_report::{Detail, ResultFile, Row, fold};
 
-/// The most lines of what stands out, with the cost of observing.
+/// Limit of the number of lines of the finding, with the cost of observing.
 const LINES: usize = 10;
-/// The most rows of a tag.
+/// Limit of the number of rows of a tag.
 const VALUES_SHOWN: usize = 8;
-/// Of the observer's own row, what says how good the samples are. What it cost is told in a sentence.
+/// Keys of the observer's own row that show the quality of the samples. A sentence of the finding has the cost.
 const OWN_KEYS: [&str; 6] =
     ["length_s", "samples_count", "period_p50_cycles", "period_p99_cycles", "of_target_percent", "kept_percent"];
-/// A value with a smaller share of the time has no row.
+/// Least share of the time of a value that has a row, in percent.
 const SHARE_MIN_PERCENT: f64 = 0.5;
 
 impl Observed {
-    /// `result`, which is this observation's, as a terminal of `width` columns shows it.
+    /// Returns `result`, the result of this observation, in the form for a terminal of `width` columns.
     pub fn shown(&self, result: &ResultFile, width: usize, detail: Detail) -> ResultFile {
         let (mut told, rest) = finding_lines(finding(self), width);
         let mut shown = result.clone();
@@ -36,7 +36,7 @@ impl Observed {
         shown
     }
 
-    /// The rows that tell something, and what was left out.
+    /// Returns the rows that are informative, and a text on what was left out.
     fn telling_rows(&self) -> (Vec<Row>, Option<String>) {
         let analysis = &self.analysis;
         let mut rows = vec![self.own_row().only(|key| OWN_KEYS.contains(&key))];
@@ -57,13 +57,13 @@ impl Observed {
         (rows, left_out(rare))
     }
 
-    /// The keys under which tags' values have rates that tell nothing.
+    /// Returns the keys of tag rows whose rates are not informative, because the counter seldom changes.
     fn keys_of_events(&self) -> BTreeSet<String> {
         let rates = self.analysis.recipe().rates.iter();
         rates.filter(|rate| !self.is_rate(rate)).map(key_of_rate).collect()
     }
 
-    /// Whether a rate tells something: its counter changes often.
+    /// Returns whether a rate is informative: its counter changes often.
     fn is_rate(&self, rate: &Rate) -> bool {
         match (rate.count, rate.per) {
             (Operand::Counter(counter), Operand::Cycles) => !self.analysis.events[counter].is_seldom(),
@@ -72,7 +72,7 @@ impl Observed {
     }
 }
 
-/// As many sentences as there is room for, what observing cost, and what did not change; then the rest.
+/// Returns the lines of the finding that fit, with the cost and the constant signals; then the other sentences.
 fn finding_lines(finding: Finding, width: usize) -> (Vec<String>, Vec<String>) {
     let Finding { mut sentences, cost, left_out } = finding;
     let lines = |text: &String| fold(text, width).len();
@@ -98,7 +98,7 @@ fn left_out(rare: usize) -> Option<String> {
         .then(|| format!("Not shown without -v: {rare} rare values of tags, rates of single samples, histograms."))
 }
 
-/// The rows without the columns `left_out`, and without those in which no row has a number other than zero.
+/// Returns the rows without the columns `left_out`, and without columns that have no number other than zero.
 fn without_empty_columns(rows: Vec<Row>, left_out: &BTreeSet<String>) -> Vec<Row> {
     let tells = |row: &Row, key: &str| !left_out.contains(key) && row.get(key).is_some_and(|value| value != 0.0);
     let filled: BTreeSet<String> =

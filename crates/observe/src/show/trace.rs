@@ -1,7 +1,8 @@
 //! The trace of an observation for Perfetto: rates and counters as numbers, tags as slices.
 //!
-//! For a live observation the trace has the bins; for a log that is read again, each change of a
-//! tag. A rate keeps its last value where no sample was kept: counters in Perfetto have no gaps.
+//! For a live observation the trace has the bins; for a log that is read again, each change of a tag. A rate keeps its
+//! last
+//! value in a time without kept samples, because counters in Perfetto have no gaps.
 
 use crate::analysis::series::{Bin, Series};
 use crate::observed::Observed;
@@ -10,7 +11,7 @@ use crate::turns::Turn;
 use sidelane_report::perfetto::{TraceBuilder, Track};
 
 impl Observed {
-    /// The trace for Perfetto.
+    /// Returns the trace for Perfetto.
     pub fn to_trace(&self) -> TraceBuilder {
         let title = format!("sidelane observe: {}", self.target);
         let mut trace = TraceBuilder::new(&title, self.clock.at_ns(self.begin_cycles()));
@@ -65,7 +66,8 @@ impl Observed {
         }
     }
 
-    /// Neighbouring bins with the same last value are one turn; a bin without samples ends a turn.
+    /// Returns the turns of a tag. Neighbouring bins with the same last value are one turn; a bin without samples ends
+    /// a turn.
     fn turns_in_bins(&self, tag: usize) -> Vec<Turn> {
         let (length, bins) = self.analysis.tag_series[tag].even_bins();
         let values = self.values_by_number(tag);
@@ -87,7 +89,7 @@ mod tests {
     use crate::turns::Turns;
     use sidelane_report::perfetto::read::{TrackValue, tracks};
 
-    /// Names and lengths of a track's slices.
+    /// Returns the names and lengths of a track's slices.
     fn slices(events: &[(u64, Option<TrackValue>)]) -> Vec<(String, u64)> {
         let pair = |pair: &[(u64, Option<TrackValue>)]| match pair {
             [(from, Some(TrackValue::Began(name))), (to, None)] => (name.clone(), to - from),

@@ -1,4 +1,4 @@
-//! The terminal view: bars of the hottest tags, and the distributions of rates.
+//! The view on a terminal during an observation: bars of the most frequent tag values, and distributions of rates.
 
 use std::fmt::Write as _;
 use std::io::stderr;
@@ -10,17 +10,17 @@ use crate::observed::Names;
 use sidelane_host::tsc::Clock;
 use sidelane_report::terminal;
 
-/// The most values of a tag that are shown.
+/// Limit of the number of a tag's values that are shown.
 const VALUES_SHOWN: usize = 12;
 /// Number of bars of a distribution.
 const BARS: usize = 12;
-/// The greatest length of bars and names.
+/// Limit of the length of bars and names, in columns.
 const BAR_WIDTH: usize = 40;
 const NAME_WIDTH: usize = 32;
-/// The width of the rest of a line: ` NAME 100.00 % BAR`.
+/// Number of columns of a line without bar and name: ` NAME 100.00 % BAR`.
 const FIXED_WIDTH: usize = 2 + 1 + 6 + 2 + 2;
 
-/// The histograms of `analysis` as lines of at most `width` columns.
+/// Returns the histograms of `analysis` as lines of at most `width` columns.
 pub fn histograms(analysis: &Analysis, names: &Names, clock: &Clock, width: usize) -> String {
     let columns = Columns::of(width);
     let mut text = String::new();
@@ -33,7 +33,7 @@ pub fn histograms(analysis: &Analysis, names: &Names, clock: &Clock, width: usiz
     text
 }
 
-/// The widths of the parts of a line.
+/// Widths of the parts of a line, in columns.
 #[derive(Clone, Copy)]
 struct Columns {
     all: usize,
@@ -95,7 +95,7 @@ fn spread(text: &mut String, rate: &Rate, kept: &Spread, clock: &Clock, columns:
     }
 }
 
-/// A rate in words: per second if it is per time, else as a quotient.
+/// Returns a rate as text: per second if its denominator is time, else as a quotient.
 pub fn rate_in_words(rate: &Rate, value: f64, clock: &Clock) -> String {
     match rate_unit(rate) {
         RateUnit::PerSecond => sidelane_report::Unit::PerS.human(value * clock.cycles_per_ns * 1e9),
@@ -103,16 +103,16 @@ pub fn rate_in_words(rate: &Rate, value: f64, clock: &Clock) -> String {
     }
 }
 
-/// The unit of a rate.
+/// Unit in which a rate is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateUnit {
     /// Events per cycle, shown as events per second.
     PerSecond,
-    /// Events per event.
+    /// Events of one counter per event of another counter.
     Quotient,
 }
 
-/// The unit of a rate.
+/// Returns the unit in which a rate is shown.
 pub fn rate_unit(rate: &Rate) -> RateUnit {
     match (rate.count, rate.per) {
         (Operand::Counter(_), Operand::Cycles | Operand::EndCycles) => RateUnit::PerSecond,
@@ -131,18 +131,18 @@ fn shortened(name: &str, width: usize) -> String {
     if length <= width {
         return name.to_owned();
     }
-    // The end of a qualified name tells more than its beginning.
+    // The end of a qualified name is more specific than its beginning.
     format!("…{}", name.chars().skip(length + 1 - width.max(1)).collect::<String>())
 }
 
-/// Histograms on a terminal; each replaces the one before.
+/// Histograms on a terminal during an observation; each drawing replaces the one before.
 pub struct Live {
     on: bool,
     lines: usize,
 }
 
 impl Live {
-    /// Shows nothing unless `on`.
+    /// Returns a view that draws only if `on` is set.
     pub fn new(on: bool) -> Self {
         Self { on, lines: 0 }
     }
@@ -163,15 +163,14 @@ impl Live {
     /// Erases the last drawing.
     pub fn clear(&mut self) {
         if self.lines > 0 {
-            // Moves to its first line, and erases from there.
+            // The escape sequence moves to the first line of the drawing, and erases from there.
             terminal::eprint(&format!("\x1b[{}F\x1b[J", self.lines));
             self.lines = 0;
         }
     }
 }
 
-/// The lines that the terminal can erase again: as many as it has, less the one with the cursor.
-/// Lines that have scrolled out stay.
+/// Returns the lines that the terminal can erase again: one fewer than its height. Lines that have scrolled out stay.
 fn cut(text: &str, height: usize) -> String {
     let room = height.saturating_sub(1);
     if text.lines().count() <= room {

@@ -6,26 +6,26 @@ use thiserror::Error;
 
 use crate::tracker::TrackerError;
 
-/// The reason why interference is not counted.
+/// Reason why interference is not counted.
 #[derive(Debug, Error)]
 pub enum InterferenceError {
-    /// An event cannot be counted on one of the CPUs.
+    /// Event that cannot be counted on one of the CPUs.
     #[error(
         "cannot count `{name}` on CPU {cpu} ({source}); run as root or with CAP_PERFMON, name other events, or in a \
          virtual machine ask its host for a virtual PMU"
     )]
     Event {
-        /// Its name.
+        /// Name of the event.
         name: String,
-        /// The CPU.
+        /// Number of the CPU.
         cpu: u32,
-        /// The system's error.
+        /// Error of the system.
         source: io::Error,
     },
     /// The ring of crossings cannot be used.
     #[error("cannot use the ring by which the interference counters wake the agent")]
     Crossings(#[source] io::Error),
-    /// The kernel program cannot be set up.
+    /// Kernel program that cannot be set up.
     #[error(transparent)]
     Kernel(#[from] TrackerError),
 }

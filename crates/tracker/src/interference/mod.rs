@@ -1,9 +1,12 @@
 //! Interference: how much a service is disturbed on each CPU, by a formula over counters (Holmes, HPDC'22, Equation 1).
 //!
 //! The counters are opened here. The kernel program reads them when the service comes and goes, and at ticks while it
-//! runs (`bpf/guard/`). It computes the value of each window, and compares it with a threshold that is set here. All of
-//! that is in memory that both map, so reading it costs no system call. When a value crosses the threshold, the kernel
-//! program rings. Neither side decides anything.
+//! runs
+//! (`bpf/guard/`). It computes the value of each window, and compares it with a threshold that is set here. The values
+//! are in
+//! memory that both sides map, so reading them costs no system call. When a value crosses the threshold, the kernel
+//! program
+//! rings a bell: it writes to a ring buffer. Neither side decides anything.
 
 mod error;
 mod word;
@@ -32,22 +35,22 @@ use crate::tracker::parts::{GUARD_CROSSINGS, GUARD_EVENTS, GUARD_WORDS};
 use crate::tracker::{Tracker, array};
 use sidelane_host::shared_mapping::SharedMapping;
 
-/// Settings for reading the counters.
+/// Settings of the windows in which counters are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
-    /// The service's own run time in a window.
+    /// Run time of the service in a window.
     pub window: Duration,
-    /// Longest time of a window, in which the service may have run less.
+    /// Longest duration of a window, in which the service may run for less than `window`.
     pub window_max: Duration,
     /// Interval at which the counters are read while the service runs on.
     pub tick: Duration,
-    /// Least activity: less than this on both sides of the formula's line is none. If only the side below has less, it
-    /// counts as this much.
+    /// Least activity in a window, in events. If numerator and denominator of the formula both have fewer events, the
+    /// window has no activity. If only the denominator has fewer, it counts as this number.
     pub activity_min: u64,
 }
 
 impl Windows {
-    /// Returns the windows for a formula. The kernel counts rare events, each of which matters. The processor counts
+    /// Returns the windows for a formula. Events of the kernel are rare, and each matters. The processor counts
     /// thousands in a window, unless the service stands still.
     pub fn for_formula(formula: &Formula) -> Self {
         Self { activity_min: if formula.needs_processor() { 100 } else { 1 }, ..Self::default() }
@@ -55,67 +58,68 @@ impl Windows {
 }
 
 impl Default for Windows {
-    /// Returns windows of the paper's interval (§6.5).
+    /// Returns windows with the lengths of the paper (§6.5).
     fn default() -> Self {
         Self {
             window: Duration::from_micros(50),
             window_max: Duration::from_millis(10),
-            // Shorter ones cost a service that never sleeps 15 % if the host emulates timers; this one costs half of
-            // that.
+            // A shorter tick costs a service that never sleeps 15 % if the host emulates timers; this tick costs half
+            // of that.
             tick: Duration::from_micros(100),
             activity_min: 1,
         }
     }
 }
 
-/// The value of one window.
+/// Interference in one window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reading {
-    /// The formula's value.
+    /// Value of the formula.
     pub value: f64,
-    /// End of the window.
+    /// End of the window, in ns.
     pub at_ns: u64,
 }
 
-/// A crossing of a CPU's threshold.
+/// Crossing of a CPU's threshold.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Crossing {
-    /// The CPU.
+    /// Number of the CPU.
     pub cpu: u32,
-    /// Whether the value has reached the threshold; otherwise it is below.
+    /// Whether the value has reached the threshold; otherwise it is below the threshold.
     pub above: bool,
-    /// Time of the crossing.
+    /// Time of the crossing, in ns.
     pub at_ns: u64,
-    /// The present value.
+    /// Present value of the CPU.
     pub value: f64,
-    /// Crossings since the last look, this one included.
+    /// Number of crossings since the last report, this one included.
     pub times: u64,
 }
 
-/// Open counters on some CPUs. Dropping them closes them.
+/// Open counters on some CPUs. Dropping this value closes them.
 pub struct Interference {
     formula: Formula,
     windows: Windows,
     cpus: CpuSet,
-    /// By CPU: crossings that were reported.
+    /// Number of crossings that were reported, by CPU.
     told: Vec<(u32, u64)>,
     words: SharedMapping<GuardWord>,
     crossings: SummonsRing,
     events: MapHandle,
-    /// By CPU. The kernel counts until these are closed.
+    /// Open counters by CPU. The kernel counts until they are closed.
     counters: BTreeMap<u32, Vec<OwnedFd>>,
 }
 
 impl Interference {
-    /// Opens the formula's counters on these CPUs, on all or on none, and gives them to the kernel program of
-    /// `tracker`, which was loaded for it ([`crate::tracker::Purpose::Share`]). There is no threshold yet.
+    /// Opens the formula's counters on these CPUs, on all or on none. Gives them to the kernel program of `tracker`,
+    /// which must be loaded for interference ([`crate::tracker::Purpose::Share`]). There is no threshold yet.
     ///
-    /// # Panics If the tracker was loaded without it.
+    /// # Panics
+    /// If the tracker was loaded without interference.
     pub fn open(formula: &Formula, cpus: &CpuSet, tracker: &Tracker) -> Result<Self, InterferenceError> {
         Self::open_with(formula, Windows::for_formula(formula), cpus, tracker)
     }
 
-    /// Opens them with windows of other lengths.
+    /// Opens the formula's counters with windows of other lengths.
     pub fn open_with(
         formula: &Formula,
         windows: Windows,
@@ -138,12 +142,12 @@ impl Interference {
         for cpu in cpus.iter() {
             new.open_on(cpu)?;
         }
-        // Only now: all counters are open.
+        // Counting begins only when all counters are open.
         cpus.iter().for_each(|cpu| new.begin(cpu));
         Ok(new)
     }
 
-    /// Counts on a CPU that has come online. Counters that were open there when it went offline no longer count.
+    /// Counts on a CPU that has come online. Counters that were open there when the CPU went offline no longer count.
     pub fn open_again(&mut self, cpu: u32) -> Result<(), InterferenceError> {
         self.words[cpu as usize].event_count.store(0, Ordering::Release);
         self.open_on(cpu)?;
@@ -179,36 +183,37 @@ impl Interference {
         word.numerator.store(self.formula.numerator(), Ordering::Relaxed);
         word.denominator.store(self.formula.denominator(), Ordering::Relaxed);
         word.read_ns.store(0, Ordering::Relaxed);
-        // The length of its turns is unknown: they may be long.
+        // The length of turns on this CPU is unknown. It is assumed to be long.
         word.paid_ticks.store(1, Ordering::Relaxed);
         self.set_tick(cpu, Some(self.windows.tick));
         word.event_count.store(self.formula.events().len() as u32, Ordering::Release);
     }
 
-    /// Returns the formula.
+    /// Returns the formula of the counters.
     pub fn formula(&self) -> &Formula {
         &self.formula
     }
 
-    /// Returns the CPUs.
+    /// Returns the CPUs on which counters are open.
     pub fn cpus(&self) -> &CpuSet {
         &self.cpus
     }
 
-    /// Sets the value of this CPU from which on a crossing is reported; `None`: none is.
+    /// Sets the value of this CPU from which a crossing is reported; `None`: no crossing is reported.
     pub fn set_threshold(&self, cpu: u32, value: Option<f64>) {
         self.words[cpu as usize].threshold.store(threshold(value), Ordering::Release);
     }
 
-    /// Reads the counters of this CPU from now on when the service comes and goes, and once a `tick` while it runs on.
-    /// Without a tick, one turn a millisecond is counted while turns are shorter than a window. Reading takes the
-    /// service's own time, so a tick is set only if something can disturb the service there.
+    /// Sets when the counters of this CPU are read: when the service comes and goes, and once a `tick` while it runs
+    /// on. Without a tick, one turn per millisecond is counted while turns are shorter than a window. Reading takes the
+    /// service's own time. So a tick is set only if batch can disturb the service on this CPU.
     pub fn set_tick(&self, cpu: u32, tick: Option<Duration>) {
         let tick_ns = tick.map_or(0, |tick| tick.as_nanos() as u64);
         self.words[cpu as usize].tick_ns.store(tick_ns, Ordering::Release);
     }
 
-    /// Returns the value of this CPU; `None` if no service was active there in the last [`Windows::window_max`].
+    /// Returns the present value of this CPU; `None` if no service was active there in the last
+    /// [`Windows::window_max`].
     pub fn read(&self, cpu: u32) -> Option<f64> {
         let fresh_ns = now_ns().saturating_sub(self.windows.window_max.as_nanos() as u64);
         self.last(cpu).filter(|reading| reading.at_ns >= fresh_ns).map(|reading| reading.value)
@@ -226,24 +231,24 @@ impl Interference {
         }
     }
 
-    /// Returns the highest value of this CPU since the last call; `None` if there was none. So a loop with rare looks
-    /// misses nothing.
+    /// Returns the highest value of this CPU since the last call; `None` if there was none. So a caller that looks
+    /// rarely misses no peak.
     pub fn take_peak(&self, cpu: u32) -> Option<f64> {
         let peak = self.words[cpu as usize].peak.swap(0, Ordering::AcqRel);
         peak.checked_sub(1).map(value)
     }
 
-    /// Returns the counts of this CPU so far.
+    /// Returns the counts of this CPU since its counters were opened.
     pub fn counted(&self, cpu: u32) -> Counted {
         self.words[cpu as usize].counted()
     }
 
-    /// Returns the descriptor to poll for input.
+    /// Returns the descriptor of the bell, to poll for input.
     pub fn event_fd(&self) -> BorrowedFd<'_> {
         self.crossings.fd()
     }
 
-    /// Returns whether it has rung since it was last answered. Costs no system call.
+    /// Returns whether the bell has rung since it was last answered. Costs no system call.
     pub fn has_rung(&self) -> bool {
         self.cpus.iter().any(|cpu| self.words[cpu as usize].rung.load(Ordering::Acquire) == 1)
     }
@@ -288,7 +293,7 @@ impl Drop for Interference {
     }
 }
 
-/// Returns the index of one CPU's event in the map of all.
+/// Returns the index of one event of a CPU in the map of all events.
 fn event_key(cpu: u32, place: usize) -> [u8; 4] {
     (cpu * EVENTS_MAX as u32 + place as u32).to_ne_bytes()
 }

@@ -1,4 +1,4 @@
-//! The word of a CPU, shared with the kernel program (`bpf/guard/word.h`).
+//! The word of a CPU with its counts and its interference, shared with the kernel program (`bpf/guard/word.h`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,33 +6,34 @@ use sidelane_host::events::EVENTS_MAX;
 
 use crate::kernel_types::GuardWord;
 
-/// As in `bpf/guard/word.h`.
+/// Number of binary places of a fixed-point value, as in `bpf/guard/word.h`.
 const SHIFT: u32 = 24;
-/// As in `bpf/guard/word.h`.
+/// Threshold that no value reaches, as in `bpf/guard/word.h`.
 const NO_THRESHOLD: u64 = u64::MAX;
 
 /// Counts of a CPU since its counters were opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// By event: counts while a service ran.
+    /// Counts while a service ran, by event.
     pub service: [u64; EVENTS_MAX],
-    /// By event: counts while no service ran.
+    /// Counts while no service ran, by event.
     pub others: [u64; EVENTS_MAX],
     /// Time in which a service ran.
     pub service_ns: u64,
-    /// Reads of the counters.
+    /// Number of reads of the counters.
     pub reads: u64,
-    /// Reads at ticks.
+    /// Number of reads at ticks.
     pub ticks: u64,
-    /// Ticks that found nothing new: the service had gone, or had just come.
+    /// Number of ticks that found nothing new: the service had gone, or had just come.
     pub vain_ticks: u64,
-    /// Reads that failed because an event was missing.
+    /// Number of reads that failed because an event was missing.
     pub failed_reads: u64,
-    /// Windows with a value.
+    /// Number of windows with a value.
     pub windows: u64,
-    /// Windows without activity.
+    /// Number of windows without activity.
     pub empty_windows: u64,
-    /// Time in which the counters did not count, since other users had them: a value covers the rest of the time.
+    /// Time in which the counters did not count, since other programs had them. A value covers only the rest of the
+    /// time.
     pub away_ns: u64,
 }
 
@@ -55,7 +56,8 @@ impl GuardWord {
         }
     }
 
-    /// Returns the state of one moment: number of crossings, whether above, time of the last crossing.
+    /// Returns the number of crossings, whether the value is above the threshold, and the time of the last crossing,
+    /// all of one moment.
     pub(super) fn state(&self) -> (u64, bool, u64) {
         loop {
             let crossings = self.crossings.load(Ordering::Acquire);
@@ -67,12 +69,12 @@ impl GuardWord {
     }
 }
 
-/// Returns a threshold in the form that the kernel program compares. Both round down.
+/// Returns a threshold in the fixed-point form that the kernel program compares. Both sides round down.
 pub(super) fn threshold(value: Option<f64>) -> u64 {
     value.map_or(NO_THRESHOLD, |value| (value * f64::from(1 << SHIFT)) as u64)
 }
 
-/// Returns a value of the kernel program as a number.
+/// Returns a fixed-point value of the kernel program as a number.
 pub(super) fn value(fixed: u64) -> f64 {
     fixed as f64 / f64::from(1 << SHIFT)
 }

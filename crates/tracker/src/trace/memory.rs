@@ -1,4 +1,4 @@
-//! The memory of a trace, as `bpf/lanes.h` and `abi/slot.h` lay it out.
+//! The memory of a trace, in the layout of `bpf/lanes.h` and `abi/slot.h`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,9 +8,9 @@ use sidelane_timeline::record::RECORD_SIZE;
 
 use crate::kernel_types::{TraceCpu, TraceThread};
 
-/// Words of a record.
+/// Number of words of a record.
 const WORDS: usize = RECORD_SIZE / 8;
-/// The word whose upper half is the record's number.
+/// Index of the word whose upper half is the record's number.
 const NUMBER_WORD: usize = 1;
 
 /// Slot of a ring for one record: `struct sidelane_event_slot`.
@@ -24,12 +24,12 @@ const _: () = assert!(size_of::<RingSlot>() == RECORD_SIZE);
 unsafe impl Shared for RingSlot {}
 
 impl RingSlot {
-    /// Returns the number of the record that was last completed here; 0 before the first.
+    /// Returns the number of the record that was last completed in this slot; 0 before the first.
     pub fn number(&self) -> u32 {
         (self.words[NUMBER_WORD].load(Ordering::Acquire) >> 32) as u32
     }
 
-    /// Copies the bytes here, which may be incomplete.
+    /// Copies the bytes of this slot, which may be incomplete.
     pub fn copy(&self) -> [u8; RECORD_SIZE] {
         let mut bytes = [0; RECORD_SIZE];
         for (word, into) in self.words.iter().zip(bytes.chunks_exact_mut(8)) {
@@ -38,7 +38,7 @@ impl RingSlot {
         bytes
     }
 
-    /// Writes a record, its number last.
+    /// Writes a record into this slot, its number last.
     #[cfg(test)]
     pub fn write(&self, bytes: &[u8; RECORD_SIZE]) {
         let word = |at: usize| u64::from_le_bytes(bytes[at * 8..at * 8 + 8].try_into().expect("eight bytes"));
@@ -47,7 +47,7 @@ impl RingSlot {
         self.words[NUMBER_WORD].store(word(NUMBER_WORD), Ordering::Release);
     }
 
-    /// Creates an empty place.
+    /// Makes an empty slot.
     #[cfg(test)]
     pub fn empty() -> Self {
         Self { words: Default::default() }
@@ -55,7 +55,7 @@ impl RingSlot {
 }
 
 impl TraceCpu {
-    /// Forgets the thread that runs there: to be called before the CPU's programs are attached again.
+    /// Forgets the thread that runs on this CPU. Called before the CPU's programs are attached again.
     pub(super) fn forget(&self) {
         [&self.tid, &self.pid, &self.service, &self.follow].iter().for_each(|id| id.store(0, Ordering::Relaxed));
         self.waiting.store(0, Ordering::Release);
@@ -63,7 +63,7 @@ impl TraceCpu {
 }
 
 impl TraceThread {
-    /// Returns the name of the thread `tid`, if this is its place.
+    /// Returns the name of the thread `tid`; `None` if this entry is of another thread.
     pub(super) fn name_of(&self, tid: u32) -> Option<String> {
         let is_its = || self.tid.load(Ordering::Acquire) == tid;
         let comm = || self.comm.iter().map(|byte| byte.load(Ordering::Acquire));

@@ -2,33 +2,33 @@
 
 use sidelane_timeline::record::Record;
 
-/// Longest time from an event to its record in the ring. Exceptions: a CPU that the hypervisor takes away in between,
-/// and records in hindsight.
+/// Longest time from an event to its record in the ring. Exceptions are a CPU that the hypervisor takes away in
+/// between, and records that are written afterwards.
 pub const SETTLED_NS: u64 = 10_000_000;
 
-/// Records that may still be preceded by others.
+/// Queue of records that older records may still precede.
 #[derive(Debug, Default)]
 pub struct Merge {
     pending: Vec<Record>,
 }
 
 impl Merge {
-    /// Takes in a record that was read.
+    /// Takes in a record that was read from a ring.
     pub fn add(&mut self, record: Record) {
         self.pending.push(record);
     }
 
-    /// Hands on the records that no later one can precede; all CPUs had been read at `now_ns`.
+    /// Moves the records that no later record can precede to `into`. All CPUs had been read at `now_ns`.
     pub fn settled(&mut self, now_ns: u64, into: &mut Vec<Record>) {
         self.up_to(now_ns.saturating_sub(SETTLED_NS), into);
     }
 
-    /// Hands on everything.
+    /// Moves all records to `into`.
     pub fn rest(&mut self, into: &mut Vec<Record>) {
         self.up_to(u64::MAX, into);
     }
 
-    /// Hands on records up to `at_ns`. Each CPU's records are nearly in order, and a stable sort merges them.
+    /// Moves records up to `at_ns` to `into`. Each CPU's records are nearly in order, and a stable sort merges them.
     fn up_to(&mut self, at_ns: u64, into: &mut Vec<Record>) {
         self.pending.sort_by_key(|record| record.at_ns);
         let settled = self.pending.partition_point(|record| record.at_ns <= at_ns);
@@ -53,7 +53,7 @@ mod tests {
         fn records_merge_in_order_within_the_horizon(
             events in prop::collection::vec((0..50_000_000u64, 0..4u32, 0..SETTLED_NS), 0..200),
         ) {
-            // By when each is seen: its time and some delay.
+            // Events in the order in which they are seen: by their time with some delay.
             let mut events = events;
             events.sort_by_key(|(at_ns, _, late_ns)| at_ns + late_ns);
             let (mut merge, mut out) = (Merge::default(), Vec::new());

@@ -5,31 +5,31 @@ use std::time::{Duration, Instant};
 
 use sidelane_host::procfs::command_name;
 
-/// Threads that are found without a search, by the lowest bits of their ids.
+/// Number of threads that are found without a search, by the lowest bits of their ids.
 pub const SEEN: usize = 4096;
-/// The most names: a machine that always starts threads has no end of them.
+/// Limit of the number of names, for a machine that starts threads all the time.
 const NAMES_MAX: usize = 1 << 16;
-/// Age from which a thread's name is read again when the thread is seen: threads change their names, and the kernel
-/// reuses the numbers of threads that have ended.
+/// Age from which a thread's name is read again when the thread is seen. Threads change their names, and the kernel
+/// reuses the ids of threads that have ended.
 const READ_EVERY: Duration = Duration::from_secs(5);
 
-/// Names by thread.
+/// Names of threads, by thread id.
 pub struct Names {
-    /// For each value of the lowest bits of ids: the thread seen last, since names were last read again.
+    /// Thread seen last since names were last read again, for each value of the lowest bits of ids.
     seen: Vec<u32>,
-    /// Names, and the turn in which each was read.
+    /// Names by thread id, each with the value of `turn` when it was read.
     names: HashMap<u32, (String, u32)>,
     turn: u32,
     turned: Instant,
 }
 
 impl Names {
-    /// Creates it without names.
+    /// Makes an empty table.
     pub fn new() -> Self {
         Self { seen: vec![0; SEEN], names: HashMap::new(), turn: 0, turned: Instant::now() }
     }
 
-    /// Reads names again from now on, if that was last done some seconds ago.
+    /// Begins to read names again, if the last time was some seconds ago.
     pub fn turn(&mut self) {
         if self.turned.elapsed() >= READ_EVERY {
             self.read_again();
@@ -41,8 +41,8 @@ impl Names {
         self.seen.fill(0);
     }
 
-    /// Learns the name of a thread that is in a record: from the system while it lives, otherwise from the kernel
-    /// program, which finds it by the thread's place.
+    /// Reads the name of a thread that is in a record. A living thread's name comes from the system. Otherwise the
+    /// kernel program has it, at the thread's index.
     pub fn see(&mut self, tid: u32, in_kernel: impl FnOnce(usize) -> Option<String>) {
         let place = tid as usize % SEEN;
         if self.seen[place] == tid || tid == 0 {
@@ -59,7 +59,7 @@ impl Names {
         }
     }
 
-    /// Removes the names that were read longest ago.
+    /// Removes the names that were read longest ago, if there is no room for another one.
     fn make_room(&mut self) {
         while self.names.len() >= NAMES_MAX {
             let oldest = self.names.values().map(|(_, turn)| self.turn.wrapping_sub(*turn)).max().unwrap_or(0);
@@ -67,7 +67,7 @@ impl Names {
         }
     }
 
-    /// Returns the name of a thread, if it is known.
+    /// Returns the name of a thread; `None` if it is unknown.
     pub fn get(&self, tid: u32) -> Option<&str> {
         self.names.get(&tid).map(|(name, _)| name.as_str())
     }
@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// Names the calling thread `name`, and returns its number.
+    /// Gives the calling thread the name `name`, and returns its id.
     fn called(name: &std::ffi::CStr) -> u32 {
         rustix::thread::set_name(name).unwrap();
         rustix::thread::gettid().as_raw_nonzero().get() as u32

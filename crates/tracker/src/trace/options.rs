@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// Records of all CPUs together: 64 MiB.
+/// Limit of the records of all CPUs together: 64 MiB.
 const RECORDS_MAX: u32 = 1 << 20;
-/// Records of one CPU: 65 ms at a million a second. The highest rate seen so far is half of that.
+/// Limit of the records of one CPU: 65 ms at a million records a second. The highest rate seen so far is half of that.
 const RECORDS_A_CPU: u32 = 1 << 16;
 
 /// Options of a trace.
@@ -12,11 +12,11 @@ const RECORDS_A_CPU: u32 = 1 << 16;
 pub struct TraceOptions {
     /// Whether softirqs and incoming segments are left out.
     pub light: bool,
-    /// Places in the ring of each CPU, a power of two; as many as memory allows if none is given.
+    /// Number of slots in the ring of each CPU, a power of two. `None`: as many as the memory limit allows.
     pub records: Option<u32>,
-    /// The shortest interrupts and softirqs that are recorded.
+    /// Shortest duration of interrupts and softirqs that are recorded.
     pub long: Duration,
-    /// Tracepoints that the kernel is assumed to lack.
+    /// Tracepoints that the kernel is assumed to lack, for tests.
     pub missing: &'static [&'static str],
 }
 
@@ -27,7 +27,7 @@ impl Default for TraceOptions {
 }
 
 impl TraceOptions {
-    /// Returns the places in the ring of each CPU, on a machine with this number of CPUs.
+    /// Returns the number of slots in the ring of each CPU, on a machine with this number of CPUs.
     pub(crate) fn records_a_cpu(&self, cpus: usize) -> u32 {
         let share = (RECORDS_MAX / cpus as u32).max(1);
         let share = 1 << share.ilog2();

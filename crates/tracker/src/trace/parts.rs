@@ -10,7 +10,7 @@ pub(super) const RINGS: &str = "trace_rings";
 pub(super) const CPUS: &str = "trace_cpus";
 pub(super) const THREADS: &str = "trace_threads";
 
-/// Gives a map of the trace its size.
+/// Sets the size of a map of the trace.
 pub(crate) fn prepare_map(map: &mut OpenMapMut<'_>, options: &TraceOptions, cpus: usize) -> libbpf_rs::Result<()> {
     match map.name().to_str() {
         Some(RINGS) => map.set_max_entries(options.records_a_cpu(cpus) * cpus as u32),
@@ -19,8 +19,8 @@ pub(crate) fn prepare_map(map: &mut OpenMapMut<'_>, options: &TraceOptions, cpus
     }
 }
 
-/// Leaves out programs that the trace was not asked for, and those whose tracepoint this kernel lacks. It works on
-/// names, so that other programs with the same names can be chosen in the same way.
+/// Leaves out programs that the trace does not need, and programs whose tracepoint this kernel lacks. It works on
+/// names, so that other objects with programs of the same names can be prepared in the same way.
 pub fn leave_out(open: &mut OpenObject, options: &TraceOptions) {
     let kernel = Tracepoints::of_kernel();
     for mut program in open.progs_mut() {

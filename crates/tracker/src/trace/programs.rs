@@ -5,12 +5,12 @@ use sidelane_timeline::record::{Kind, Kinds};
 use super::options::TraceOptions;
 use crate::tracepoints::Tracepoints;
 
-/// A kernel program, its tracepoint, and the kinds of records that need it.
+/// Kernel program with its tracepoint, and the kinds of records that need it.
 struct Program {
     name: &'static str,
     tracepoint: &'static str,
     kinds: &'static [Kind],
-    /// Whether a light trace leaves it out.
+    /// Whether a light trace leaves the program out.
     heavy: bool,
 }
 
@@ -22,7 +22,7 @@ const fn heavy(name: &'static str, tracepoint: &'static str, kinds: &'static [Ki
     Program { name, tracepoint, kinds, heavy: true }
 }
 
-/// The programs of `bpf/trace/`, and those of `bpf/requests/` that write records of a trace.
+/// Programs of `bpf/trace/`, and programs of `bpf/requests/` that write records of a trace.
 const PROGRAMS: [Program; 32] = [
     program("request_data", "sk_data_ready", &[Kind::DataReady]),
     program("request_received", "sock_recv_length", &[Kind::Received, Kind::RequestStarted]),
@@ -58,7 +58,7 @@ const PROGRAMS: [Program; 32] = [
     program("trace_disk_answers", "block_rq_complete", &[Kind::DiskCompleted]),
 ];
 
-/// Returns whether a program of the object is left out of this trace.
+/// Returns whether the program `name` of the object is left out of this trace.
 pub(super) fn is_left_out(name: &str, options: &TraceOptions, kernel: &Tracepoints) -> bool {
     let listed = PROGRAMS.iter().find(|program| program.name == name);
     listed.is_some_and(|program| !can_load(program, options, kernel))
@@ -70,19 +70,19 @@ fn can_load(program: &Program, options: &TraceOptions, kernel: &Tracepoints) -> 
     !missing && !left_out
 }
 
-/// Facts about a machine on which the kinds of records depend.
+/// Facts about a machine that decide which kinds of records exist.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
     /// Whether lanes are tracked.
     pub lanes: bool,
-    /// Whether stolen time is seen.
+    /// Whether steal time is seen.
     pub stolen: bool,
-    /// Whether the work of an interrupt is told from that of the thread that it came upon.
+    /// Whether the work of an interrupt is distinguished from the work of the thread that it interrupts.
     pub interrupts: bool,
 }
 
-/// Returns the kinds of records that the programs make on this kernel, without those of user space. If an interrupt is
-/// taken for a thread, a wake-up has its time and no waker.
+/// Returns the kinds of records that the programs write on this kernel, without those of user space. If interrupts are
+/// taken for threads, a wakeup has a time and no waker.
 pub(super) fn kinds(options: &TraceOptions, kernel: &Tracepoints, known: Known) -> Kinds {
     let unable = |kind: &Kind| PROGRAMS.iter().any(|p| p.kinds.contains(kind) && !can_load(p, options, kernel));
     let made = PROGRAMS.iter().flat_map(|program| program.kinds).filter(|kind| !unable(kind));
@@ -98,7 +98,7 @@ pub(super) fn kinds(options: &TraceOptions, kernel: &Tracepoints, known: Known) 
     if known.interrupts { kinds } else { kinds.without(Kind::Woken) }
 }
 
-/// Returns the tracepoints that this kernel lacks and that requests need.
+/// Returns the tracepoints that requests need and this kernel lacks.
 pub(super) fn missing_for_requests(options: &TraceOptions, kernel: &Tracepoints) -> Vec<&'static str> {
     let needed =
         PROGRAMS.iter().filter(|program| program.name.starts_with("request_") || program.name == "trace_switch");

@@ -27,28 +27,27 @@ use crate::tracker::{Purpose, Tracker, TrackerError, array, interrupts_are_known
 use crate::tracking::{LaneUse, ServiceTracking};
 use sidelane_host::shared_mapping::SharedMapping;
 
-/// The reason why recording is impossible.
+/// Reason why a trace cannot be recorded.
 #[derive(Debug, Error)]
 pub enum TraceError {
-    /// The kernel is too old.
+    /// Kernel that is too old.
     #[error(
         "cannot trace requests: this kernel has no tracepoints {}; boot Linux 6.3 or later",
         .0.join(", ")
     )]
     NoRequests(Vec<&'static str>),
-    /// The kernel program failed.
+    /// Failure of the kernel program.
     #[error(transparent)]
     Tracker(#[from] TrackerError),
 }
 
-/// A service that is traced.
 struct Traced {
     tracking: ServiceTracking,
     sockets: WatchedSockets,
     listens: BTreeSet<Listener>,
 }
 
-/// A recorder of events on the way of services' requests, while it lives.
+/// Recorder of events on the way of services' requests. It records while it lives.
 pub struct Recorder {
     tracker: Rc<Tracker>,
     traced: Vec<Traced>,
@@ -63,8 +62,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Loads the kernel program and starts to record these services: from their sockets, threads and processes, present
-    /// and future. A process that starts during this call belongs to them from [`Recorder::look_again`] on.
+    /// Loads the kernel program and starts to record these services: their sockets, threads and processes, present and
+    /// future. A process that starts during this call is recorded from [`Recorder::look_again`] on.
     pub fn start(options: &TraceOptions, services: &[Service]) -> Result<Self, TraceError> {
         let groups = services.iter().any(|service| service.group.is_some());
         let missing = programs::missing_for_requests(options, &Tracepoints::of_kernel());
@@ -81,9 +80,10 @@ impl Recorder {
         Ok(new)
     }
 
-    /// Reads the records of a tracker that was loaded for a trace; it traces no service yet.
+    /// Makes a recorder for a tracker that was loaded for a trace; it traces no service yet.
     ///
-    /// # Panics If it was loaded without.
+    /// # Panics
+    /// If the tracker was loaded without a trace.
     pub fn on(tracker: &Rc<Tracker>) -> Result<Self, TraceError> {
         let options = tracker.purpose().trace().expect("the tracker was loaded for a trace");
         let cpu_count = tracker.memory().cpu_count();
@@ -107,15 +107,15 @@ impl Recorder {
         })
     }
 
-    /// Traces a service that the same tracker tracks.
+    /// Adds a service to the trace. The recorder's own tracker tracks the service.
     pub fn trace(&mut self, tracking: ServiceTracking, service: &Service) -> Result<(), TraceError> {
         let sockets = WatchedSockets::map(&tracking)?;
         self.traced.push(Traced { tracking, sockets, listens: BTreeSet::new() });
         self.look_again(self.traced.len() - 1, service)
     }
 
-    /// Sets the present processes of a service, which may have been restarted, or listen elsewhere. `index` counts the
-    /// services in the order in which they came.
+    /// Sets the present processes of a service, which may have been restarted, or listen elsewhere. `index` is the
+    /// number of the service in the order in which services were added, from 0.
     pub fn look_again(&mut self, index: usize, service: &Service) -> Result<(), TraceError> {
         let traced = &mut self.traced[index];
         traced.tracking.take_in(&service.pids);
@@ -133,7 +133,7 @@ impl Recorder {
     }
 
     /// Fetches records, oldest first, except those of the last [`super::merge::SETTLED_NS`], in which an older record
-    /// may still appear. To be called at least once a [`Recorder::period`].
+    /// may still appear. Called at least once a [`Recorder::period`].
     pub fn read(&mut self, records: &mut Vec<Record>) {
         let now_ns = now_ns();
         self.names.turn();
@@ -141,7 +141,7 @@ impl Recorder {
         self.merge.settled(now_ns, records);
     }
 
-    /// Stops recording, and fetches the rest. [`Tracker::attach`] goes on.
+    /// Stops recording, and fetches the remaining records. [`Tracker::attach`] continues the trace.
     pub fn finish(&mut self, records: &mut Vec<Record>) {
         self.tracker.detach();
         self.cpus.iter().for_each(TraceCpu::forget);
@@ -152,7 +152,8 @@ impl Recorder {
     fn fetch(&mut self) {
         let (merge, names, threads) = (&mut self.merge, &mut self.names, &self.threads);
         let mut add = |record: Record| {
-            // Each thread with records was switched to before, or answers requests without a switch.
+            // Names are read only at records of these three kinds. Each thread with records was switched to before, or
+            // answers requests without a switch.
             if matches!(record.kind, Kind::Switched | Kind::Woken | Kind::RequestFinished) {
                 // A process has the name of its first thread, which may sleep all the time.
                 let Record { task, other, .. } = record;
@@ -180,17 +181,17 @@ impl Recorder {
         self.rings.iter().map(RingReader::lost).sum()
     }
 
-    /// Returns the kinds of records that exist on this kernel, with these options. Others are missing.
+    /// Returns the kinds of records that exist on this kernel, with these options.
     pub fn recorded(&self) -> Kinds {
         self.recorded
     }
 
-    /// Returns the name of a thread in a record, if it is known.
+    /// Returns the name of a thread in a record; `None` if it is unknown.
     pub fn name_of(&self, tid: u32) -> Option<&str> {
         self.names.get(tid)
     }
 
-    /// Returns the names of all threads in records.
+    /// Returns the names of all threads in records, by thread id.
     pub fn names(&self) -> impl Iterator<Item = (u32, &str)> {
         self.names.all()
     }
@@ -200,7 +201,8 @@ impl Recorder {
         &self.tracker
     }
 
-    /// Returns how many runs of the kernel programs were left out, since the same one ran on that CPU already.
+    /// Returns the number of runs of kernel programs that the kernel left out, because the same program already ran on
+    /// that CPU.
     pub fn missed(&self) -> Result<u64, TraceError> {
         Ok(self.tracker.missed()?)
     }

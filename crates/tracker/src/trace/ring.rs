@@ -15,7 +15,7 @@ pub struct RingReader {
 }
 
 impl RingReader {
-    /// Hands on the records since the last call. `written` counts the records that were begun.
+    /// Passes the records since the last call to `each`. `written` is the number of records that were begun.
     pub fn read(&mut self, written: &AtomicU64, ring: &[RingSlot], mut each: impl FnMut(Record)) {
         let until = written.load(Ordering::Acquire);
         while self.next < until {
@@ -27,7 +27,7 @@ impl RingReader {
                 continue;
             }
             if !is_whole {
-                // The record was begun: the next call finds it.
+                // The record was begun and is not complete. The next call finds it.
                 return;
             }
             if let Some(record) = Record::from_bytes(&bytes) {
@@ -37,8 +37,8 @@ impl RingReader {
         }
     }
 
-    /// Handles a writer that has come round: the records before are lost, and some more are given up, so that it does
-    /// not come round again.
+    /// Handles a writer that has overtaken the reader: the overwritten records are lost. The reader skips an eighth of
+    /// the ring more, so that it is not overtaken again at once. Returns whether it was overtaken.
     fn was_overtaken(&mut self, begun: u64, size: u64) -> bool {
         let overtaken = begun - self.next > size;
         if overtaken {

@@ -27,10 +27,10 @@ use sidelane_host::cpulist::CpuSet;
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes.bpf.o.z"));
 
-/// The program with those of a trace.
+/// Kernel program with the programs of a trace, compressed.
 static PROGRAM_WITH_TRACE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes_trace.bpf.o.z"));
 
-/// The program with a scheduler for batch.
+/// Kernel program with a scheduler for batch, compressed.
 static PROGRAM_WITH_SCHEDULER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes_scx.bpf.o.z"));
 
 const ONE_ENTRY_A_LANE: [&str; 10] = [
@@ -46,20 +46,20 @@ const ONE_ENTRY_A_LANE: [&str; 10] = [
     "ext_refused",
 ];
 
-/// The programs of lanes.
+/// Kernel programs that track lanes.
 const OF_LANES: [&str; 2] = ["lane_switch", "lane_timer"];
-/// The programs of lanes that are lent.
+/// Kernel programs that are needed if lanes are lent.
 const OF_LENDING: [&str; 5] = ["lane_waking", "lane_wakeup", "lane_migrate", "lane_wakeup_new", "lane_offline"];
 
-/// The program of switches, if only requests are watched.
+/// Program at context switches, if only requests are watched.
 pub const REQUEST_TURN: &str = "request_turn";
-/// CPU time of services and jobs.
+/// Map with the CPU times of services and jobs.
 pub const SHARES: &str = "cpu_shares";
-/// Turns of the lanes.
+/// Map with the recorded turns on the lanes.
 pub const TURNS: &str = "lane_turns";
-/// Threads that promise to look often.
+/// Map with the promises of self-checking threads.
 pub const SELF_CHECKING: &str = "self_checking_threads";
-/// Identities of processes.
+/// Map with the identities of processes.
 pub const PROCESSES: &str = "process_identities";
 
 impl Settings {
@@ -88,25 +88,26 @@ impl Settings {
     }
 }
 
-/// Returns the distance in bytes from a CPU's run queue to its preemption count, which shows whether it serves an
-/// interrupt; 0 if unknown.
+/// Returns the distance in bytes from a CPU's run queue to its preemption count; 0 if unknown. The count has the
+/// information whether the CPU handles an interrupt.
 fn preempt_count_offset() -> i64 {
     Btf::from_vmlinux().ok().and_then(|kernel| preempt_count_in(&kernel)).unwrap_or(0)
 }
 
-/// Returns whether the kernel program can tell the work of an interrupt from that of the thread that it came upon.
+/// Returns whether the kernel program can distinguish the work of an interrupt from the work of the interrupted thread.
 pub(crate) fn interrupts_are_known() -> bool {
     preempt_count_offset() != 0
 }
 
-/// Finds the count: a per-CPU variable up to Linux 6.1 and from 6.15 on, a field of `pcpu_hot` in between.
+/// Finds the preemption count. It is a per-CPU variable up to Linux 6.1 and from 6.15 on, and a field of `pcpu_hot` in
+/// between.
 fn preempt_count_in(kernel: &Btf<'_>) -> Option<i64> {
     let in_hot =
         || Some(offset_from_run_queue(kernel, "pcpu_hot")? + field_offset(kernel, "pcpu_hot", "preempt_count")?);
     offset_from_run_queue(kernel, "__preempt_count").or_else(in_hot)
 }
 
-/// Returns one more than the highest CPU number that the kernel may use.
+/// Returns the highest CPU number that the kernel may use, plus one.
 pub(super) fn lane_count() -> usize {
     let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
     let possible: CpuSet = possible.trim().parse().unwrap_or_default();
@@ -155,7 +156,7 @@ pub(super) fn open_and_load(
     })
 }
 
-/// Returns the entries of an array, if that is not the number that it is compiled with.
+/// Returns the number of entries of an array, if it differs from the compiled number.
 fn entries_of(name: &str, purpose: &Purpose, cpu_count: usize) -> Option<usize> {
     match name {
         _ if ONE_ENTRY_A_LANE.contains(&name) => Some(cpu_count),
@@ -172,13 +173,13 @@ fn entries_of(name: &str, purpose: &Purpose, cpu_count: usize) -> Option<usize> 
 /// Marks programs that are not needed, so that they are not loaded.
 fn leave_out_programs(open: &mut OpenObject, purpose: &Purpose, groups: bool, stolen_from: StolenFrom) {
     let lends = purpose.lent().is_some();
-    // A thread that may run on one CPU only is seen before it is placed, others after.
+    // The wakeup of a thread that may run on one CPU only is seen before its placement, of other threads after it.
     let woken = if purpose.lends(|lent| lent.single_places) { "lane_wakeup" } else { "" };
     let exec = if purpose.lends(|lent| lent.self_checking) { "" } else { "lane_exec" };
     let timer = if stolen_from == StolenFrom::Unseen && !lends { "lane_timer" } else { "" };
     let groups = if groups { "" } else { "lane_regroup" };
     let guard = if purpose.has_interference() { "" } else { "guard_timer" };
-    // A trace has its own program for switches, and so do lanes.
+    // A trace has its own program at context switches, and so do lanes.
     let turn = if purpose.has_threads() { "" } else { REQUEST_TURN };
     let of_lanes = if purpose.has_lanes() { &[] } else { &OF_LANES[..] };
     let of_lending = if lends { &[] } else { &OF_LENDING[..] };
@@ -189,7 +190,8 @@ fn leave_out_programs(open: &mut OpenObject, purpose: &Purpose, groups: bool, st
     }
 }
 
-/// Returns descriptors of all maps, by name; the compiler's own sections without the object's name in front.
+/// Returns descriptors of all maps, by name. Names of the compiler's own sections come without the object's name in
+/// front.
 pub(super) fn handles(object: &Object) -> Result<BTreeMap<String, MapHandle>, TrackerError> {
     let handle = |map: libbpf_rs::Map<'_>| {
         let name = map.name().to_string_lossy().into_owned();
@@ -211,6 +213,6 @@ pub(crate) fn array<T: Shared>(
 }
 
 pub(super) fn silence_libbpf() {
-    // libbpf prints its debugging notes to stderr; our errors say what matters.
+    // libbpf prints its debug messages to stderr. The errors of this crate have the information that matters.
     libbpf_rs::set_print(None);
 }

@@ -23,10 +23,10 @@ use sidelane_policy::borrow::promise::Overlap;
 
 use crate::identities::{NUMBERS, Number};
 
-/// Entries between the words of two services: a page, as in `bpf/lanes.h`.
+/// Number of entries between the words of two services: a page, as in `bpf/lanes.h`.
 pub const SERVICE_STRIDE: usize = 64;
 
-/// The kernel program's variables, in the order of its source.
+/// Variables of the kernel program, in the order of its source.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Variables {
@@ -36,13 +36,13 @@ pub(crate) struct Variables {
 // SAFETY: one atomic integer.
 unsafe impl Shared for Variables {}
 
-/// A writer of request words in place of the kernel program: the service emits its requests itself.
+/// Writer of request words in place of the kernel program, for a service that emits its requests itself.
 pub trait RequestWriter: Send + Sync {
-    /// Brings the words up to date, unless another thread does so already.
+    /// Updates the request words, unless another thread does so already.
     fn write(&self, memory: &LaneMemory);
 }
 
-/// The arrays shared with the kernel program, indexed by CPU.
+/// Arrays shared with the kernel program, indexed by CPU.
 pub struct LaneMemory {
     words: SharedMapping<LaneWord>,
     holds: SharedMapping<HoldWord>,
@@ -58,16 +58,16 @@ pub struct LaneMemory {
     shares: SharedMapping<CpuShares>,
     stolen_from: StolenFrom,
     variables: SharedMapping<Variables>,
-    /// By service: the writer of its request words, if the kernel program does not write them.
+    /// Writers of request words, by service; only for services whose request words the kernel program does not write.
     emitted: Vec<OnceLock<Box<dyn RequestWriter>>>,
-    /// By CPU: the number of the service whose lane it is, or beside which it is lent; 0 for none.
+    /// Number of the service whose lane the CPU is, or beside which it is lent; 0 for none.
     services_of_lanes: Vec<AtomicU32>,
-    /// By CPU: the request lanes of a batch lane, none for any other.
+    /// Request lanes of each batch lane, by CPU; empty for other CPUs.
     partners: RwLock<Vec<Vec<u32>>>,
 }
 
 impl LaneMemory {
-    /// Maps the arrays of the program.
+    /// Maps the arrays of the kernel program.
     pub(super) fn map(
         maps: &BTreeMap<String, MapHandle>,
         cpu_count: usize,
@@ -138,13 +138,13 @@ impl LaneMemory {
         &self.requests[cpu as usize]
     }
 
-    /// Returns the word of a service as a whole.
+    /// Returns the word of the whole service `number`.
     pub fn service(&self, number: Number) -> &ServiceWord {
         &self.services[number.get() as usize * SERVICE_STRIDE]
     }
 
-    /// Returns the word of the service whose lane `cpu` is, or beside which it is lent. Without one, the word is
-    /// untracked.
+    /// Returns the word of the service whose lane `cpu` is, or beside which it is lent. Otherwise returns the word for
+    /// untracked processes.
     pub fn service_of(&self, cpu: u32) -> &ServiceWord {
         &self.services[self.number_of(cpu) * SERVICE_STRIDE]
     }
@@ -153,7 +153,7 @@ impl LaneMemory {
         self.services_of_lanes.get(cpu as usize).map_or(0, |number| number.load(Ordering::Acquire) as usize)
     }
 
-    /// Returns the kernel program's variables.
+    /// Returns the variables of the kernel program.
     pub(crate) fn variables(&self) -> &Variables {
         &self.variables[0]
     }
@@ -163,22 +163,22 @@ impl LaneMemory {
         &self.limits[cpu as usize]
     }
 
-    /// Returns the counts of batch that looks for itself on the batch lane `cpu`.
+    /// Returns the word in which self-checking batch counts on the batch lane `cpu`.
     pub fn gate(&self, cpu: u32) -> &GateWord {
         &self.gates[cpu as usize]
     }
 
-    /// Returns the last turns on `cpu`; only if requests are emitted.
+    /// Returns the last turns on `cpu`. They are recorded only if requests are emitted.
     pub fn turns(&self, cpu: u32) -> &LaneTurns {
         &self.turns[cpu as usize]
     }
 
-    /// Returns the shares of `cpu`; only if shares are recorded.
+    /// Returns the CPU times on `cpu`. They are recorded only if a machine is shared.
     pub fn shares(&self, cpu: u32) -> &CpuShares {
         &self.shares[cpu as usize]
     }
 
-    /// Returns the kernel program's source of stolen time.
+    /// Returns the kernel program's source of steal time.
     pub fn stolen_from(&self) -> StolenFrom {
         self.stolen_from
     }
@@ -195,31 +195,31 @@ impl LaneMemory {
         self.emitted[self.number_of(cpu)].get().is_some()
     }
 
-    /// Returns whether the service ever had such a writer.
+    /// Returns whether the service ever had a writer of request words.
     pub(super) fn was_refreshed(&self, number: Number) -> bool {
         self.emitted[number.get() as usize].get().is_some()
     }
 
-    /// Brings the request words beside the lane `cpu` up to date, unless the kernel program does.
+    /// Updates the request words beside the lane `cpu`, unless the kernel program writes them.
     pub fn refresh(&self, cpu: u32) {
         if let Some(words) = self.emitted[self.number_of(cpu)].get() {
             words.write(self);
         }
     }
 
-    /// Returns the threads that look for themselves.
+    /// Returns the promises of self-checking threads.
     pub fn promises(&self) -> &Promises {
         &self.promises
     }
 
-    /// Returns the kernel's books of all lanes, up to now.
+    /// Returns the accounting of all lanes, up to now.
     pub fn accounting(&self) -> Accounting {
         let (gates, counted) = (&self.gates, (&*self.stats, &*self.work));
         let partners = self.partners.read().expect("no thread panics with the partners");
         Accounting::read(self.words.iter(), self.holds.iter(), gates, counted, self.stolen_from, |cpu| &partners[cpu])
     }
 
-    /// Returns the figures by which the overlap promise of these lanes is judged, without reading the books of all
+    /// Returns the figures by which the overlap promise of these lanes is judged, without reading the accounting of all
     /// lanes.
     pub fn overlap(&self, request_lanes: &CpuSet, batch_lanes: &CpuSet) -> Overlap {
         let at_ns = now_ns();
@@ -234,30 +234,30 @@ impl LaneMemory {
         Overlap { service_ns, turns, overlap_ns: batch_lanes.iter().map(|cpu| accounting(cpu).overlap_ns).sum() }
     }
 
-    /// Returns whether batch may look for itself.
+    /// Returns whether batch may check its lane itself.
     pub fn self_checking(&self) -> bool {
         self.self_checking
     }
 
-    /// Returns the time that batch ran beside the service on the batch lane `cpu`, and neither napped nor had leave, up
-    /// to its last turn's end.
+    /// Returns the time that batch ran beside the service on the batch lane `cpu` without a nap or permission, up to
+    /// the end of its last turn.
     pub fn leaked_ns(&self, cpu: u32) -> u64 {
         let stats = &self.stats[cpu as usize];
         let gate = GateAccounting::read(self.gate(cpu), stats);
         stats.overlap_ns().saturating_sub(gate.napped_lc_ns + gate.lent_lc_ns)
     }
 
-    /// Returns the time that batch ran on the batch lane `cpu`, up to its last turn's end.
+    /// Returns the time that batch ran on the batch lane `cpu`, up to the end of its last turn.
     pub fn batch_ns(&self, cpu: u32) -> u64 {
         self.stats[cpu as usize].batch_ns()
     }
 
-    /// Returns the start of batch's present turn on the batch lane `cpu`, or 0.
+    /// Returns the start of batch's present turn on the batch lane `cpu`; 0 if batch does not run there.
     pub fn batch_since_ns(&self, cpu: u32) -> u64 {
         self.stats[cpu as usize].batch_since_ns()
     }
 
-    /// Returns how often batch was switched in outside its lanes, without reading all the books.
+    /// Returns how often batch was switched in outside its lanes, without reading the accounting of all lanes.
     pub fn batch_strays(&self) -> u64 {
         self.stats.iter().map(LaneStats::batch_strays).sum()
     }

@@ -40,15 +40,15 @@ pub use memory::{LaneMemory, RequestWriter};
 pub use purpose::{Extension, LaneLending, Purpose};
 use roles::roles;
 
-/// The smallest ring the kernel makes: one page. It only ever holds a few summons.
+/// Size of the smallest ring that the kernel makes: one page. It only ever holds a few summonses.
 const RING_BYTES: u32 = 4096;
 
-/// The loaded kernel program.
+/// Loaded kernel program.
 pub struct Tracker {
     pub(crate) object: RefCell<Object>,
     maps: BTreeMap<String, MapHandle>,
     links: RefCell<Vec<Link>>,
-    /// The program of switches, if only requests are watched.
+    /// Link of the program at context switches, if only requests are watched.
     turns: RefCell<Option<Link>>,
     rings: RefCell<Vec<(u32, MapHandle)>>,
     memory: Arc<LaneMemory>,
@@ -59,8 +59,8 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// Loads the program; nothing is tracked before [`Tracker::attach`]. `groups`: whether a cgroup can be a service or
-    /// a batch job.
+    /// Loads the kernel program; nothing is tracked before [`Tracker::attach`]. `groups`: whether a cgroup can be a
+    /// service or a batch job.
     pub fn load(purpose: Purpose, groups: bool) -> Result<Self, TrackerError> {
         if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
             return Err(TrackerError::NoBtf);
@@ -102,8 +102,9 @@ impl Tracker {
         Ok(())
     }
 
-    /// Watches switches as soon as requests need them, if only requests and threads are watched ([`Purpose::Threads`]).
-    /// It checks that itself, so it has to be called at intervals; mostly it is one load.
+    /// Attaches the program at context switches as soon as requests need it, if only requests and threads are watched
+    /// ([`Purpose::Threads`]). This function checks the need itself. It has to be called at intervals, and mostly costs
+    /// one load from memory.
     pub fn watch_switches(&self) -> Result<(), TrackerError> {
         let mut turns = self.turns.borrow_mut();
         if turns.is_some() || self.memory.variables().switches_tell.load(Ordering::Relaxed) == 0 {
@@ -116,23 +117,23 @@ impl Tracker {
         Ok(())
     }
 
-    /// Stops tracking; the books stay readable.
+    /// Stops tracking; the accounting stays readable.
     pub fn detach(&self) {
         self.turns.borrow_mut().take();
         self.links.borrow_mut().clear();
     }
 
-    /// Returns the memory shared with the program.
+    /// Returns the memory shared with the kernel program.
     pub fn memory(&self) -> Arc<LaneMemory> {
         Arc::clone(&self.memory)
     }
 
-    /// Returns the identities of processes.
+    /// Returns the table of the processes' identities.
     pub fn identities(&self) -> Arc<Identities> {
         Arc::clone(&self.identities)
     }
 
-    /// Returns the purpose for which it was loaded.
+    /// Returns the purpose for which the kernel program was loaded.
     pub fn purpose(&self) -> &Purpose {
         &self.purpose
     }
@@ -157,7 +158,8 @@ impl Tracker {
         self.jobs.free(number);
     }
 
-    /// Gives `identity` to each process that is in `group` now, or joins it or a group below it, until it leaves.
+    /// Gives `identity` to each process that is in `group` now or joins `group`, or a cgroup below, later. The process
+    /// has the identity until it leaves.
     pub(crate) fn name_group(&self, group: &Group, identity: Identity) -> Result<(), TrackerError> {
         let hierarchy = hierarchy_key(identity).to_ne_bytes();
         let value = u32::from(identity.byte()).to_ne_bytes();
@@ -167,24 +169,24 @@ impl Tracker {
         Ok(())
     }
 
-    /// Looks at a group a second time, for processes that were in it before the kernel program saw joins.
+    /// Looks at a cgroup a second time, for processes that were in it before the kernel program saw joins.
     pub(crate) fn look_at_group(&self, group: &Group, identity: Identity) {
         let members = group.processes();
         members.iter().for_each(|pid| self.identities.give_by_group(*pid, identity));
-        // A process that left between the look and the gift would keep the identity.
+        // A process that left the cgroup between the look and the change would keep the identity.
         let still: Vec<u32> = group.processes();
         members.iter().filter(|pid| !still.contains(pid)).for_each(|pid| self.identities.take(*pid, identity));
     }
 
     pub(crate) fn forget_group(&self, group: &Group) {
-        // Gone already if the machine ran out of entries; the error changes nothing.
+        // If the machine ran out of entries, there is none to delete; the error changes nothing.
         let _ = self.map("named_groups").delete(group_key(group).bytes());
     }
 
     /// Lends these lanes beside the service `number`.
     ///
-    /// # Panics When the tracker was not loaded to lend lanes, and there is one to be lent: batch there would leave too
-    /// late.
+    /// # Panics
+    /// When there is a lane to lend, and the tracker was not loaded to lend lanes: batch there would leave too late.
     pub(crate) fn lend(&self, lanes: &Lanes, number: Number, lends_to_waited: bool) -> Result<(), TrackerError> {
         assert!(lanes.batch.is_empty() || self.purpose.lent().is_some(), "this tracker lends no lanes");
         for (cpu, role) in roles(lanes, number, lends_to_waited)? {
@@ -215,23 +217,24 @@ impl Tracker {
         SummonsRing::new(map.as_fd().try_clone_to_owned()?)
     }
 
-    /// Returns the ring that the program writes to when a thread of this process is stopped, traced or frozen: another
-    /// process sleeps on it, as a [`SummonsRing`]. It stays silent if no lanes are lent.
+    /// Returns the ring to which the kernel program writes when a thread of this process is stopped, traced or frozen.
+    /// Another process sleeps on it, as a [`SummonsRing`]. The ring stays silent if no lanes are lent.
     pub fn halt_events(&self) -> io::Result<OwnedFd> {
         self.share("halt_events")
     }
 
-    /// Returns the ring of alarms: batch does not leave a lane. One reader at a time.
+    /// Returns the ring of alarms: the kernel program writes to it when batch does not leave a lane. It has one reader
+    /// at a time.
     pub fn alarms(&self) -> io::Result<SummonsRing> {
         SummonsRing::new(self.map("lane_alarms").as_fd().try_clone_to_owned()?)
     }
 
-    /// Returns a descriptor of one of the arrays, for another process.
+    /// Returns a descriptor of the array `array`, for another process.
     pub fn share(&self, array: &str) -> io::Result<OwnedFd> {
         self.map(array).as_fd().try_clone_to_owned()
     }
 
-    /// Returns how often a program was left out because an interrupt came while the same one ran on that CPU.
+    /// Returns how often a kernel program was left out because it already ran on that CPU when an interrupt came.
     pub fn missed(&self) -> Result<u64, TrackerError> {
         let object = self.object.borrow();
         let loaded = object.progs().filter(|program| program.as_fd().as_raw_fd() >= 0);
@@ -240,7 +243,8 @@ impl Tracker {
 
     /// Returns the map `name`.
     ///
-    /// # Panics When the embedded program has none of this name, or it was left out.
+    /// # Panics
+    /// When the embedded program has no map of this name, or the map was left out.
     pub(crate) fn map(&self, name: &str) -> &MapHandle {
         self.maps.get(name).unwrap_or_else(|| panic!("the embedded program has no map {name}"))
     }
@@ -262,8 +266,8 @@ impl Tracker {
     }
 }
 
-/// Numbers that are taken. A free number is given again as late as possible: connections of its last owner may go on
-/// for a while.
+/// Numbers of services or jobs that are taken. A free number is given again as late as possible, because connections of
+/// its last owner may last for a while.
 #[derive(Default)]
 struct Numbers {
     taken: Cell<u64>,
@@ -297,7 +301,7 @@ fn recursion_misses(program: i32) -> Result<u64, TrackerError> {
     }
 }
 
-/// Creates a ring buffer of the kernel; its size is a power of two.
+/// Makes a ring buffer of the kernel of `bytes` bytes, a power of two.
 pub(crate) fn new_ring(bytes: u32) -> libbpf_rs::Result<MapHandle> {
     let opts =
         libbpf_sys::bpf_map_create_opts { sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _, ..Default::default() };
@@ -308,7 +312,7 @@ fn group_key(group: &Group) -> GroupKey {
     GroupKey { id: group.id, hierarchy: group.hierarchy, reserved: 0 }
 }
 
-/// Returns the index of an identity in `group_hierarchies`.
+/// Returns the index of an identity in the map `group_hierarchies`.
 fn hierarchy_key(identity: Identity) -> u32 {
     match identity {
         Identity::Service(number) => number.get() << 1,

@@ -1,11 +1,11 @@
-//! Parts of the object that are left out if they are not needed.
+//! Parts of the object file that are left out if they are not needed.
 
 use libbpf_rs::{OpenMapMut, OpenObject};
 use sidelane_host::events::EVENTS_MAX;
 
-/// Prefix of the programs of `bpf/requests/requests.h`, and of no others.
+/// Prefix of the programs of `bpf/requests/requests.h`, and of no other programs.
 const PROGRAM_PREFIX: &str = "request_";
-/// Their own maps. Request words, which other programs read, always have an entry.
+/// Maps that only the programs of requests use. The map of request words, which other programs read, is not among them.
 const REQUEST_MAPS: [&str; 9] = [
     "service_ports",
     "request_account",
@@ -17,20 +17,20 @@ const REQUEST_MAPS: [&str; 9] = [
     WAKEUPS,
     LOADS,
 ];
-/// The maps of counters, one for each of a pair: see [`crate::counters`].
+/// Maps of counters, one for each of a pair of events: see [`crate::counters`].
 pub const COUNTER_MAPS: [&str; 2] = ["lane_instructions", "lane_cycles"];
-/// The one map with an entry a CPU.
+/// The only map of requests with an entry for each CPU.
 const LOADS: &str = "lane_loads";
 
-/// The request of each thread.
+/// Map with the request of each thread.
 pub const WORDS: &str = "thread_words";
 /// The wakeups of readers that sleep until a request is taken up, or answered.
 pub const WAKEUPS: &str = "request_wakeups";
-/// The most threads of all services whose requests are shown at once: `SIDELANE_THREAD_WORDS` of
+/// Limit of the threads of all services whose requests are shown at once: `SIDELANE_THREAD_WORDS` of
 /// `bpf/requests/state.h`.
 pub const THREAD_WORDS: usize = 512;
 
-/// Leaves a map out unless requests are tracked, and gives it its size if they are.
+/// Leaves a map of requests out unless requests are tracked, and sets its size otherwise.
 pub fn prepare_request_map(map: &mut OpenMapMut<'_>, tracked: bool, cpu_count: usize) -> libbpf_rs::Result<()> {
     let name = map.name().to_string_lossy().into_owned();
     if REQUEST_MAPS.contains(&name.as_str()) {
@@ -42,7 +42,7 @@ pub fn prepare_request_map(map: &mut OpenMapMut<'_>, tracked: bool, cpu_count: u
     Ok(())
 }
 
-/// Leaves the programs out unless requests are tracked.
+/// Leaves the programs of requests out unless requests are tracked.
 pub fn choose_programs(open: &mut OpenObject, tracked: bool) {
     for mut program in open.progs_mut() {
         if program.name().to_string_lossy().starts_with(PROGRAM_PREFIX) {
@@ -51,7 +51,7 @@ pub fn choose_programs(open: &mut OpenObject, tracked: bool) {
     }
 }
 
-/// Leaves a map out unless requests are counted.
+/// Leaves a map of counters out unless requests are counted.
 pub fn prepare_counter_map(map: &mut OpenMapMut<'_>, counted: bool) -> libbpf_rs::Result<()> {
     match COUNTER_MAPS.iter().any(|name| map.name() == *name) {
         true => map.set_autocreate(counted),
@@ -65,7 +65,7 @@ pub const GUARD_WORDS: &str = "guard_words";
 pub const GUARD_CROSSINGS: &str = "guard_crossings";
 const GUARD_TIMERS: &str = "guard_timers";
 
-/// Leaves a map out unless interference is counted, and gives it its size if it is.
+/// Leaves a map of interference out unless interference is counted, and sets its size otherwise.
 pub fn prepare_guard_map(map: &mut OpenMapMut<'_>, counted: bool, cpu_count: usize) -> libbpf_rs::Result<()> {
     let name = map.name().to_string_lossy().into_owned();
     if [GUARD_EVENTS, GUARD_WORDS, GUARD_CROSSINGS, GUARD_TIMERS].contains(&name.as_str()) {

@@ -1,65 +1,66 @@
-//! Purposes of a tracker.
+//! Purposes for which a tracker is loaded.
 
 use crate::trace::options::TraceOptions;
 
-/// The purpose of a tracker. Nothing else is loaded into the kernel: fewer programs make a context switch cheaper.
-/// Services and lanes are given when they are added.
+/// Purpose of a tracker. Only programs for it are loaded into the kernel: fewer programs make a context switch cheaper.
+/// Services and lanes are added later.
 #[derive(Clone, Copy, Debug)]
 pub enum Purpose {
-    /// Watch requests at sockets, and which of them each thread works on ([`crate::threads`]). Lanes are not tracked:
+    /// Observe requests at sockets, and which of them each thread works on ([`crate::threads`]). Lanes are not tracked:
     /// their words and statistics stay empty. The owner calls [`super::Tracker::watch_switches`].
     Threads,
     /// Trace requests ([`crate::trace`]). Lanes are not tracked.
     Trace(TraceOptions),
-    /// Watch lanes of which none is lent, without wakeups and migrations.
+    /// Observe lanes of which none is lent, without wakeups and migrations.
     Watch {
-        /// Watch requests at sockets, too.
+        /// Whether requests at sockets are observed, too.
         requests: bool,
     },
     /// Lend the lanes of services to batch.
     Lend {
-        /// Watch requests at sockets, too.
+        /// Whether requests at sockets are observed, too.
         requests: bool,
-        /// The parts that are loaded for that.
+        /// Parts that are loaded for lent lanes.
         lent: LaneLending,
     },
     /// Share a machine: the use of each CPU is counted.
     Share {
-        /// Watch requests at sockets, too.
+        /// Whether requests at sockets are observed, too.
         requests: bool,
-        /// Counters measure how much a service is disturbed: see [`crate::interference`].
+        /// Whether counters measure how much a service is disturbed: see [`crate::interference`].
         interference: bool,
-        /// Lend lanes, too.
+        /// Parts that are loaded for lent lanes; `None` if no lanes are lent.
         lent: Option<LaneLending>,
     },
 }
 
-/// How lanes are lent, and which data of requests there are.
+/// Way in which lanes are lent, and the available data of requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LaneLending {
-    /// Services emit their requests: the last threads on each lane are recorded.
+    /// Whether services emit their requests: then the last threads on each lane are recorded.
     pub turns: bool,
-    /// Request lanes have counters of instructions and cycles.
+    /// Whether request lanes have counters of instructions and cycles.
     pub counters: bool,
-    /// Batch may check its lane itself.
+    /// Whether batch may check its lane itself.
     pub self_checking: bool,
-    /// Each thread of the services may run on one CPU only: its wakeup is seen before the kernel has placed it.
+    /// Whether each thread of the services may run on one CPU only: then its wakeup is seen before the kernel has
+    /// placed it.
     pub single_places: bool,
-    /// What else the kernel program does.
+    /// Extension of the kernel program, if it has one.
     pub extension: Option<Extension>,
 }
 
-/// An extension of the kernel program. It has one at most.
+/// Extension of the kernel program, which has at most one.
 #[derive(Clone, Copy, Debug)]
 pub enum Extension {
-    /// A trace of requests.
+    /// Trace of requests.
     Trace(TraceOptions),
-    /// A scheduler for batch, which is off at first: see [`crate::scheduler`]. Needs sched_ext.
+    /// Scheduler for batch, which is off at first: see [`crate::scheduler`]. Needs sched_ext.
     Scheduler,
 }
 
 impl Purpose {
-    /// Returns what is loaded for lanes that are lent, if they are.
+    /// Returns the parts that are loaded for lent lanes; `None` if no lanes are lent.
     pub fn lent(&self) -> Option<&LaneLending> {
         match self {
             Self::Lend { lent, .. } => Some(lent),
@@ -68,7 +69,7 @@ impl Purpose {
         }
     }
 
-    /// Returns the trace, if there is one.
+    /// Returns the options of the trace; `None` if there is no trace.
     pub fn trace(&self) -> Option<TraceOptions> {
         match (*self, self.extension()) {
             (Self::Trace(options), _) | (_, Some(Extension::Trace(options))) => Some(options),
@@ -81,12 +82,12 @@ impl Purpose {
         !matches!(self, Self::Threads | Self::Trace(_))
     }
 
-    /// Returns whether lanes are lent and `how` is true of them.
+    /// Returns whether lanes are lent and `how` is true of the way in which they are lent.
     pub fn lends(&self, how: impl FnOnce(&LaneLending) -> bool) -> bool {
         self.lent().is_some_and(how)
     }
 
-    /// Returns whether requests at sockets are watched.
+    /// Returns whether requests at sockets are observed.
     pub fn has_requests(&self) -> bool {
         match self {
             Self::Watch { requests } | Self::Lend { requests, .. } | Self::Share { requests, .. } => {

@@ -8,12 +8,13 @@ use crate::identities::Number;
 use crate::kernel_types::LaneRole;
 use crate::tracker::error::TrackerError;
 
-/// `enum sidelane_role` of `bpf/lanes.h`.
+/// Role of a request lane: a value of `enum sidelane_role` of `bpf/lanes.h`.
 const REQUEST: u32 = 1;
 const BATCH: u32 = 2;
 
 impl LaneRole {
-    /// Adds these partners. With too many partners a lane is refused: half of them would be guarded and half not.
+    /// Adds these partners to the role. A lane with too many partners is refused: otherwise only a part of them would
+    /// be guarded.
     fn with_partners(self, cpu: u32, partners: &[u32]) -> Result<Self, TrackerError> {
         let mut new = Self { partner_count: partners.len() as u32, ..self };
         let most = new.partners.len();

@@ -1,5 +1,5 @@
-//! A check before anything is tracked: the kernel program has to see processes and CPUs under the numbers that this
-//! process knows. Otherwise no process would be recognised, and every figure would be a silent 0.
+//! A check before anything is tracked: the kernel program has to see processes and CPUs under the same numbers as this
+//! process. Otherwise it would recognise no process, and every figure would be 0 without an error.
 
 use std::fs;
 
@@ -8,18 +8,19 @@ use sidelane_host::topology::online_cpus;
 
 use super::error::{TrackerError, bpf};
 
-/// `BPF_F_TEST_RUN_ON_CPU` of the kernel's interface.
+/// Flag `BPF_F_TEST_RUN_ON_CPU` of the kernel's interface.
 const ON_CPU: u32 = 1;
 
-/// Refuses a PID namespace in which numbers are not the kernel's, and a kernel whose threads do not show their CPU.
+/// Returns an error in a PID namespace whose process ids are not the kernel's, and on a kernel whose threads do not
+/// have their CPU.
 pub(super) fn check(object: &Object) -> Result<(), TrackerError> {
     check_pids(ask(object, "self_pid", None)?, proc_self(), std::process::id())?;
-    // If the field is never written it shows CPU 0, so another CPU is asked.
+    // A field that is never written has CPU 0, so another CPU is asked.
     let asked = online_cpus().ok().and_then(|online| online.iter().max()).filter(|cpu| *cpu > 0);
     asked.map_or(Ok(()), |cpu| check_cpu(ask(object, "self_cpu", Some(cpu))?, cpu))
 }
 
-/// Returns the process id that `/proc` gives this process.
+/// Returns the id of this process in `/proc`.
 fn proc_self() -> Option<u32> {
     fs::read_link("/proc/self").ok()?.to_str()?.parse().ok()
 }
@@ -32,7 +33,7 @@ fn check_cpu(said: u32, is: u32) -> Result<(), TrackerError> {
     if said == is { Ok(()) } else { Err(TrackerError::OtherCpus { said, is }) }
 }
 
-/// Runs one of the kernel program's self-checks, here or on another CPU, and returns its result.
+/// Runs a self-check of the kernel program, here or on another CPU, and returns its result.
 fn ask(object: &Object, name: &str, cpu: Option<u32>) -> Result<u32, TrackerError> {
     let program = object.progs_mut().find(|program| program.name() == name).expect("the embedded program has it");
     let input = ProgramInput { cpu: cpu.unwrap_or(0), flags: cpu.map_or(0, |_| ON_CPU), ..ProgramInput::default() };

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The compiled program; its file is removed at the end.
+/// Compiled program; its file is removed when it is dropped.
 pub struct Program {
     file: PathBuf,
 }
 
 impl Program {
     /// Compiles `tests/FOLDER/main.c`, which includes the header, with `tests/FOLDER/maps.h` in place of the kernel's.
-    /// `name` is the test's own. Nothing where there is no clang, which is said.
+    /// `name` is unique for each test. Without clang, prints a message and returns `None`.
     pub fn compile(folder: &str, name: &str) -> Option<Self> {
         let own = Path::new(env!("CARGO_MANIFEST_DIR"));
         let (folder, root) = (own.join("tests").join(folder), own.join("../.."));
@@ -26,7 +26,7 @@ impl Program {
         Some(Self { file })
     }
 
-    /// The numbers that it prints.
+    /// Runs the program with these arguments, and returns the numbers that it prints.
     pub fn run(&self, words: impl IntoIterator<Item = String>) -> Vec<u64> {
         let ran = Command::new(&self.file).args(words).output().unwrap();
         assert!(ran.status.success(), "{ran:?}");

@@ -1,8 +1,8 @@
-//! The example, and the reference.
+//! Tests of the example file, and of the reference document.
 
 use super::*;
 
-/// Lines of a `[[proxy]]`.
+/// Lines of a complete `[[proxy]]` table.
 const PROXY: [&str; 23] = [
     "[[proxy]]",
     "listen = ",
@@ -35,7 +35,7 @@ fn example_file_is_valid() {
     assert_eq!((config.services.len(), config.batch.len()), (1, 1));
 }
 
-/// Each line that is a comment in the example is valid in place of the one that it replaces.
+/// Each line that is a comment in the example is valid in place of the line that it replaces.
 #[test]
 fn commented_lines_of_the_example_are_valid() {
     const UNIT: &str = "unit = ";

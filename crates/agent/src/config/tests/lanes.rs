@@ -1,4 +1,4 @@
-//! Lanes that are lent.
+//! Tests of the table `[lanes]`.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Files that are right and files that are wrong. The texts of problems are exact: they are what users see.
+//! Tests of valid and invalid files. The texts of problems are exact, because users see them.
 
 mod example;
 mod lanes;

@@ -1,4 +1,4 @@
-//! Modules of the agent: proxies, flight recorders and long requests that move.
+//! Tests of the tables for modules: proxies, flight recorders and moves of long requests.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use sidelane_proxy::access::Format;
 use super::*;
 use sidelane_proxy::run::options::{parse_listen, parse_server};
 
-/// Returns the good file with a proxy, which begins in line 24.
+/// Returns a valid file with a proxy, which begins in line 24.
 fn with_proxy(lines: &str) -> String {
     format!("{GOOD}\n[[proxy]]\nlisten = \":8080\"\n{lines}\n")
 }
@@ -138,7 +138,7 @@ fn flight_recorders_need_a_service_with_an_objective() {
     );
 }
 
-/// Returns the good file with moves of long requests, from line 24 on.
+/// Returns a valid file with a table `[hurry]`, from line 24 on.
 fn with_hurry(lines: &str) -> String {
     format!("{GOOD}\n[hurry]\n{lines}\n")
 }

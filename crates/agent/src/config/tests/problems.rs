@@ -1,4 +1,4 @@
-//! Problems of a file, and their messages.
+//! Tests of the problems of a file, and of their messages.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Nodes of Kubernetes, by their groups: the same pods under each driver, runtime and version.
+//! Tests of Kubernetes nodes, by their cgroups: the same pods under each driver, runtime and version.
 
 use super::machine::Files;
 
@@ -12,7 +12,7 @@ const NODES: [(&str, &str); 7] = [
     ("v1 cgroupfs kind", include_str!("../../../tests/fixtures/kubernetes/v1-cgroupfs-kind.txt")),
 ];
 
-/// Makes the first of these nodes, for tests of properties that all nodes share.
+/// Makes the first of the Kubernetes nodes, for tests of properties that all nodes share.
 fn node() -> Files {
     Files::of(NODES[0].1)
 }
@@ -24,7 +24,8 @@ fn guaranteed_and_burstable_pods_are_services_others_batch() {
         let mut look = node.finder("kubernetes = true");
         let changes = look.again();
         assert_eq!(look.services(), ["default/redis-0", "default/web-5d9c7b", "kube-system/etcd-node1"], "{name}");
-        // Two of one pod, each with a limit; one may use all 8 CPUs of the node, or all CPUs of this machine.
+        // Two containers are in one pod, each with a limit. Another one may use all 8 CPUs of the node, or all CPUs of
+        // this machine.
         let containers = look.containers();
         let names: Vec<&str> = containers.iter().map(|(name, _)| name.split(':').next().unwrap()).collect();
         assert_eq!(names, ["batch/crunch-1", "batch/zip-2", "batch/zip-2"], "{name}");
@@ -77,7 +78,7 @@ fn new_pods_are_born_where_no_pod_is_spared() {
         assert!(place.path.ends_with("besteffort") || place.path.ends_with("-besteffort.slice"), "{name}: {place:?}");
         let mut spared: Vec<&str> = place.spared.iter().map(String::as_str).collect();
         spared.sort_unstable();
-        // The excluded pod, and that of the system.
+        // The excluded pod and the pod of the system are spared.
         assert_eq!(spared.len(), 2, "{name}: {spared:?}");
         assert!(look.finder.containers().all(|container| container.tree == place.path), "{name}");
     }

@@ -1,7 +1,8 @@
-//! A machine that is made of files, from a listing: its hierarchies, groups, processes, and the logs of its pods.
+//! Test machine made of files, from a listing: its hierarchies, cgroups, processes, and the logs of its pods.
 //!
-//! `hierarchy v2` or the controllers of version 1; `pod NAMESPACE_NAME_UID`; `group PATH PID:COMM...`, made in every
-//! hierarchy; `file PATH NAME VALUE`. Tests may add to it and remove from it.
+//! A line of the listing is `hierarchy v2` or `hierarchy` with the controllers of version 1; `pod NAMESPACE_NAME_UID`;
+//! `group PATH PID:COMM...`, made in every hierarchy; or `file PATH NAME VALUE`. Tests may add to the machine and
+//! remove from it.
 
 use std::cell::Cell;
 use std::fs;
@@ -13,13 +14,13 @@ use tempfile::TempDir;
 use super::super::{Changes, Finder, Machine};
 use crate::config::Config;
 
-/// Time that is longer than any interval, so that each look is a full one.
+/// Time that is longer than any interval, so that each scan is a full one.
 const LATER_NS: u64 = 10_000_000_000;
 
 pub(super) struct Files {
     dir: TempDir,
     hierarchies: Vec<Hierarchy>,
-    /// Number of groups that were removed.
+    /// Number of cgroups that were removed.
     removed: Cell<usize>,
 }
 
@@ -48,7 +49,7 @@ impl Files {
         self.hierarchies.push(Hierarchy { mount, root: "/".into(), controllers });
     }
 
-    /// Makes a group: `PATH PID:COMM...`.
+    /// Makes a cgroup from a line `PATH PID:COMM...`.
     pub(super) fn add_group(&self, line: &str) {
         let mut words = line.split(' ');
         let path = words.next().expect("a path");
@@ -70,8 +71,8 @@ impl Files {
         self.dirs(path).for_each(|dir| fs::write(dir.join(name), format!("{value}\n")).expect("a file"));
     }
 
-    /// Removes a group with all below it, if it exists. It is moved elsewhere, because a file system would reuse its
-    /// inode, which the kernel does not do for groups.
+    /// Removes a cgroup with all cgroups below it, if it exists. It is moved elsewhere, because a file system would
+    /// reuse its inode, which the kernel does not do for cgroups.
     pub(super) fn remove_group(&self, path: &str) {
         for dir in self.dirs(path).filter(|dir| dir.exists()) {
             self.removed.set(self.removed.get() + 1);
@@ -84,7 +85,7 @@ impl Files {
         self.hierarchies.iter().map(move |hierarchy| hierarchy.dir(path))
     }
 
-    /// Makes a finder on this machine, with a clock.
+    /// Makes a finder for this machine, with a clock.
     pub(super) fn finder(&self, file: &str) -> Look {
         let config = Config::parse("a.toml", file).unwrap_or_else(|problems| panic!("{problems}"));
         let machine = Machine {
@@ -100,14 +101,14 @@ impl Files {
     }
 }
 
-/// A finder with its clock.
+/// Finder with the test's clock.
 pub(super) struct Look {
     pub(super) finder: Finder,
     now: u64,
 }
 
 impl Look {
-    /// Returns the changes after a time in which everything is due.
+    /// Returns the changes found by a scan after a time in which everything is due.
     pub(super) fn again(&mut self) -> Changes {
         self.now += LATER_NS;
         self.finder.look(self.now)
@@ -128,7 +129,7 @@ impl Look {
         names
     }
 
-    /// Returns the lacks as text.
+    /// Returns the problems of discovery as text.
     pub(super) fn lacks(&self) -> Vec<String> {
         self.finder.lacks().iter().map(ToString::to_string).collect()
     }

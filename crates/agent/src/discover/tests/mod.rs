@@ -1,4 +1,4 @@
-//! Discovery on machines that are made of files, and on this one.
+//! Tests of discovery on machines that are made of files, and on this machine.
 
 mod kubernetes;
 mod machine;

@@ -1,11 +1,11 @@
-//! Processes of this machine, by port and by name.
+//! Tests with real processes of this machine, by port and by name.
 
 use std::net::TcpListener;
 use std::process::{Child, Command};
 
 use super::machine::Files;
 
-/// A process with a unique name, until it is dropped.
+/// Process with a unique name, which ends when this value is dropped.
 struct Named {
     child: Child,
 }
@@ -14,8 +14,8 @@ impl Named {
     fn start(dir: &std::path::Path, name: &str) -> Self {
         let program = dir.join(name);
         if !program.exists() {
-            // Copied by another process. A program started by another test at the same time would inherit the open copy
-            // for a moment. A file open for writing cannot be run.
+            // Another process copies the program. A program started by another test at the same time would inherit the
+            // open copy for a moment. A file open for writing cannot be run.
             let copied = Command::new("cp").arg("/bin/sleep").arg(&program).status();
             assert!(copied.expect("cp starts").success(), "no copy of sleep");
         }
@@ -80,7 +80,7 @@ fn service_by_port_comes_and_goes_with_its_listener() {
     drop(again);
 }
 
-/// If two rules match the same processes, the first one has them.
+/// If two rules match the same processes, the service of the first rule has them.
 #[test]
 fn a_process_is_in_one_service() {
     let files = Files::of("hierarchy v2");

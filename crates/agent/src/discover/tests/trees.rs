@@ -1,4 +1,4 @@
-//! Trees of batch and groups of services, as they come and go.
+//! Tests of trees of batch and cgroups of services, as they come and go.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -31,7 +31,7 @@ fn leaves_are_containers_with_what_the_file_says() {
     }
 }
 
-/// The group of a tree is a container if it has processes of its own: all groups below are part of it.
+/// The uppermost cgroup of a tree is a container if it has processes of its own: all cgroups below are part of it.
 #[test]
 fn tree_with_processes_in_its_root_is_one_container() {
     assert_eq!(paths(&Files::of("hierarchy v2\ngroup /batch"), BATCH), Vec::<String>::new());
@@ -62,7 +62,7 @@ fn trees_that_come_later_are_followed() {
     }
 }
 
-/// The kernel gives a new group another inode.
+/// The kernel gives a cgroup that is made again another inode.
 #[test]
 fn recreated_group_has_a_new_identity() {
     for hierarchies in BOTH {
@@ -158,7 +158,8 @@ fn container_made_above_others_absorbs_them() {
     let files = Files::of("hierarchy v2\ngroup /web 1:a\ngroup /batch/a 7:x\ngroup /batch/b/c 8:x\ngroup /batch/d 9:x");
     let mut look = files.finder(BATCH);
     assert_eq!(look.again().containers_came.len(), 3);
-    // Nothing is made: the kernel does not report that processes move from one group to another.
+    // No cgroup is made, only processes move. The kernel does not report that processes move from one cgroup to
+    // another.
     files.add_group("/batch/b 10:x");
     let changes = look.again();
     let paths = |changes: &[ContainerId]| changes.iter().map(|id| id.path.clone()).collect::<Vec<_>>();
@@ -194,7 +195,7 @@ fn reload_keeps_services_and_containers_of_both_files() {
     assert_eq!((changes.services_gone.len(), changes.containers_gone.len()), (1, 1));
 }
 
-/// A file system in the place of a hierarchy, until it is dropped.
+/// File system mounted in the place of a hierarchy, until it is dropped.
 struct Mount(std::path::PathBuf);
 
 impl Mount {
@@ -232,7 +233,6 @@ fn remounted_hierarchy_is_read_again() {
     assert_eq!(look.again().containers_came.len(), 1);
 }
 
-/// A change to a tree.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
     Make(&'static str),
@@ -250,7 +250,7 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(50))]
 
-    /// A finder that follows all changes knows what a new finder knows, and reports each change once.
+    /// A finder that follows all changes has the same state as a new finder, and reports each change once.
     #[test]
     fn finder_that_follows_changes_agrees_with_a_new_one(deeds in deeds(), version in 0_usize..2) {
         let files = Files::of(BOTH[version]);
@@ -277,7 +277,7 @@ proptest! {
         prop_assert!(look.again().is_empty());
     }
 
-    /// Each process of a tree is in exactly one container, in whatever group of the tree it is.
+    /// Each process of a tree is in exactly one container, whatever cgroup of the tree it is in.
     #[test]
     fn each_process_of_a_tree_is_in_one_container(deeds in moves(), version in 0_usize..2) {
         let files = Files::of(BOTH[version]);

@@ -1,4 +1,4 @@
-//! Checks whether this kernel can have a scheduler for batch, and says what to do if not.
+//! Check whether this kernel can have a scheduler for batch, with advice if not.
 
 use std::fs;
 use std::io;
@@ -11,13 +11,13 @@ const ROOT: &str = "/sys/kernel/sched_ext";
 /// Reason why batch cannot have a scheduler of its own.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Unavailable {
-    /// A kernel before 6.12, or one built without sched_ext.
+    /// Kernel before 6.12, or built without sched_ext.
     #[error("this kernel has no sched_ext; boot Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT=y")]
     NotInKernel,
-    /// Another scheduler that is active: the kernel has one at a time.
+    /// Scheduler that is active already, by its name: the kernel has one at a time.
     #[error("the scheduler `{0}` is loaded, and sched_ext runs one at a time; stop it")]
     Taken(String),
-    /// A scheduler that is just starting or ending.
+    /// Scheduler that is just starting or ending, by its state.
     #[error("sched_ext is in state `{0}`, not `disabled`; try again in a moment")]
     NotReady(String),
 }
@@ -25,7 +25,7 @@ pub enum Unavailable {
 /// Checks whether batch can have a scheduler.
 ///
 /// # Errors
-/// The reason why not.
+/// The reason why batch cannot have one.
 pub fn available() -> Result<(), Unavailable> {
     let read = |file: &str| fs::read_to_string(Path::new(ROOT).join(file));
     judge(read("state"), read("root/ops"))

@@ -1,15 +1,16 @@
 //! The keeper of a lane whose batch has a scheduler of its own.
 //!
 //! It runs the same policy as a holder, but only writes the hold word, and is not on the lane: the scheduler acts on
-//! the word. It differs from a holder in three ways:
+//! the word.
+//! It differs from a holder in three ways:
 //!
 //! - *It is not told when the service starts.* While the service is busy, the kernel refuses a RELEASED lane to batch.
 //!   So the policy rightly calls the lane released: it is, on this condition. Hysteresis is not needed, because there
 //!   is no wakeup to save.
 //! - *HELD means that it wants to be told when the service stops*, as budgets need it.
-//! - *It notices long holds by a look every few seconds.* The kernel lets a thread wait for at most 30 s, which bounds
+//! - *It notices long holds by a check every few seconds.* The kernel lets a thread wait for at most 30 s, which bounds
 //!   a hold. Together [`LOOK_EVERY_NS`] and [`EVICT_AFTER_NS`] are half of that. So a busy period without a signal is
-//!   noticed in time. Such a look also kicks the lane, so a lost kick costs no more.
+//!   noticed in time. Such a check also kicks the lane, so a lost kick costs no more.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -30,10 +31,10 @@ use sidelane_tracker::tracker::LaneMemory;
 const LOOK_EVERY_NS: Nanos = 5_000_000_000;
 const EVICT_AFTER_NS: Nanos = 10_000_000_000;
 
-/// Holder that takes over the lane if the kernel ends the scheduler.
+/// Function that starts the holder that takes over the lane if the kernel ends the scheduler.
 pub type Successor = Box<dyn FnOnce() -> io::Result<Holder> + Send>;
 
-/// A running keeper. Dropping it leaves the lane to batch.
+/// Keeper of a lane by batch's scheduler. Dropping it leaves the lane to batch.
 pub struct ExtKeeper {
     cpu: u32,
     shared: Arc<Shared>,
@@ -43,11 +44,11 @@ pub struct ExtKeeper {
 }
 
 impl ExtKeeper {
-    /// Settings of its policy.
+    /// Settings of the keeper's policy.
     pub const CONFIG: BorrowConfig =
         BorrowConfig { min_idle_ns: 0, evict_after_ns: EVICT_AFTER_NS, lend_ahead_min_ns: 0 };
 
-    /// Starts keeping `lane` as `policy` says.
+    /// Starts a keeper of `lane` that follows `policy`.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -73,38 +74,40 @@ impl ExtKeeper {
         Ok(Self { cpu: lane.cpu, shared, memory, successor, thread: Some(thread) })
     }
 
-    /// Returns the lane it keeps.
+    /// Returns the CPU of the lane.
     pub fn cpu(&self) -> u32 {
         self.cpu
     }
 
-    /// Does the same as [`Holder::visited`].
+    /// Returns whether threads of the service came to the batch lane and were not acknowledged as gone; see
+    /// [`Holder::visited`].
     pub fn visited(&self) -> bool {
         self.holder().map_or_else(|| self.shared.visited(self.memory.word(self.cpu)), Holder::visited)
     }
 
-    /// Does the same as [`Holder::visitors_gone`].
+    /// Acknowledges that the service cannot run on the batch lane any more; see [`Holder::visitors_gone`].
     pub fn visitors_gone(&self) {
         let here = || self.shared.visitors_gone(self.memory.word(self.cpu));
         self.holder().map_or_else(here, Holder::visitors_gone);
     }
 
-    /// Returns the counts of it and its successor.
+    /// Returns the counts of this keeper and of the holder that has replaced it, if any.
     pub fn counts(&self) -> KeeperCounts {
         self.shared.counts() + self.holder().map(Holder::counts).unwrap_or_default()
     }
 
-    /// Returns whether its successor is off its lane; this keeper itself need not be on it.
+    /// Returns whether the holder that has replaced this keeper is off its lane. The keeper itself need not be on the
+    /// lane.
     pub fn is_displaced(&self) -> bool {
         self.holder().is_some_and(Holder::is_displaced)
     }
 
-    /// Asks it to end; no holder takes over after that.
+    /// Asks the keeper to end. No holder takes over after that.
     pub fn dismiss(&self) {
         self.shared.ask_to_stop();
     }
 
-    /// Returns why no holder took over although the kernel ended the scheduler.
+    /// Returns why no holder took over although the kernel ended the scheduler; `None` otherwise.
     pub fn forsaken(&self) -> Option<&io::Error> {
         self.successor.get().and_then(|taken| taken.as_ref().err())
     }
@@ -129,7 +132,7 @@ enum End {
     PutOut,
 }
 
-/// The keeper's thread.
+/// State of the keeper's thread.
 struct Body {
     decider: Decider,
     ring: SummonsRing,
@@ -154,14 +157,14 @@ impl Body {
         if self.decider.must_stop() { End::Dismissed } else { End::PutOut }
     }
 
-    /// Returns when to look again without a signal.
+    /// Returns when to check the lane again without a signal.
     fn look_at(&self) -> Nanos {
         let routine = now_ns().saturating_add(LOOK_EVERY_NS);
         self.decider.due().map_or(routine, |wanted| wanted.min(routine))
     }
 
-    /// Leaves the lane in the state that the policy wants. Returns false if the observation has changed in between. As
-    /// in [`sidelane_formats::HoldWord`], the state is stored before the words of the other side are read.
+    /// Leaves the lane in the state that the policy wants. Returns false if the observation has changed in between. The
+    /// state is stored before the words of the other side are read, as [`sidelane_formats::HoldWord`] demands.
     fn may_sleep(&self) -> bool {
         let decider = &self.decider;
         self.set(decider.state);
@@ -172,7 +175,7 @@ impl Body {
     fn set(&self, state: LaneState) {
         let cpu = self.decider.cpu;
         if self.orders.set(cpu, state).is_err() {
-            // Without a kick the scheduler checks the lane at the end of batch's present turn.
+            // Without a kick, the scheduler checks the lane at the end of batch's present turn.
             self.decider.memory.hold(cpu).state.store(state as u32, Ordering::SeqCst);
         }
     }
