@@ -8,7 +8,7 @@ use std::process::Command;
 use super::process::ends_with_the_test;
 
 /// Opens a pseudo-terminal of `columns` columns. Returns this test's end, and the end that a program writes to.
-fn terminal(columns: u16) -> (OwnedFd, OwnedFd) {
+pub fn terminal(columns: u16) -> (OwnedFd, OwnedFd) {
     let (mut ours, mut theirs) = (0, 0);
     let size = libc::winsize { ws_row: 50, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: both descriptors are written; a name and attributes are not asked for.

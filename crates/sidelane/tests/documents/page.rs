@@ -1,0 +1,196 @@
+//! Pages: their blocks, and the comment before each.
+
+use std::fs;
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+
+/// Reasons why commands cannot run in a test.
+pub const REASONS: [&str; 9] = [
+    "builds for minutes",
+    "takes minutes",
+    "needs four CPUs",
+    "needs two kinds of cores",
+    "needs docker",
+    "needs Kubernetes",
+    "needs systemd",
+    CGROUP_1,
+    CGROUP_2,
+];
+/// Reasons that do not hold on each machine.
+const CGROUP_1: &str = "needs cgroup version 1";
+const CGROUP_2: &str = "needs cgroup version 2";
+/// Languages of blocks: commands, output, and parts of files.
+const LANGUAGES: [&str; 4] = [COMMANDS, "text", "toml", "yaml"];
+const COMMANDS: &str = "sh";
+const FENCE: &str = "```";
+
+/// The repository's root.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A comment before a block.
+#[derive(Debug)]
+pub enum Rule {
+    /// None: each command exits with 0.
+    Plain,
+    NotRun(String),
+    RunBy(String),
+    ExitsWith(Vec<String>),
+    CtrlC {
+        after_s: u64,
+    },
+}
+
+impl Rule {
+    /// Returns what a line says about the block after it; `None` for a comment that means nothing.
+    fn parse(line: &str) -> Option<Self> {
+        let Some(comment) = line.strip_prefix("<!-- ").and_then(|rest| rest.strip_suffix(" -->")) else {
+            return Some(Self::Plain);
+        };
+        let codes = |text: &str| text.replace(" or ", ", ").split(", ").map(str::to_owned).collect();
+        let reason = comment.strip_prefix("not run: ").filter(|reason| REASONS.contains(reason));
+        let after = comment.strip_prefix("Ctrl-C after ").and_then(|rest| rest.strip_suffix(" s")?.parse().ok());
+        reason
+            .map(|reason| Self::NotRun(reason.to_owned()))
+            .or_else(|| comment.strip_prefix("run by ").map(|page| Self::RunBy(page.to_owned())))
+            .or_else(|| comment.strip_prefix("exits with ").map(|list| Self::ExitsWith(codes(list))))
+            .or_else(|| after.map(|after_s| Self::CtrlC { after_s }))
+    }
+}
+
+/// A block between two fences.
+#[derive(Debug)]
+pub struct Block {
+    /// The line of the opening fence, from 1.
+    pub line: usize,
+    pub rule: Rule,
+    pub lines: Vec<String>,
+    language: String,
+}
+
+impl Block {
+    /// Returns whether the test of its page runs it on this machine.
+    pub fn runs_here(&self) -> bool {
+        match &self.rule {
+            Rule::NotRun(reason) if reason == CGROUP_1 => has_cgroup_1(),
+            Rule::NotRun(reason) if reason == CGROUP_2 => has_cgroup_2(),
+            Rule::NotRun(_) | Rule::RunBy(_) => false,
+            Rule::Plain | Rule::ExitsWith(_) | Rule::CtrlC { .. } => true,
+        }
+    }
+
+    /// Returns whether it runs on some machines.
+    pub fn depends_on_machine(&self) -> bool {
+        matches!(&self.rule, Rule::NotRun(reason) if [CGROUP_1, CGROUP_2].contains(&reason.as_str()))
+    }
+
+    /// Returns what the shell does before its first command, and after its last one.
+    fn frame(&self) -> (String, String) {
+        let begin = format!("begins {}", self.line);
+        match &self.rule {
+            Rule::ExitsWith(codes) => (format!("{begin}; set +e"), format!("exits_with {}", codes.join(" "))),
+            Rule::CtrlC { after_s } => (format!("{begin}; interrupt_after {after_s}"), "is_interrupted".to_owned()),
+            Rule::Plain | Rule::NotRun(_) | Rule::RunBy(_) => (begin, String::new()),
+        }
+    }
+}
+
+fn has_cgroup_1() -> bool {
+    ["cpuset/cpuset.cpus", "freezer/cgroup.procs"].iter().all(|file| is_writable(file))
+}
+
+/// The kernel's root group has no type; only there can processes and delegated controllers be in one group.
+fn has_cgroup_2() -> bool {
+    is_writable("cgroup.subtree_control") && !Path::new("/sys/fs/cgroup/cgroup.type").exists()
+}
+
+fn is_writable(file: &str) -> bool {
+    OpenOptions::new().write(true).open(Path::new("/sys/fs/cgroup").join(file)).is_ok()
+}
+
+/// A page of the documents.
+pub struct Page {
+    /// Path in the repository.
+    pub path: String,
+    /// What is wrong with its blocks.
+    pub problems: Vec<String>,
+    blocks: Vec<Block>,
+}
+
+impl Page {
+    /// Reads a page of the repository.
+    pub fn read(path: &str) -> Self {
+        let text = fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("cannot read {path}: {error}"));
+        let mut page = Self { path: path.to_owned(), problems: Vec::new(), blocks: Vec::new() };
+        let mut open: Option<Block> = None;
+        let mut before = "";
+        for (line, text) in (1..).zip(text.lines()) {
+            match &mut open {
+                Some(_) if text == FENCE => page.blocks.extend(open.take()),
+                Some(block) => block.lines.push(text.to_owned()),
+                None if text.starts_with(FENCE) => open = Some(page.block(line, text, before)),
+                None if text.starts_with("    ") && before.is_empty() => {
+                    page.problem(line, "a block begins without a fence");
+                }
+                None => {}
+            }
+            before = text;
+        }
+        if let Some(block) = open {
+            page.problem(block.line, "a block does not end");
+        }
+        page
+    }
+
+    /// Begins a block at this fence.
+    fn block(&mut self, line: usize, fence: &str, before: &str) -> Block {
+        let language = fence.trim_start_matches('`').to_owned();
+        if !LANGUAGES.contains(&language.as_str()) {
+            self.problem(line, &format!("a block has the language {language:?}, which is none of {LANGUAGES:?}"));
+        }
+        let rule = Rule::parse(before).unwrap_or_else(|| {
+            self.problem(line, &format!("a block is preceded by {before:?}, which says nothing to the test"));
+            Rule::Plain
+        });
+        if language != COMMANDS && !matches!(rule, Rule::Plain) {
+            self.problem(line, "a block has no commands to which the comment before it applies");
+        }
+        Block { line, rule, lines: Vec::new(), language }
+    }
+
+    fn problem(&mut self, line: usize, text: &str) {
+        self.problems.push(format!("{}:{line}: {text}", self.path));
+    }
+
+    /// Returns its blocks of commands.
+    pub fn commands(&self) -> impl Iterator<Item = &Block> {
+        self.blocks.iter().filter(|block| block.language == COMMANDS)
+    }
+
+    /// Returns whether its test runs a line that begins with this one, on each machine.
+    pub fn runs(&self, line: &str) -> bool {
+        let run = self.commands().filter(|block| block.runs_here() && !block.depends_on_machine());
+        run.flat_map(|block| &block.lines).any(|run| run.starts_with(line))
+    }
+
+    /// Returns the packages that its commands install.
+    pub fn packages(&self) -> Vec<String> {
+        let lines = self.commands().filter(|block| block.runs_here()).flat_map(|block| &block.lines);
+        let lists = lines.filter_map(|line| line.strip_prefix("apt-get install -y "));
+        lists.flat_map(|list| list.split(' ')).map(str::to_owned).collect()
+    }
+
+    /// Returns its commands for a shell. Each line has the number that it has in the page.
+    pub fn script(&self) -> String {
+        let mut script: Vec<String> = Vec::new();
+        for block in self.commands().filter(|block| block.runs_here()) {
+            let (before, after) = block.frame();
+            script.resize(block.line - 1, String::new());
+            script.push(before);
+            script.extend(block.lines.iter().cloned());
+            script.push(after);
+        }
+        script.join("\n") + "\n"
+    }
+}
