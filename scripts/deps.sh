@@ -7,8 +7,8 @@ build="clang libelf-dev zlib1g-dev pkg-config gcc libc6-dev make"
 # What the laboratory is linked with.
 lab="libsqlite3-dev"
 demo="linux-doc-6.1 dict-gcide dict-foldoc zstd"
-test="dict-gcide zstd redis-server redis-tools memcached tini nginx-light bpftool util-linux python3-minimal libcap2-bin
-	g++ musl-tools openssl nghttp2-server nghttp2-client python3-grpcio python3-websockets"
+test="dict-gcide zstd xz-utils redis-server redis-tools memcached tini nginx-light bpftool util-linux libcap2-bin curl python3
+	default-jdk-headless g++ musl-tools openssl nghttp2-server nghttp2-client python3-grpcio python3-websockets"
 # Tests of the lab's key-value server and of containers; not every release of Debian has them.
 test_if_there="librocksdb-dev libwiredtiger-dev runc"
 
