@@ -10,7 +10,7 @@ use crate::time::{NEVER, Nanos};
 use sidelane_toml::Reader;
 
 #[derive(Clone, Copy, PartialEq)]
-enum Policy {
+enum SharingMode {
     Alone,
     Unmanaged,
     Exclusion,
@@ -19,23 +19,23 @@ enum Policy {
     Policy(PolicyKind),
 }
 
-const WAYS: [(&str, Policy); 14] = [
-    ("alone", Policy::Alone),
-    ("unmanaged", Policy::Unmanaged),
+const SHARING_MODES: [(&str, SharingMode); 14] = [
+    ("alone", SharingMode::Alone),
+    ("unmanaged", SharingMode::Unmanaged),
     // On SMT, the scheduling class of batch has no effect: batch's lane is another CPU than the
     // service's.
-    ("sched-idle", Policy::Unmanaged),
-    ("exclusion", Policy::Exclusion),
-    ("freezer", Policy::Freezer),
-    ("borrow-idle", Policy::Policy(PolicyKind::BorrowIdle)),
-    ("fixed-budget", Policy::Policy(PolicyKind::FixedBudget)),
-    ("refresh-budget", Policy::Policy(PolicyKind::RefreshBudget)),
-    ("dynamic-refresh", Policy::Policy(PolicyKind::DynamicRefresh)),
-    ("deadline", Policy::Policy(PolicyKind::Deadline)),
-    ("elfen-fixed", Policy::Policy(PolicyKind::ElfenFixed)),
-    ("elfen-refresh", Policy::Policy(PolicyKind::ElfenRefresh)),
-    ("elfen-dynamic", Policy::Policy(PolicyKind::ElfenDynamic)),
-    ("oracle", Policy::Oracle),
+    ("sched-idle", SharingMode::Unmanaged),
+    ("exclusion", SharingMode::Exclusion),
+    ("freezer", SharingMode::Freezer),
+    ("borrow-idle", SharingMode::Policy(PolicyKind::BorrowIdle)),
+    ("fixed-budget", SharingMode::Policy(PolicyKind::FixedBudget)),
+    ("refresh-budget", SharingMode::Policy(PolicyKind::RefreshBudget)),
+    ("dynamic-refresh", SharingMode::Policy(PolicyKind::DynamicRefresh)),
+    ("deadline", SharingMode::Policy(PolicyKind::Deadline)),
+    ("elfen-fixed", SharingMode::Policy(PolicyKind::ElfenFixed)),
+    ("elfen-refresh", SharingMode::Policy(PolicyKind::ElfenRefresh)),
+    ("elfen-dynamic", SharingMode::Policy(PolicyKind::ElfenDynamic)),
+    ("oracle", SharingMode::Oracle),
 ];
 
 /// Reads all settings; their names must differ.
@@ -61,26 +61,28 @@ pub(super) fn settings(top: &Reader, gate: &Gate, files: Files) -> Result<Vec<Se
 }
 
 fn setting(reader: &Reader, default_gate: &Gate, files: Files) -> Result<Setting> {
-    let way = reader.chosen("policy", &WAYS)?;
+    let mode = reader.chosen("policy", &SHARING_MODES)?;
     let name = reader.text("policy", "").unwrap_or_default();
     let name = reader.text("name", "write a name").unwrap_or(name).to_owned();
     let own_gate = reader.table("gate");
-    let gate = match way {
-        Policy::Exclusion => Gate::ideal(),
+    let gate = match mode {
+        SharingMode::Exclusion => Gate::ideal(),
         _ => gate(own_gate, files)?.unwrap_or_else(|| default_gate.clone()),
     };
-    Ok(Setting { name, beside: beside(reader, way)?, gate })
+    Ok(Setting { name, beside: beside(reader, mode)?, gate })
 }
 
-fn beside(reader: &Reader, way: Policy) -> Result<BatchMode> {
+fn beside(reader: &Reader, mode: SharingMode) -> Result<BatchMode> {
     let idle = |config| BatchMode::Lent(Lending::by(PolicyKind::BorrowIdle, config, Budget::None));
-    Ok(match way {
-        Policy::Alone => BatchMode::Nothing,
-        Policy::Unmanaged => BatchMode::Unmanaged,
-        Policy::Exclusion => idle(BorrowConfig { min_idle_ns: 0, evict_after_ns: NEVER, ..BorrowConfig::default() }),
-        Policy::Freezer => idle(BorrowConfig { evict_after_ns: 0, ..config(reader)? }),
-        Policy::Oracle => BatchMode::Lent(lending(reader, LendingDecider::Oracle)?),
-        Policy::Policy(policy) => BatchMode::Lent(lending(reader, LendingDecider::Policy(policy))?),
+    Ok(match mode {
+        SharingMode::Alone => BatchMode::Nothing,
+        SharingMode::Unmanaged => BatchMode::Unmanaged,
+        SharingMode::Exclusion => {
+            idle(BorrowConfig { min_idle_ns: 0, evict_after_ns: NEVER, ..BorrowConfig::default() })
+        }
+        SharingMode::Freezer => idle(BorrowConfig { evict_after_ns: 0, ..config(reader)? }),
+        SharingMode::Oracle => BatchMode::Lent(lending(reader, LendingDecider::Oracle)?),
+        SharingMode::Policy(policy) => BatchMode::Lent(lending(reader, LendingDecider::Policy(policy))?),
     })
 }
 
