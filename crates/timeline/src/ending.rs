@@ -1,7 +1,5 @@
 //! Endings of requests without a response.
 
-use serde::{Deserialize, Serialize};
-
 /// The side that ended a connection first; the numbers are those of `enum sidelane_trace_end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
@@ -22,8 +20,7 @@ impl Side {
 }
 
 /// The ending of a request without a response, or with one that its client did not wait for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ending {
     /// The client closed the connection while the request waited.
     Abandoned,

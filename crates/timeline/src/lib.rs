@@ -22,7 +22,8 @@
 //!   `a_request_without_a_response_waits_since_it_arrived`).
 //! - Memory is bounded (`tests/replay.rs`: `memory_is_bounded_if_nothing_ever_ends`).
 //! - Each cause needs its records (`tests/causes.rs`: one test a cause).
-//! - Each cause has its row in docs/reference/causes.md (`tests/document.rs`: `each_cause_has_its_row`).
+//! - Each cause has its row in docs/reference/causes.md (`crates/sidelane/tests/reference/causes.rs`:
+//!   `each_cause_has_its_row`).
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

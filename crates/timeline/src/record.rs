@@ -1,7 +1,5 @@
 //! Records of a trace; `abi/trace.h` is the format.
 
-use serde::{Deserialize, Serialize};
-
 /// Bytes of a record.
 pub const RECORD_SIZE: usize = 64;
 
@@ -179,7 +177,7 @@ pub mod pause {
 }
 
 /// A thread and its process; 0 and 0 if no thread acted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub struct Task {
     /// Number of the thread.
     pub tid: u32,

@@ -1,13 +1,11 @@
 //! A request's timeline: its time from arrival to the end of its response, divided among causes.
 
-use serde::{Deserialize, Serialize};
-
 use crate::cause::Cause;
 use crate::diagnosis::CauseTime;
 use crate::wait::Wait;
 
 /// A part of a request's time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     /// CLOCK_MONOTONIC nanoseconds.
     pub from_ns: u64,
@@ -29,7 +27,6 @@ pub struct Span {
     /// The request that the thread worked on then, if it was not this one; 0 for none.
     pub behind: u64,
     /// The wait of the thread, if it is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<Wait>,
 }
 
@@ -41,8 +38,7 @@ impl Span {
 }
 
 /// The reason why only the times of a request are known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Incomplete {
     /// Records were lost while it was under way.
     Lost,
@@ -58,7 +54,7 @@ pub enum Incomplete {
 ///
 /// Spans lie end to end: the first begins at `arrived_ns`, the last ends at `ended_ns`, so their lengths sum to the
 /// latency.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timeline {
     /// Number of the request.
     pub request: u64,

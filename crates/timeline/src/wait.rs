@@ -110,8 +110,7 @@ pub mod call {
 }
 
 /// The purpose of a system call, as far as that explains a wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Purpose {
     /// It waits for any of several files.
     Poll,
@@ -288,8 +287,7 @@ fn suffix(protocol: u8) -> &'static str {
 }
 
 /// The object of a thread's wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Object {
     /// It is not known.
     #[default]
@@ -315,8 +313,7 @@ pub enum Object {
 }
 
 /// The event that ended a wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum WaitEnd {
     /// It is not known.
     #[default]
@@ -330,8 +327,7 @@ pub enum WaitEnd {
 }
 
 /// The activity of a thread while another one waited for it: the one that took most of that time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Activity {
     /// It is not known.
     #[default]
@@ -356,7 +352,7 @@ pub enum Activity {
 pub const TIMEOUT_UNKNOWN: u32 = 0xfff_ffff;
 
 /// A wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Wait {
     /// The system call, where it is known.
     pub call: Option<u32>,
@@ -374,7 +370,6 @@ pub struct Wait {
     /// own.
     pub of_session: bool,
     /// It waited for a thread of its process that worked on a request of its own, and let it go on by a futex.
-    #[serde(default)]
     pub of_peer: bool,
     /// It waited for the connection itself.
     pub connects: bool,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::WRONG_FILE;
+use super::EXIT_WRONG_FILE;
 use super::show::{check_json, write_json};
 use crate::cli::{Agent, AgentArgs, ShowArgs};
 use sidelane_agent as agent;
@@ -21,13 +21,13 @@ pub(super) fn run_agent(args: AgentArgs) -> Result<u8> {
         Some(Agent::Example) => Ok(terminal::print(EXAMPLE).map(|()| 0)?),
         None => match read_agent_file(&file.config) {
             Some(config) => agent::run(config, AgentOptions { config: file.config, dry_run }),
-            None => Ok(WRONG_FILE),
+            None => Ok(EXIT_WRONG_FILE),
         },
     }
 }
 
 fn check_agent_file(file: &Path) -> Result<u8> {
-    let Some(config) = read_agent_file(file) else { return Ok(WRONG_FILE) };
+    let Some(config) = read_agent_file(file) else { return Ok(EXIT_WRONG_FILE) };
     print_fitted(&format!("{}: {}", file.display(), config.in_words()))?;
     Ok(0)
 }
@@ -35,7 +35,7 @@ fn check_agent_file(file: &Path) -> Result<u8> {
 fn show_agent_file(args: &ShowArgs) -> Result<u8> {
     check_json(&args.json)?;
     let file = &args.agent.config;
-    let Some(config) = read_agent_file(file) else { return Ok(WRONG_FILE) };
+    let Some(config) = read_agent_file(file) else { return Ok(EXIT_WRONG_FILE) };
     let shown = Shown::now(file, &config)?;
     write_json(args.json.file.as_deref(), &shown)?;
     terminal::print(&shown.render(terminal::width(), terminal::color_wanted()))?;

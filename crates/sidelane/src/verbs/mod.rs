@@ -29,7 +29,7 @@ use sidelane_sim::run::SimOptions;
 use sidelane_sim::{Choices, run as sim};
 
 /// Exit code for a wrong file in an argument: a scenario, or an agent's file.
-const WRONG_FILE: u8 = 2;
+const EXIT_WRONG_FILE: u8 = 2;
 
 /// Runs a verb, and returns its exit code.
 pub fn dispatch(verb: Verb) -> Result<u8> {
@@ -100,7 +100,7 @@ fn simulate(args: SimArgs) -> Result<u8> {
         Ok(simulated) => simulated,
         Err(error) => {
             eprint_fitted(&format!("sidelane: {error}"));
-            return Ok(WRONG_FILE);
+            return Ok(EXIT_WRONG_FILE);
         }
     };
     let result = &simulated.result;

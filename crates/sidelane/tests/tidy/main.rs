@@ -2,6 +2,7 @@
 //! that can be read once, a page of results that is made of its files, and a product without the laboratory.
 
 mod documents;
+mod files;
 mod functions;
 mod graph;
 mod language;

@@ -1,0 +1,40 @@
+//! `docs/reference/exit-codes.md` has each exit code, and each verb.
+
+use std::collections::BTreeSet;
+
+use clap::{Command, CommandFactory};
+use sidelane::cli::Cli;
+
+use crate::pages::{code_spans, page, section, tables};
+use crate::sources::product;
+
+const PAGE: &str = "reference/exit-codes.md";
+
+#[test]
+fn each_exit_code_has_its_row() {
+    let constants: BTreeSet<i64> = product().flat_map(|(_, found)| found.exit_codes.values().copied()).collect();
+    let text = page(PAGE);
+    let table = tables(&text).into_iter().find(|table| table.header[0] == "code").expect("a table of codes");
+    // `128 + number` is no code of Sidelane.
+    let cells = table.rows.iter().filter(|row| !row[0].contains('+')).flat_map(|row| row[0].split(", "));
+    let codes: BTreeSet<i64> = cells.map(|code| code.parse().expect("a number")).collect();
+    assert_eq!(codes, constants, "codes of docs/{PAGE}, and constants EXIT_… of the code");
+}
+
+/// Returns the verbs that users see, as they are typed.
+fn verbs(of: &Command, above: &str) -> Vec<String> {
+    let shown = of.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help");
+    let name = |verb: &Command| format!("{above}{}", verb.get_name());
+    shown.flat_map(|verb| [name(verb)].into_iter().chain(verbs(verb, &format!("{} ", name(verb))))).collect()
+}
+
+#[test]
+fn each_verb_has_its_exit_codes() {
+    // The agent's example is printed, whatever the machine.
+    let known: BTreeSet<String> =
+        verbs(&Cli::command(), "").into_iter().filter(|verb| verb != "agent example").collect();
+    let rows = tables(&section(PAGE, "By verb")).into_iter().flat_map(|table| table.rows);
+    let named: BTreeSet<String> =
+        rows.flat_map(|row| code_spans(&row[0]).map(str::to_owned).collect::<Vec<_>>()).collect();
+    assert_eq!(named, known, "verbs of docs/{PAGE}, and of --help");
+}

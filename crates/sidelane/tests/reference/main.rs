@@ -1,0 +1,20 @@
+//! The reference pages in `docs/reference` say what the code says: each option, key, metric, note, cause, exit code and
+//! file has its line, and no line is left of one that is gone.
+//!
+//! Options, notes, causes and reasons are written from the code: `SIDELANE_WRITE_REFERENCE=1 cargo test -p sidelane --test
+//! reference`.
+
+mod agent_file;
+mod causes;
+mod exit_codes;
+#[path = "../tidy/files.rs"]
+mod files;
+mod metrics;
+mod notes;
+mod options;
+mod pages;
+mod reasons;
+mod results;
+mod run_files;
+mod scenarios;
+mod sources;

@@ -1,0 +1,142 @@
+//! `docs/reference/results.md`, and pages of logs: each key that a verb writes has its line in the sections about it.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use sidelane_report::Unit;
+
+use crate::files::root;
+use crate::pages::{Section, Table, code_spans, fits, page, sections, tables};
+use crate::sources::{Crate, crates, product};
+
+/// Pages that describe JSON, and files that `sim` reads.
+const PAGES: [&str; 5] = [
+    "reference/results.md",
+    "reference/files.md",
+    "reference/trace-records.md",
+    "reference/observation-log.md",
+    "reference/scenarios.md",
+];
+/// Crates that write JSON, each with the headings, or pages, under which its keys are.
+const SECTIONS: [(&str, &[&str]); 14] = [
+    ("agent", &["`agent show`", "`status`", "Audit log", "Recorded interference"]),
+    ("compare", &["`compare`", "Results files"]),
+    ("diagnostics", &["Audit log"]),
+    ("doctor", &["`doctor`", "`calibrate`", "Results files"]),
+    ("hurry", &["`hurry`", "Audit log"]),
+    ("lanes", &["`run`", "Work of the kernel", "Audit log", "Results files"]),
+    ("observe", &["`observe`", "`list`", "Results files", "reference/observation-log.md"]),
+    ("proxy", &["`proxy`", "A request of a proxy", "Access log"]),
+    ("report", &["Results files", "Checks", "Pictures", "`trace`"]),
+    ("requests", &["`requests`", "Request log"]),
+    ("sim", &["`sim`", "Results files", "`doctor`", "Request log", "reference/scenarios.md"]),
+    ("timeline", &["`trace`"]),
+    ("trace", &["`trace`", "The log", "Results files"]),
+    ("tracker", &["`run`"]),
+];
+/// Crates whose JSON Sidelane's own processes alone read, or that write none.
+const WITHOUT_KEYS: [&str; 2] = ["rollback", "host"];
+/// Texts that end like a key, and are names of the kernel or of its programs.
+const OTHER_NAMES: [&str; 4] = ["lane_cycles", "preempt_count", "sched_rt_period_us", "sched_rt_runtime_us"];
+
+/// Returns each section with its page.
+fn all_sections() -> Vec<(&'static str, Section)> {
+    PAGES.iter().flat_map(|name| sections(&page(name)).into_iter().map(|section| (*name, section))).collect()
+}
+
+/// Returns whether a section is one of these, by its heading or its page.
+fn is_among(headings: &[&str], (page, section): &(&str, Section)) -> bool {
+    headings.iter().any(|heading| heading == page || *heading == section.heading)
+}
+
+/// Returns the names in the code spans of a text, also those within one, as in `groups[].signals[]`.
+fn names(text: &str) -> BTreeSet<String> {
+    let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let names = code_spans(text).flat_map(|span| span.split(move |letter| !is_name(letter)));
+    names.filter(|name| !name.is_empty()).map(|name| name.trim_end_matches('_').to_owned()).collect()
+}
+
+/// Returns a text of the code as a pattern of keys: its values may be any text. `None`: it cannot be a key.
+fn pattern(text: &str) -> Option<String> {
+    let mut pattern = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('{') {
+        pattern.push_str(before);
+        pattern.push('*');
+        rest = after.split_once('}')?.1;
+    }
+    pattern.push_str(rest);
+    let is_key = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "_*".contains(letter);
+    // A pattern without letters would fit any key.
+    let has_letters = pattern.contains(|letter: char| letter.is_ascii_lowercase());
+    (pattern.chars().all(is_key) && !pattern.starts_with('_') && has_letters).then_some(pattern)
+}
+
+/// Returns the keys that a crate writes, as patterns. The keys of rows end in their unit.
+fn keys(of: &Crate, writes_json: bool, has_rows: bool) -> BTreeSet<String> {
+    let is_row = |text: &&String| Unit::of_key(text).is_some() && !OTHER_NAMES.contains(&text.as_str());
+    let rows = of.texts.iter().filter(is_row).filter_map(|text| pattern(text)).filter(|_| has_rows);
+    rows.chain(of.keys.iter().filter(|_| writes_json).cloned()).chain(of.fields.iter().cloned()).collect()
+}
+
+/// Returns whether a crate makes JSON of its own.
+fn writes_json(name: &str) -> bool {
+    fs::read_to_string(root().join("crates").join(name).join("Cargo.toml"))
+        .is_ok_and(|text| text.contains("serde_json"))
+}
+
+#[test]
+fn each_key_of_a_result_has_its_line() {
+    let sections = all_sections();
+    let mut missing = Vec::new();
+    let mut seen = 0;
+    for (name, found) in product().filter(|(name, _)| !WITHOUT_KEYS.contains(name)) {
+        // The crate that shows rows reads keys of all verbs.
+        let keys = keys(found, writes_json(name), name != "report");
+        let headings = SECTIONS.iter().find(|(known, _)| *known == name).map_or(&[][..], |(_, headings)| headings);
+        let own = sections.iter().filter(|section| is_among(headings, section));
+        let known: BTreeSet<String> = own.flat_map(|(_, section)| names(&section.text)).collect();
+        seen += keys.len();
+        let lacks = keys.iter().filter(|key| !known.iter().any(|known| fits(key, known)));
+        missing.extend(lacks.map(|key| format!("crates/{name}: {key}")));
+    }
+    assert!(seen > 300, "{seen} keys were seen");
+    assert!(missing.is_empty(), "these keys have no line in the sections of their crate:\n{}", missing.join("\n"));
+}
+
+/// Returns the names of keys in a table that has a column for keys.
+fn keys_of(table: &Table) -> BTreeSet<String> {
+    let column = table.header.iter().position(|cell| cell == "key" || cell.starts_with("key of "));
+    let cells = column.iter().flat_map(|column| table.rows.iter().map(|row| row[*column].as_str()));
+    cells.flat_map(names).collect()
+}
+
+/// Returns all names that the crates of a section could write; of a section that is no crate's, those of all crates.
+fn names_of(section: &(&'static str, Section)) -> BTreeSet<String> {
+    let own: Vec<&str> =
+        SECTIONS.iter().filter(|(_, headings)| is_among(headings, section)).map(|(name, _)| *name).collect();
+    let is_own = |folder: &str| own.is_empty() || own.iter().any(|name| folder == format!("crates/{name}"));
+    let of = crates().iter().filter(|(folder, _)| is_own(folder)).map(|(_, found)| found);
+    of.flat_map(|found| found.texts.iter().filter_map(|text| pattern(text)).chain(found.fields.iter().cloned()))
+        .collect()
+}
+
+#[test]
+fn each_line_of_a_result_is_of_a_key() {
+    let mut seen = 0;
+    let mut gone = Vec::new();
+    for section in all_sections() {
+        let keys: BTreeSet<String> = tables(&section.1.text).iter().flat_map(keys_of).collect();
+        let code = if keys.is_empty() { BTreeSet::new() } else { names_of(&section) };
+        let is_known = |name: &&String| {
+            // Capitals stand for another name: what is behind them is a text of its own.
+            let own = name.trim_start_matches(|letter: char| letter.is_ascii_uppercase() || letter == '_');
+            let fits_one = || code.iter().any(|key| key.contains('*') && fits(key, name));
+            own.is_empty() || code.contains(own) || fits_one()
+        };
+        seen += keys.len();
+        gone.extend(keys.iter().filter(|key| !is_known(key)).map(|key| format!("{}: {key}", section.1.heading)));
+    }
+    assert!(seen > 300, "{seen} keys were seen");
+    assert!(gone.is_empty(), "the code knows no such keys:\n{}", gone.join("\n"));
+}

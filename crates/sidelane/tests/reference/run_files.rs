@@ -1,0 +1,77 @@
+//! `docs/reference/files.md` has each file, socket, group and environment variable.
+
+use std::collections::BTreeSet;
+
+use crate::pages::{code_spans, fits, page, section, tables};
+use crate::sources::product;
+
+const PAGE: &str = "reference/files.md";
+/// Sections whose rows begin with a name of a file or the like.
+const NAMED: [&str; 3] = ["Files in `/run`", "Cgroups", "Shared memory"];
+/// Begin of each name that Sidelane gives.
+const OWN: &str = "sidelane-";
+/// Field of HTTP, which is no file.
+const FIELD: &str = "sidelane-request";
+
+/// Returns names of the code as patterns: values may be any text, and a name that ends with `-` goes on.
+fn patterns() -> BTreeSet<String> {
+    let texts = product().flat_map(|(_, found)| &found.texts);
+    let names = texts.filter_map(|text| text.strip_prefix("/run/").or(Some(text)).filter(|text| text.starts_with(OWN)));
+    let is_name = |letter: char| letter.is_ascii_alphanumeric() || "-.{}_".contains(letter);
+    let names = names.filter(|name| *name != FIELD && name.chars().all(is_name));
+    names.map(pattern).collect()
+}
+
+fn pattern(name: &str) -> String {
+    let mut pattern = String::new();
+    let mut is_value = false;
+    for letter in name.chars() {
+        match letter {
+            '{' => is_value = true,
+            '}' => {
+                is_value = false;
+                pattern.push('*');
+            }
+            letter if !is_value => pattern.push(letter),
+            _ => {}
+        }
+    }
+    if pattern.ends_with('-') { pattern + "*" } else { pattern }
+}
+
+/// Returns the names of a text that Sidelane gives, without their folders.
+fn own_names(text: &str) -> BTreeSet<String> {
+    let last = |span: &str| span.rsplit('/').next().unwrap_or(span).to_owned();
+    code_spans(text).map(last).filter(|name| name.starts_with(OWN)).collect()
+}
+
+#[test]
+fn each_file_and_group_has_its_row() {
+    let patterns = patterns();
+    assert!(patterns.len() > 10, "{patterns:?}");
+    let documented = own_names(&page(PAGE));
+    let missing: Vec<&String> =
+        patterns.iter().filter(|pattern| !documented.iter().any(|name| fits(pattern, name))).collect();
+    let rows = NAMED.iter().flat_map(|heading| own_names(&section(PAGE, heading)));
+    let gone: Vec<String> = rows.filter(|name| !patterns.iter().any(|pattern| fits(pattern, name))).collect();
+    assert!(missing.is_empty() && gone.is_empty(), "docs/{PAGE} lacks {missing:?}; the code has no {gone:?}");
+}
+
+#[test]
+fn each_environment_variable_has_its_row() {
+    let is_own = |text: &&String| {
+        text.strip_prefix("SIDELANE_").is_some_and(|rest| rest.chars().all(|it| it.is_ascii_uppercase() || it == '_'))
+    };
+    let (mut read, mut all) = (BTreeSet::new(), BTreeSet::new());
+    for (_, found) in product() {
+        read.extend(found.variables.iter().chain(found.texts.iter().filter(is_own)).map(String::as_str));
+        all.extend(found.texts.iter().map(String::as_str));
+    }
+    let text = section(PAGE, "Environment variables");
+    let tables = tables(&text);
+    let rows: BTreeSet<&str> =
+        tables.iter().flat_map(|table| &table.rows).filter_map(|row| code_spans(&row[0]).next()).collect();
+    let missing: Vec<_> = read.difference(&rows).collect();
+    let gone: Vec<_> = rows.difference(&all).collect();
+    assert!(missing.is_empty() && gone.is_empty(), "docs/{PAGE} lacks {missing:?}; the code has no {gone:?}");
+}
