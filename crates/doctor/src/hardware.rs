@@ -101,8 +101,11 @@ fn pmu(present: bool) -> Finding {
     const NAME: &str = "PMU";
     match present {
         true => Finding::works(NAME, "hardware counters are there"),
-        false => Finding::optional(NAME, "no hardware counters: dynamic-refresh estimates harm from server times")
-            .with_fix("in a virtual machine, ask its host for a virtual PMU"),
+        false => Finding::optional(
+            NAME,
+            "no hardware counters: dynamic-refresh estimates the contention cost from server times",
+        )
+        .with_fix("in a virtual machine, ask its host for a virtual PMU"),
     }
 }
 

@@ -80,11 +80,11 @@ diagnostics! {
             "{events} events of requests were lost before they were read; the budget is computed from the rest",
             "leave sidelane more CPU time outside the lanes";
         ContentionCostWithoutCounters { cpu: u32 = 0, error: String = "No such file or directory".to_owned() } =>
-            "harm is estimated from server times: request lane {cpu} has no counters of instructions and cycles \
+            "the contention cost is estimated from server times: request lane {cpu} has no counters of instructions and cycles \
              ({error})",
             "in a virtual machine, ask its host for a virtual PMU";
         ContentionCostCountedTooRarely =>
-            "harm is estimated from server times: too few requests had their lane for themselves from start to finish",
+            "the contention cost is estimated from server times: too few requests had their lane for themselves from start to finish",
             "let it run longer, or at a lower load";
         Leaks { times: u64 = 3 } =>
             "batch ran {times} times on a lane that was held",

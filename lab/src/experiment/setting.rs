@@ -71,7 +71,7 @@ impl Setting {
         self.beside.is_some_and(|mode| mode.hold.is_some())
     }
 
-    /// Returns whether the policy needs an estimate of the harm that batch does to a request.
+    /// Returns whether the policy needs an estimate of the contention cost: what a request loses to batch beside it.
     pub fn learns_contention_cost(&self) -> bool {
         self.beside.is_some_and(|mode| mode.hold.is_some_and(|lending| lending.policy.needs_contention_cost()))
     }

@@ -38,7 +38,7 @@ const STOPPING_PART: Nanos = 4;
 /// Factor of the weight of old samples at each new sample of their kind: about 1000 samples count.
 const FADE: f64 = 0.999;
 
-/// Request that has finished, as input of the harm estimate.
+/// Request that has finished, as input of the estimate of the contention cost.
 #[derive(Clone, Copy, Debug)]
 pub struct FinishedRequest {
     /// Time from start to end of the request.

@@ -89,7 +89,7 @@ impl PolicyKind {
         self != Self::BorrowIdle
     }
 
-    /// Returns whether the policy needs the harm: the time that requests lose to batch beside them.
+    /// Returns whether the policy needs the contention cost: the time that requests lose to batch beside them.
     pub fn needs_contention_cost(self) -> bool {
         matches!(self, Self::DynamicRefresh | Self::ElfenDynamic)
     }

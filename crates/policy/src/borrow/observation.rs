@@ -74,19 +74,19 @@ impl ContentionCost {
     /// The contention cost at which the request stands still.
     pub const FULL: Self = Self(1_000_000);
 
-    /// Creates a harm of `ppm` millionths; more than a million counts as a million.
+    /// Creates a contention cost of `ppm` millionths; more than a million counts as a million.
     pub fn from_ppm(ppm: u32) -> Self {
         Self(ppm.min(1_000_000))
     }
 
-    /// Returns the harm in millionths.
+    /// Returns the contention cost in millionths.
     pub fn ppm(self) -> u32 {
         self.0
     }
 }
 
 impl Default for ContentionCost {
-    /// Returns the largest harm, since the real one is unknown.
+    /// Returns the largest contention cost, since the real one is unknown.
     fn default() -> Self {
         Self::FULL
     }

@@ -156,7 +156,7 @@ proptest! {
         requests in requests(), kind in sparing(), budget_ns in 0_u64..60,
         contention_cost_ppm in 100_000_u32..=1_000_000,
     ) {
-        // The fixed and the refreshed budget are a time beside batch, at any harm.
+        // The fixed and the refreshed budget are a time beside batch, at any contention cost.
         let limits = limits(budget_ns, ContentionCost::from_ppm(contention_cost_ppm));
         let alone = serve(&requests, None, limits);
         let beside = serve(&requests, Some(Keeper::new(kind)), limits);

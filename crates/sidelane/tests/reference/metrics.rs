@@ -56,7 +56,11 @@ impl Families {
     /// Returns the last name of a path: `Seconds` of `Some(Unit::Seconds)`, nothing of `None`.
     fn last(&self, expr: &Expr) -> Option<String> {
         match expr {
-            Expr::Call(call) => self.last(call.args.first()?),
+            Expr::Call(call) => match (call.args.first(), &*call.func) {
+                (Some(argument), _) => self.last(argument),
+                (None, Expr::Path(function)) => Some(function.path.segments.last()?.ident.to_string()),
+                (None, _) => None,
+            },
             Expr::Path(path) if path.path.segments.len() == 1 && !path.path.is_ident("None") => {
                 self.last(&self.named.get(&path.path.get_ident()?.to_string())?.clone())
             }
@@ -166,7 +170,7 @@ fn each_metric_has_its_row() {
             None => wrong.push(format!("no row of {name}, a {kind}")),
             Some(row) if !row[1].starts_with(kind.as_str()) => wrong.push(format!("{name} is a {kind}")),
             // A ratio is shown with its range.
-            Some(row) if !unit.is_empty() && unit != "ratios" && row[2] != *unit => {
+            Some(row) if !unit.is_empty() && unit != "ratio" && row[2] != *unit => {
                 wrong.push(format!("{name} is in {unit}"));
             }
             Some(_) => {}

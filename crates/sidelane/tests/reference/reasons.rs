@@ -1,7 +1,7 @@
 //! `docs/reference/files.md` has each reason that an audit log can give.
 
 use syn::visit::Visit;
-use syn::{ItemImpl, Lit, Type};
+use syn::{Attribute, ItemImpl, Lit, Type};
 
 use crate::pages::{cell, parts_must_be};
 use crate::sources::{sources, text_of};
@@ -11,37 +11,66 @@ const PART: &str = "reasons";
 /// Folders of policies with reasons, and what each decides about.
 const POLICIES: [(&str, &str); 3] = [("borrow", "lanes"), ("cpus", "CPUs"), ("hurryup", "threads")];
 
-/// Texts by which `Reason` is shown.
+/// Texts by which the reasons of a policy are shown, and their names in labels of metrics, if they have such names.
 #[derive(Default)]
 struct Reasons {
-    is_inside: bool,
+    place: Place,
     texts: Vec<String>,
+    names: Vec<String>,
+}
+
+/// Place of the visited code.
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Place {
+    #[default]
+    Elsewhere,
+    Display,
+    Names,
 }
 
 impl<'ast> Visit<'ast> for Reasons {
     fn visit_item_impl(&mut self, item: &'ast ItemImpl) {
-        let is_reason = matches!(&*item.self_ty, Type::Path(of) if of.path.is_ident("Reason"));
-        let shown = item.trait_.as_ref().and_then(|(_, path, _)| path.segments.last());
-        self.is_inside = is_reason && shown.is_some_and(|name| name.ident == "Display");
+        let own = if let Type::Path(of) = &*item.self_ty { of.path.segments.last() } else { None };
+        let shown = item.trait_.as_ref().and_then(|(path, _)| path.segments.last());
+        self.place = match (own.is_some_and(|own| own.ident.to_string().ends_with("Reason")), shown) {
+            (true, Some(shown)) if shown.ident == "Display" => Place::Display,
+            (true, None) => Place::Names,
+            _ => Place::Elsewhere,
+        };
         syn::visit::visit_item_impl(self, item);
-        self.is_inside = false;
+        self.place = Place::Elsewhere;
     }
 
+    /// Comments are attributes with a literal.
+    fn visit_attribute(&mut self, _: &'ast Attribute) {}
+
     fn visit_lit(&mut self, lit: &'ast Lit) {
-        self.texts.extend(text_of(lit).filter(|_| self.is_inside));
+        match self.place {
+            Place::Display => self.texts.extend(text_of(lit)),
+            Place::Names => self.names.extend(text_of(lit)),
+            Place::Elsewhere => {}
+        }
     }
 }
 
 #[test]
 fn each_reason_of_an_action_has_its_row() {
-    let mut table = "| `why` | of |\n|---|---|\n".to_owned();
+    let mut table = "| `why` | of | label `reason` |\n|---|---|---|\n".to_owned();
     let parsed = sources("crates/policy");
     for (folder, of) in POLICIES {
         let mut reasons = Reasons::default();
         let own = parsed.iter().filter(|(path, _)| path.iter().any(|part| part == folder));
         own.for_each(|(_, file)| reasons.visit_file(file));
         assert!(reasons.texts.len() > 3, "{folder}: {:?}", reasons.texts);
-        reasons.texts.iter().for_each(|text| table.push_str(&format!("| `{}` | {of} |\n", cell(text))));
+        assert!(
+            reasons.names.is_empty() || reasons.names.len() == reasons.texts.len(),
+            "{folder}: {:?}",
+            reasons.names
+        );
+        for (index, text) in reasons.texts.iter().enumerate() {
+            let label = reasons.names.get(index).map(|name| format!("`{name}` ")).unwrap_or_default();
+            table.push_str(&format!("| `{}` | {of} | {label}|\n", cell(text)));
+        }
     }
     parts_must_be(PAGE, &[(PART.to_owned(), table)]);
 }

@@ -36,39 +36,6 @@ fn every_link_leads_somewhere() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// Returns the messages that this guide explains: the quoted words before the colon of each item.
-fn explained(guide: &str) -> Vec<String> {
-    let guide = guide.replace("\n  ", " ");
-    let items = guide.lines().filter(|line| line.starts_with("- `"));
-    let heads = items.filter_map(|line| Some(format!("{}`", line.split_once("`:")?.0)));
-    heads.flat_map(|head| head.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>()).collect()
-}
-
-/// Returns the texts of the crates' notes.
-fn texts_of_notes() -> Vec<String> {
-    let sources = files(&root().join("crates"), &["rs"]).into_iter();
-    let notes = sources.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().ends_with("note.rs")));
-    let read = |path: PathBuf| fs::read_to_string(path).expect("a readable source");
-    let lines = notes.map(read).map(|text| text.split("\\\n").map(str::trim_start).collect::<String>());
-    lines.flat_map(|text| text.split('"').map(str::to_owned).collect::<Vec<_>>()).collect()
-}
-
-#[test]
-fn messages_of_the_guide_are_those_of_notes() {
-    let guide = fs::read_to_string(root().join("docs/guides/messages.md")).expect("the guide");
-    let (messages, texts) = (explained(&guide), texts_of_notes());
-    assert!(messages.len() > 70, "{messages:?}");
-    let is_in = |message: &str, text: &str| {
-        let mut rest = Some(text);
-        message.split('…').all(|part| {
-            rest = rest.and_then(|rest| Some(rest.split_once(part.trim())?.1));
-            rest.is_some()
-        })
-    };
-    let gone: Vec<&String> = messages.iter().filter(|message| !texts.iter().any(|text| is_in(message, text))).collect();
-    assert!(gone.is_empty(), "docs/guides/messages.md explains messages that no note has: {gone:#?}");
-}
-
 #[test]
 fn every_crate_is_on_the_map() {
     let map = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the map");
