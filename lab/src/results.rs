@@ -19,7 +19,7 @@ const ABOUT: &str = "\
 # Results
 
 Figures of Sidelane, as benches measured them. Each file in this folder is one run: the JSON that the bench wrote
-([format](../docs/reference/results.md)). `sidelane-lab results` makes this page of the files, so nobody edits it.
+([format](../docs/reference/results.md)). `sidelane-lab results` makes this page from the files: run it, do not edit the page.
 
 A check compares a measured figure with a bound. The range behind the figure is its 95 % confidence interval. A check
 *holds* or is *missed* if all of the interval is on one side of the bound; else it is *undecided*

@@ -453,7 +453,7 @@ mod tests {
         assert!(!active(0, false, true), "there was none yet");
         assert!(active(50, true, true));
         assert!(active(100, false, true) && active(IDLE_LOOK_NS, false, true));
-        assert!(!active(IDLE_LOOK_NS, false, false), "nobody to spare");
+        assert!(!active(IDLE_LOOK_NS, false, false), "no service to spare");
         assert!(!active(IDLE_LOOK_NS + 50, false, true));
     }
 }

@@ -46,9 +46,9 @@ pub struct ElfenFixed {
 impl ElfenFixed {
     /// Begins a new period if the lane was idle with an empty queue (lines 8 and 9 of Fig. 9(b)).
     pub(super) fn notice_period(&mut self, seen: &LaneObservation, requests: &Requests) {
-        let nobody_waits = !seen.request_busy && requests.queue_len == 0;
+        let queue_is_empty = !seen.request_busy && requests.queue_len == 0;
         let idle_was_missed = seen.request_busy && seen.request_since > self.period_since;
-        if nobody_waits || idle_was_missed {
+        if queue_is_empty || idle_was_missed {
             self.status = LaneStatus::NewPeriod;
         }
         if seen.request_busy {

@@ -212,7 +212,7 @@ mod tests {
 
     fn placement() -> ThreadPlacement {
         let mut placement = ThreadPlacement::new();
-        placement.use_only(mask(&[0, 1, 2]), |_| unreachable!("nobody is there"));
+        placement.use_only(mask(&[0, 1, 2]), |_| unreachable!("no thread is there"));
         for thread in 0..4 {
             placement.join(thread, mask(&[0, 1, 2, 3]));
         }
@@ -252,7 +252,7 @@ mod tests {
     fn refused_move_keeps_the_seat_and_bars_that_core() {
         let mut placement = placement();
         placement.map(1, 2, None);
-        assert!(!placement.refused(1, 2), "nobody was long");
+        assert!(!placement.refused(1, 2), "no request was long");
         let placed = *placement.of(1).unwrap();
         assert_eq!((placed.cpu, [1, 2, 3].map(|cpu| placed.may_be_on(cpu))), (Some(1), [true, false, true]));
         placement.use_only(mask(&[0, 1]), |_| ());

@@ -225,9 +225,9 @@ fn check_round(world: &World, round: &[HurryAction], config: &Config, now: u64) 
     let mut freed: Option<usize> = None;
     for action in round {
         let HurryAction::Map { thread, cpu } = *action else {
-            return Err(TestCaseError::fail("a round leaves nobody without a core"));
+            return Err(TestCaseError::fail("a round leaves no thread without a core"));
         };
-        prop_assert!(told.insert(thread), "nobody changes places twice");
+        prop_assert!(told.insert(thread), "no thread changes places twice");
         if world.cores.big.contains(cpu) {
             prop_assert!(taken.insert(cpu), "core {} twice", cpu);
             let work = world.works.get(&thread);

@@ -109,7 +109,7 @@ impl JvmPauses {
 
 /// Adds the two records of a pause. They belong to no CPU, and so have no number among a CPU's.
 fn add(pid: u32, detail: u32, (from_ns, to_ns): (u64, u64), records: &mut Vec<Record>) {
-    let nobody = Task::default();
+    let no_task = Task::default();
     let began = Record {
         at_ns: from_ns,
         kind: Kind::PauseBegan,
@@ -117,7 +117,7 @@ fn add(pid: u32, detail: u32, (from_ns, to_ns): (u64, u64), records: &mut Vec<Re
         task: Task { tid: pid, pid },
         cpu: 0,
         detail,
-        other: nobody,
+        other: no_task,
         socket: 0,
         request: 0,
         value: 0,
