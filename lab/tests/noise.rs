@@ -45,7 +45,7 @@ fn noise_maker_ends_with_its_parent() {
     drop(shell.stdin.take());
     shell.wait().unwrap();
     assert!(line(&mut said).starts_with(REPORT), "it says so at its end");
-    assert_eq!(line(&mut said), "", "nobody has its output any more");
+    assert_eq!(line(&mut said), "", "no process holds its output any more");
 }
 
 #[test]

@@ -39,7 +39,7 @@ test_agent_shares_cores() {
 }
 
 # It works for a hundredth of the time. With that, with looks of a second and with t = 99 %, the reserved CPU never counts
-# as busy, if nobody else works there.
+# as busy, if no other thread works there.
 start_service_in_a_group() {
 	mkdir "$CGROUPS/service"
 	sh -c "echo \$\$ >$CGROUPS/service/cgroup.procs &&

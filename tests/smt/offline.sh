@@ -9,7 +9,7 @@ TRACE=/sys/kernel/tracing
 # In the kernel's trace real-time threads have priorities below this one.
 FAIR_PRIORITY=100
 
-# The service rests, and the lane is batch's: nobody but the kernel program can wake the holder.
+# The service rests, and the lane is batch's: only the kernel program can wake the holder.
 test_offline_while_released() {
 	needs_hotplug
 	start_pulse 0 100 600000
@@ -62,7 +62,7 @@ test_offline_one_of_two() {
 	echo "$said"
 }
 
-# Batch that somebody else has started goes on where it may run.
+# Batch that the user has started goes on where it may run.
 test_offline_adopted() {
 	needs_hotplug
 	mkdir "$CGROUPS/job"
@@ -143,7 +143,7 @@ comings_in_real_time() {
 }
 
 must_have_been_sent_away() {
-	[ "$(audited "$1" evict)" -ge 1 ] || fail "nobody sent batch away: $(tail -n 3 /tmp/audit)"
+	[ "$(audited "$1" evict)" -ge 1 ] || fail "batch was not sent away: $(tail -n 3 /tmp/audit)"
 }
 
 # While the lane is away, and when it is back; the service may run on CPUs $1.

@@ -136,7 +136,7 @@ mod hold {
         let summons = pair.summons();
         assert!(summons <= 1, "two summons for one hold");
         if left {
-            assert_eq!(summons, 1, "the holder blocks and nobody wakes it");
+            assert_eq!(summons, 1, "the holder blocks and no thread wakes it");
             assert_eq!(pair.hold.state(), Ok(HoldState::Summoned));
         } else {
             assert_eq!(pair.hold.state(), Ok(HoldState::Stored(LaneState::Held)));

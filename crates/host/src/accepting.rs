@@ -12,7 +12,7 @@ use crate::service::{StandIn, holders};
 pub enum Accepting {
     /// No process listens at the address in this network namespace. One may listen in another namespace, to which the
     /// kernel forwards.
-    Nobody,
+    NoProcess,
     /// Numbers of the processes that hold the listening sockets at the address.
     These(BTreeSet<u32>),
     /// A process that accepts connections for others, such as a port proxy.
@@ -33,7 +33,7 @@ pub fn accepting(address: SocketAddr, own: u32) -> Accepting {
     match stands.into_iter().find_map(|(_, stand)| stand) {
         _ if !rest.is_empty() => Accepting::These(rest.into_iter().map(|(pid, _)| pid).collect()),
         Some(stand) => Accepting::StandIn(stand),
-        None if is_own || sockets.is_empty() => Accepting::Nobody,
+        None if is_own || sockets.is_empty() => Accepting::NoProcess,
         None => Accepting::Hidden,
     }
 }
@@ -66,10 +66,10 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, me) = (listener.local_addr().unwrap(), std::process::id());
         becomes(address, 0, &Accepting::These(BTreeSet::from([me])));
-        becomes(address, me, &Accepting::Nobody);
+        becomes(address, me, &Accepting::NoProcess);
         let other = SocketAddr::new("127.0.0.2".parse().unwrap(), address.port());
-        assert_eq!(accepting(other, 0), Accepting::Nobody);
+        assert_eq!(accepting(other, 0), Accepting::NoProcess);
         drop(listener);
-        becomes(address, 0, &Accepting::Nobody);
+        becomes(address, 0, &Accepting::NoProcess);
     }
 }

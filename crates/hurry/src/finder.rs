@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     /// Process id that no process has: it is above the kernel's maximum.
-    const NOBODY: u32 = u32::MAX >> 1;
+    const NO_THREAD: u32 = u32::MAX >> 1;
 
     #[test]
     fn lost_service_is_searched_at_once_in_sched_other() {
@@ -72,7 +72,7 @@ mod tests {
             tell.send(class.map(|class| class.policy)).unwrap();
             Some(Service::of_process(std::process::id()))
         };
-        let finder = Finder::start(&BTreeSet::from([NOBODY]), find).unwrap();
+        let finder = Finder::start(&BTreeSet::from([NO_THREAD]), find).unwrap();
         assert_eq!(told.recv().unwrap(), Some(libc::SCHED_OTHER));
         let found = std::iter::repeat_with(|| finder.found()).flatten().next();
         assert_eq!(found, Some(Service::of_process(std::process::id())));

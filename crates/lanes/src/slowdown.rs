@@ -249,7 +249,7 @@ mod tests {
         keeper.measure(&BTreeSet::from([0, 7]), 0);
         assert_eq!(keeper.idle_threshold(7), IdleThreshold::AfterIdle(8_000));
         keeper.finished(9, &Request::default());
-        assert!(!keeper.asked, "a request of a stranger is nobody's");
+        assert!(!keeper.asked, "a request of a stranger belongs to no service");
     }
 
     #[test]

@@ -70,7 +70,7 @@ mod tests {
     fn a_full_one_is_exchanged_for_an_empty_one() {
         let (mut observer, mut taker) = handover(2);
         let mut filled = Box::new(1);
-        assert!(!observer.offer(&mut filled), "nobody asked");
+        assert!(!observer.offer(&mut filled), "no view asked");
         taker.ask(Box::new(0));
         assert!(observer.offer(&mut filled));
         assert_eq!((*filled, taker.take()), (0, Some(Box::new(1))));

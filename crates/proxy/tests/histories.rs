@@ -178,7 +178,7 @@ impl World {
             }
             Next::Wait => {
                 let is_out = self.out.iter().any(|(out, _)| *out == request_id);
-                assert!(is_out || truth.forwarded + u32::from(truth.has_left) > 0, "nobody works on it: {truth:?}");
+                assert!(is_out || truth.forwarded + u32::from(truth.has_left) > 0, "no server works on it: {truth:?}");
             }
             Next::Forward(kept) => {
                 assert_eq!(truth.kept, Some(kept));

@@ -122,10 +122,10 @@ impl Search {
 
 /// Finds processes that emit requests. Emitted requests are preferred to those at sockets.
 fn find_emitting(pids: &BTreeSet<u32>, known: &Known) -> Vec<(u32, EmitFile)> {
-    let nobody = BTreeSet::new();
+    let none = BTreeSet::new();
     let emits = match known {
         Known::Sockets => return Vec::new(),
-        Known::Nothing => &nobody,
+        Known::Nothing => &none,
         Known::Emitted(emits) => emits,
     };
     pids.difference(emits).filter_map(|pid| Some((*pid, EmitFile::find(*pid)?))).collect()
@@ -172,7 +172,7 @@ mod tests {
         search.looked.get_mut(&1).unwrap().again = Instant::now() + ALL_AGAIN;
         search.answer(vec![about_me(Known::Sockets)], |_| answers += 1);
         assert_eq!(answers, 1);
-        search.answer(vec![], |_| unreachable!("nobody asks"));
+        search.answer(vec![], |_| unreachable!("no thread asks"));
         assert!(search.looked.is_empty(), "a service that is gone is forgotten");
     }
 }

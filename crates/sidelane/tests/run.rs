@@ -213,7 +213,7 @@ fn batch_that_comes_back_beside_a_working_service_is_sent_off() {
         run.wait_until("batch was off", |_| lane.is_left());
         let before = lane.summons();
         service.work();
-        assert_eq!(lane.summons(), before, "nobody is to be sent off");
+        assert_eq!(lane.summons(), before, "no batch is to be sent off");
         process::signal(batch, libc::SIGCONT);
         run.wait_until("the lane was held", |_| lane.is_kept());
         lane.must_stay_empty();

@@ -263,7 +263,7 @@ fn member_of_a_named_group_is_the_services_until_it_leaves() {
     assert_eq!(identities.of(child), ours, "its child did not");
     assert_eq!(identities.of(fork(&mut late)), None);
     drop(tracking);
-    assert_eq!(identities.of(early.id()), None, "nobody is tracked any more");
+    assert_eq!(identities.of(early.id()), None, "no thread is tracked any more");
     for mut shell in [early, late] {
         drop(shell.stdin.take());
         let _ = shell.wait();

@@ -21,7 +21,12 @@ fn database() -> Object {
 fn asked_beside_a_long_request(came_us: Option<u64>) -> Timeline {
     let mut trace = request_is_taken_up();
     trace.asks(200, 1, 9, PORT, TCP).in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
-    trace.ready(300, 8, 20).woken(301, NOBODY, 1).comes(310, 1).received(320, 1, 8, 20, 2).started(320, 1, 8, 2, 300);
+    trace
+        .ready(300, 8, 20)
+        .woken(301, IDLE_TASK, 1)
+        .comes(310, 1)
+        .received(320, 1, 8, 20, 2)
+        .started(320, 1, 8, 2, 300);
     trace.transmitted(30_000, 8, 30).sent(30_000, 1, 8, 30, 2).finished(30_000, 1, 8, 2, 320);
     match came_us {
         Some(came_us) => trace.took_answer(30_010, 1, 9, came_us),
@@ -99,11 +104,11 @@ fn wait_after_the_arrival_of_an_answer_has_its_own_cause() {
 fn asked_twice(is_got_twice: bool) -> Timeline {
     let mut trace = request_is_taken_up();
     trace.asks(200, 1, 9, PORT, TCP).in_call(210, 1, call::RECVFROM, 9).sleeps(210, 1);
-    trace.add(200_200, Kind::Retransmitted, NOBODY, |record| record.socket = 9);
+    trace.add(200_200, Kind::Retransmitted, IDLE_TASK, |record| record.socket = 9);
     if is_got_twice {
-        trace.add(200_300, Kind::Acknowledged, NOBODY, |record| (record.socket, record.other.tid) = (9, TWICE));
+        trace.add(200_300, Kind::Acknowledged, IDLE_TASK, |record| (record.socket, record.other.tid) = (9, TWICE));
     }
-    trace.woken(210_001, NOBODY, 1).switched(210_010, NOBODY, 1, leave::PREEMPTED);
+    trace.woken(210_001, IDLE_TASK, 1).switched(210_010, IDLE_TASK, 1, leave::PREEMPTED);
     trace.took_answer(210_020, 1, 9, 210_000);
     answered(&mut trace, 210_100, 1);
     trace.first()

@@ -49,7 +49,7 @@ fn timeline_has_the_port_of_the_client() {
 #[test]
 fn first_segment_came_before_the_last_of_the_request() {
     let mut trace = request_is_taken_up();
-    trace.add(50, Kind::Segment, NOBODY, |record| record.detail = 5).ready(55, 7, 5);
+    trace.add(50, Kind::Segment, IDLE_TASK, |record| record.detail = 5).ready(55, 7, 5);
     answered(&mut trace, 500, 1);
     let timeline = trace.first();
     assert_eq!(timeline.arrived_ns, at(50));
@@ -92,7 +92,7 @@ fn time_of_the_tracer_on_the_cpu_is_told_apart() {
     let mut trace = request_is_taken_up();
     trace.switched(200, 1, 5, leave::PREEMPTED).switched(260, 5, 901, leave::PREEMPTED);
     trace.switched(300, 901, 5, leave::PREEMPTED).switched(330, 5, 1, leave::PREEMPTED);
-    trace.sleeps(340, 1).woken(350, NOBODY, 1).switched(380, 901, 1, leave::PREEMPTED);
+    trace.sleeps(340, 1).woken(350, IDLE_TASK, 1).switched(380, 901, 1, leave::PREEMPTED);
     answered(&mut trace, 500, 1);
     let timeline = trace.told_by(|builder| builder.traced_by(STRANGER)).remove(0);
     let waits: Vec<(u64, u64, Cause)> =
@@ -125,7 +125,7 @@ fn the_thread_moved_itself_and_was_woken_elsewhere() {
 #[test]
 fn cpu_of_the_thread_was_idle_at_its_wakeup() {
     let mut trace = request_is_taken_up();
-    trace.took(108, Kind::IdleLeft, NOBODY, 50, 1);
+    trace.took(108, Kind::IdleLeft, IDLE_TASK, 50, 1);
     answered(&mut trace, 500, 1);
     let parts = parts(&trace.first());
     assert_eq!(parts[1..3], [(102, 108, IdleExit), (108, 110, RunQueue)]);
@@ -134,7 +134,7 @@ fn cpu_of_the_thread_was_idle_at_its_wakeup() {
 #[test]
 fn an_interrupt_had_the_cpu() {
     let mut trace = request_is_taken_up();
-    trace.took(300, Kind::Softirq, NOBODY, 100, 3).took(260, Kind::Interrupt, NOBODY, 20, 40);
+    trace.took(300, Kind::Softirq, IDLE_TASK, 100, 3).took(260, Kind::Interrupt, IDLE_TASK, 20, 40);
     answered(&mut trace, 500, 1);
     assert_eq!(then(&trace)[1..4], [(200, 240, Interrupt), (240, 260, Interrupt), (260, 300, Interrupt)]);
 }
@@ -142,7 +142,7 @@ fn an_interrupt_had_the_cpu() {
 #[test]
 fn the_hypervisor_had_the_cpu() {
     let mut trace = request_is_taken_up();
-    trace.took(300, Kind::Stolen, NOBODY, 100, 0).took(290, Kind::Interrupt, NOBODY, 20, 40);
+    trace.took(300, Kind::Stolen, IDLE_TASK, 100, 0).took(290, Kind::Interrupt, IDLE_TASK, 20, 40);
     answered(&mut trace, 500, 1);
     assert_eq!(then(&trace), [(120, 200, OnCpu), (200, 300, Stolen), (300, 500, OnCpu)]);
 }
@@ -254,7 +254,12 @@ fn another_thread_held_a_lock() {
 fn the_kernel_had_a_lock_that_another_thread_held() {
     let mut trace = request_is_taken_up();
     trace.add(200, Kind::LockWaitBegan, 1, |record| (record.other, record.value) = (task(6), 0xfeed));
-    trace.switched(210, 1, NOBODY, leave::BLOCKED).woken(400, 6, 1).comes(400, 1).event(402, Kind::LockWaitEnded, 1, 0);
+    trace.switched(210, 1, IDLE_TASK, leave::BLOCKED).woken(400, 6, 1).comes(400, 1).event(
+        402,
+        Kind::LockWaitEnded,
+        1,
+        0,
+    );
     answered(&mut trace, 500, 1);
     assert_eq!(trace.first().of_cause_ns(Lock), 202_000);
     assert_eq!((span(&trace, Lock).by_tid, span(&trace, Lock).detail), (6, 0xfeed));
@@ -272,7 +277,7 @@ fn a_thread_slept_until_another_thread_woke_it() {
 #[test]
 fn the_program_slept() {
     let mut trace = request_is_taken_up();
-    trace.in_call(210, 1, 35, 0).sleeps(210, 1).woken(400, NOBODY, 1).comes(410, 1);
+    trace.in_call(210, 1, 35, 0).sleeps(210, 1).woken(400, IDLE_TASK, 1).comes(410, 1);
     answered(&mut trace, 500, 1);
     assert_eq!(then(&trace)[1], (210, 400, Timer));
 }
@@ -280,8 +285,8 @@ fn the_program_slept() {
 #[test]
 fn a_disk_answered() {
     let mut trace = request_is_taken_up();
-    trace.event(205, Kind::DiskIssued, 1, 8 << 20).switched(210, 1, NOBODY, leave::BLOCKED);
-    trace.event(398, Kind::DiskCompleted, 1, 8 << 20).woken(400, NOBODY, 1).comes(410, 1);
+    trace.event(205, Kind::DiskIssued, 1, 8 << 20).switched(210, 1, IDLE_TASK, leave::BLOCKED);
+    trace.event(398, Kind::DiskCompleted, 1, 8 << 20).woken(400, IDLE_TASK, 1).comes(410, 1);
     answered(&mut trace, 500, 1);
     assert_eq!(then(&trace)[1], (210, 400, Disk));
     assert_eq!(span(&trace, Disk).detail, 8 << 20);
@@ -308,7 +313,7 @@ fn the_quota_was_used_up() {
 #[test]
 fn runnable_thread_beside_an_idle_cpu_is_throttled() {
     let mut trace = request_is_taken_up();
-    trace.switched(200, 1, NOBODY, leave::PREEMPTED).comes(300, 1);
+    trace.switched(200, 1, IDLE_TASK, leave::PREEMPTED).comes(300, 1);
     answered(&mut trace, 500, 1);
     assert_eq!(then(&trace)[1], (200, 300, Throttled));
 }
@@ -317,7 +322,7 @@ fn runnable_thread_beside_an_idle_cpu_is_throttled() {
 fn the_service_was_frozen_or_stopped() {
     let mut trace = request_is_taken_up();
     trace.event(200, Kind::Frozen, 1, 1).sleeps(201, 1).event(300, Kind::Frozen, 1, 0).woken(300, 901, 1).comes(310, 1);
-    trace.switched(350, 1, NOBODY, leave::STOPPED).woken(400, 901, 1).comes(410, 1);
+    trace.switched(350, 1, IDLE_TASK, leave::STOPPED).woken(400, 901, 1).comes(410, 1);
     answered(&mut trace, 500, 1);
     assert_eq!(then(&trace)[1], (201, 300, Frozen));
     assert_eq!(then(&trace)[4], (350, 400, Frozen));
@@ -328,7 +333,7 @@ fn the_response_lay_in_the_send_buffer() {
     let mut trace = request_is_taken_up();
     trace.transmitted(300, 7, 10).sent(300, 1, 7, 10, 1).finished(300, 1, 7, 1, 120);
     trace.sent(310, 1, 7, 30, 1).finished(310, 1, 7, 1, 120).sleeps(320, 1);
-    trace.event(40_300, Kind::Acknowledged, NOBODY, 10).transmitted(40_305, 7, 30);
+    trace.event(40_300, Kind::Acknowledged, IDLE_TASK, 10).transmitted(40_305, 7, 30);
     assert_eq!(then(&trace), [(120, 310, OnCpu), (310, 40_305, SendBuffer)]);
     assert_eq!(span(&trace, SendBuffer).detail, 20);
     let timeline = trace.first();
@@ -339,7 +344,7 @@ fn the_response_lay_in_the_send_buffer() {
 fn a_segment_of_the_response_was_sent_again() {
     let mut trace = request_is_taken_up();
     answered(&mut trace, 500, 1).sleeps(510, 1);
-    trace.add(200_500, Kind::Retransmitted, NOBODY, |record| (record.socket, record.value) = (7, 10));
+    trace.add(200_500, Kind::Retransmitted, IDLE_TASK, |record| (record.socket, record.value) = (7, 10));
     assert_eq!(then(&trace), [(120, 500, OnCpu), (500, 200_500, Retransmission)]);
 }
 
@@ -347,7 +352,7 @@ fn a_segment_of_the_response_was_sent_again() {
 fn another_service_was_asked() {
     let mut trace = request_is_taken_up();
     trace.asks(200, 1, 9, 6379, 6).sleeps(210, 1);
-    trace.woken(400, NOBODY, 1).comes(405, 1).elsewhere(410, Kind::Received, 1, 9);
+    trace.woken(400, IDLE_TASK, 1).comes(405, 1).elsewhere(410, Kind::Received, 1, 9);
     answered(&mut trace, 500, 1);
     assert_eq!(then(&trace)[..3], [(120, 200, OnCpu), (200, 400, Downstream), (400, 405, RunQueue)]);
     assert_eq!(span(&trace, Downstream).detail, 6379);
@@ -405,7 +410,7 @@ fn late_number_of_a_start_record_is_no_loss() {
 #[test]
 fn time_without_a_record_of_its_cause_is_not_explained() {
     let mut trace = request_is_taken_up();
-    trace.switched(210, 1, NOBODY, leave::BLOCKED).woken(400, NOBODY, 1).comes(410, 1);
+    trace.switched(210, 1, IDLE_TASK, leave::BLOCKED).woken(400, IDLE_TASK, 1).comes(410, 1);
     answered(&mut trace, 500, 1);
     assert_eq!(then(&trace)[1], (210, 400, NotExplained));
 }
@@ -434,9 +439,9 @@ fn thread_with_a_reused_number_inherits_no_state() {
     let mut trace = request_is_taken_up();
     // Thread 2 gets the request, sleeps in a call, and ends.
     trace.woken(130, 1, 2).switched(140, 1, 2, leave::SLEEPS).in_call(160, 2, 202, 0xbeef);
-    trace.switched(160, 2, NOBODY, leave::ENDED);
+    trace.switched(160, 2, IDLE_TASK, leave::ENDED);
     // Another one with its number sleeps in no call, and wakes thread 3.
-    trace.woken(200, NOBODY, 2).comes(210, 2).sleeps(220, 2).woken(230, 6, 2).comes(240, 2);
+    trace.woken(200, IDLE_TASK, 2).comes(210, 2).sleeps(220, 2).woken(230, 6, 2).comes(240, 2);
     trace.woken(250, 2, 3).switched(260, 2, 3, leave::SLEEPS).woken(300, 3, 1).switched(310, 3, 1, leave::SLEEPS);
     answered(&mut trace, 500, 1);
     let way: Vec<u32> = trace.first().spans.iter().map(|span| span.tid).collect();

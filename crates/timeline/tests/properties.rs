@@ -103,10 +103,10 @@ impl Writer {
     /// Lets thread 1 sleep for `us`, until `by` wakes it.
     fn sleeps(&mut self, us: u64, why: u32, by: u32) {
         let at = self.step(1);
-        self.trace.switched(at, 1, NOBODY, why);
+        self.trace.switched(at, 1, IDLE_TASK, why);
         let at = self.step(us);
         self.trace.woken(at, by, 1);
-        self.on(if by == NOBODY { 0 } else { by - 1 });
+        self.on(if by == IDLE_TASK { 0 } else { by - 1 });
         let at = self.step(3);
         self.trace.comes(at, 1);
     }
@@ -129,23 +129,23 @@ impl Writer {
             }
             Episode::Sleeps => {
                 self.trace.in_call(at, 1, 35, 0);
-                self.sleeps(us, leave::SLEEPS, NOBODY);
+                self.sleeps(us, leave::SLEEPS, IDLE_TASK);
             }
             Episode::ReadsDisk => {
                 self.trace.event(at + us, Kind::DiskCompleted, 1, 8 << 20);
-                self.sleeps(us + 2, leave::BLOCKED, NOBODY);
+                self.sleeps(us + 2, leave::BLOCKED, IDLE_TASK);
             }
             Episode::IsInterrupted => {
-                self.trace.took(at + us, Kind::Interrupt, NOBODY, us, 40);
+                self.trace.took(at + us, Kind::Interrupt, IDLE_TASK, us, 40);
                 self.us += us;
             }
             Episode::IsStolenFrom => {
-                self.trace.took(at + us, Kind::Stolen, NOBODY, us, 0);
+                self.trace.took(at + us, Kind::Stolen, IDLE_TASK, us, 0);
                 self.us += us;
             }
             Episode::Asks => {
                 self.trace.elsewhere(at, Kind::Sent, 1, 99);
-                self.sleeps(us, leave::SLEEPS, NOBODY);
+                self.sleeps(us, leave::SLEEPS, IDLE_TASK);
                 let at = self.step(2);
                 self.trace.elsewhere(at, Kind::Received, 1, 99);
             }
@@ -156,7 +156,7 @@ impl Writer {
                 self.trace.sleeps(at, HELPER).on_cpu(HELPER - 1);
             }
             Episode::IsThrottled => {
-                self.trace.switched(at, 1, NOBODY, leave::PREEMPTED).event(at + 1, Kind::Throttled, 1, 1);
+                self.trace.switched(at, 1, IDLE_TASK, leave::PREEMPTED).event(at + 1, Kind::Throttled, 1, 1);
                 self.trace.event(at + us, Kind::Throttled, 1, 0).comes(at + us + 1, 1);
                 self.us += us + 1;
             }
@@ -171,7 +171,7 @@ impl Writer {
         }
         self.trace.ready(arrived, socket, number as u32 * 10 + 10);
         let at = self.step(2);
-        self.trace.woken(at, NOBODY, 1);
+        self.trace.woken(at, IDLE_TASK, 1);
         let at = self.step(5);
         self.trace.comes(at, 1);
         let started = self.step(3);
@@ -200,7 +200,7 @@ impl Writer {
 fn write(plans: &[Plan]) -> Vec<Record> {
     let mut writer = Writer { trace: Trace::new(), us: 10, sent: BTreeMap::new() };
     for connection in 1..4 {
-        writer.trace.add(0, Kind::SocketState, NOBODY, |record| {
+        writer.trace.add(0, Kind::SocketState, IDLE_TASK, |record| {
             (record.socket, record.detail) = (connection, 3 << 16 | 1);
         });
         writer.trace.transmitted(1, connection, 1_000);

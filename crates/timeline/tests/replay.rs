@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Instant;
 
-use common::{NOBODY, START_NS, task};
+use common::{IDLE_TASK, START_NS, task};
 use sidelane_timeline::builder::{Builder, Settings};
 use sidelane_timeline::diagnoser::{Diagnoser, DiagnoserSettings, Objective};
 use sidelane_timeline::record::{Kind, Record, Task, leave};
@@ -71,9 +71,9 @@ impl Replay {
         let tid = if is_bad { 1_000 + (number % 1_000_000) as u32 } else { 1 };
         let seq = (number / CONNECTIONS) as u32 * 100;
         let on_socket = |record: &mut Record| (record.socket, record.request) = (socket, number);
-        self.put(at_ns, Kind::DataReady, NOBODY, |record| (record.socket, record.detail) = (socket, seq));
-        self.put(at_ns + 1_000, Kind::Woken, NOBODY, |record| record.other = task(tid));
-        self.put(at_ns + 3_000, Kind::Switched, NOBODY, |record| {
+        self.put(at_ns, Kind::DataReady, IDLE_TASK, |record| (record.socket, record.detail) = (socket, seq));
+        self.put(at_ns + 1_000, Kind::Woken, IDLE_TASK, |record| record.other = task(tid));
+        self.put(at_ns + 3_000, Kind::Switched, IDLE_TASK, |record| {
             (record.other, record.value) = (task(tid), at_ns + 1_000);
         });
         self.put(at_ns + 5_000, Kind::Received, tid, |record| {

@@ -25,7 +25,7 @@ fn in_state(trace: &mut Trace, holds: u32, unsent: u32) {
 }
 
 fn acknowledged(trace: &mut Trace, us: u64, up_to: u32, holds: u32, unsent: u32) {
-    trace.add(us, Kind::Acknowledged, NOBODY, |record| (record.socket, record.detail) = (7, up_to));
+    trace.add(us, Kind::Acknowledged, IDLE_TASK, |record| (record.socket, record.detail) = (7, up_to));
     in_state(trace, holds, unsent);
 }
 
@@ -80,7 +80,7 @@ fn slow_reader_is_the_cause_of_a_sleep_in_send() {
         for us in [20_000, 40_000, 60_000] {
             acknowledged(&mut trace, us, 10, holds, unsent);
         }
-        trace.woken(60_001, NOBODY, 1).comes(60_001, 1);
+        trace.woken(60_001, IDLE_TASK, 1).comes(60_001, 1);
         trace.transmitted(60_100, 7, 1_000).sent(60_100, 1, 7, 1_000, 1).finished(60_100, 1, 7, 1, 120);
         assert_eq!(from(&trace, 210)[0], (210, 60_001, cause, u64::from(unsent)));
     }
@@ -94,7 +94,7 @@ fn slow_reader_is_the_cause_when_an_event_loop_sends_in_parts() {
     in_state(&mut trace, WINDOW | IN_FLIGHT | KNOWN, 490);
     trace.in_call(210, 1, 232, 4).sleeps(210, 1);
     acknowledged(&mut trace, 50_000, 10, WINDOW | IN_FLIGHT, 490);
-    trace.transmitted(50_001, 7, 500).woken(50_002, NOBODY, 1).comes(50_003, 1);
+    trace.transmitted(50_001, 7, 500).woken(50_002, IDLE_TASK, 1).comes(50_003, 1);
     trace.transmitted(50_100, 7, 900).sent(50_100, 1, 7, 900, 1).finished(50_100, 1, 7, 1, 120);
     assert_eq!(from(&trace, 210)[0], (210, 50_002, SlowReader, 490));
 }
@@ -104,7 +104,7 @@ fn slow_reader_is_the_cause_when_an_event_loop_sends_in_parts() {
 fn a_segment_that_is_sent_again_as_a_probe_is_no_loss() {
     for (holds, cause) in [(WINDOW | IN_FLIGHT, SlowReader), (LOSS | IN_FLIGHT, Retransmission)] {
         let mut trace = held(holds, 20);
-        trace.add(6_000, Kind::Retransmitted, NOBODY, |record| (record.socket, record.value) = (7, 10));
+        trace.add(6_000, Kind::Retransmitted, IDLE_TASK, |record| (record.socket, record.value) = (7, 10));
         let told = from(&trace, 310);
         assert!(told.iter().all(|(_, _, told, _)| *told == cause), "{told:?}");
     }
@@ -115,7 +115,7 @@ fn a_segment_that_is_sent_again_as_a_probe_is_no_loss() {
 fn segment_received_twice_was_not_lost() {
     const TWICE: u32 = 1_024;
     let again = |trace: &mut Trace, us: u64| {
-        trace.add(us, Kind::Retransmitted, NOBODY, |record| (record.socket, record.value) = (7, 10));
+        trace.add(us, Kind::Retransmitted, IDLE_TASK, |record| (record.socket, record.value) = (7, 10));
     };
     let mut trace = request_is_taken_up();
     answered(&mut trace, 300, 1).sleeps(320, 1);
@@ -138,8 +138,8 @@ fn segment_received_twice_was_not_lost() {
 fn segment_received_twice_was_not_lost_with_next_request() {
     let mut trace = request_is_taken_up();
     answered(&mut trace, 300, 1).sleeps(320, 1);
-    trace.add(9_000, Kind::Retransmitted, NOBODY, |record| (record.socket, record.value) = (7, 10));
-    trace.ready(9_010, 7, 20).woken(9_011, NOBODY, 1).comes(9_015, 1).received(9_020, 1, 7, 20, 2);
+    trace.add(9_000, Kind::Retransmitted, IDLE_TASK, |record| (record.socket, record.value) = (7, 10));
+    trace.ready(9_010, 7, 20).woken(9_011, IDLE_TASK, 1).comes(9_015, 1).received(9_020, 1, 7, 20, 2);
     trace.started(9_020, 1, 7, 2, 9_010).transmitted(9_030, 7, 20).sent(9_030, 1, 7, 20, 2);
     trace.finished(9_030, 1, 7, 2, 9_020).sleeps(9_040, 1);
     acknowledged(&mut trace, 60_000, 20, 1_024, 0);

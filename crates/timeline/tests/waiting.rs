@@ -55,7 +55,7 @@ const IN_VAIN: u64 = 0x100;
 
 /// The connection's state changes; `side` ended it first.
 fn state(trace: &mut Trace, us: u64, (old, new): (u32, u32), side: Side, flags: u64) {
-    trace.add(us, Kind::SocketState, NOBODY, |record| {
+    trace.add(us, Kind::SocketState, IDLE_TASK, |record| {
         (record.socket, record.detail, record.value) = (7, old << 16 | new, side as u64 | flags);
     });
 }

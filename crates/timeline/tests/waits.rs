@@ -38,7 +38,7 @@ fn a_timeout_after_a_question_is_no_answer() {
     trace.in_call_on(210, 1, call::POLL, poll).sleeps(210, 1).woken_by_timer(200_300, 1).comes(200_310, 1);
     // The next question is answered.
     trace.asks(200_320, 1, 9, 5_399, UDP).in_call_on(200_330, 1, call::POLL, poll).sleeps(200_330, 1);
-    trace.woken(200_400, NOBODY, 1).comes(200_410, 1).elsewhere(200_420, Kind::Received, 1, 9);
+    trace.woken(200_400, IDLE_TASK, 1).comes(200_410, 1).elsewhere(200_420, Kind::Received, 1, 9);
     answered(&mut trace, 200_500, 1);
     let span = longest(&trace);
     let wait = span.wait.expect("what it waited for");
@@ -75,7 +75,7 @@ fn a_timeout_of_an_event_loop_is_no_sleep() {
         other.ready(50, 8, 20).received(60, 1, 8, 20, 2).started(60, 1, 8, 2, 50);
         other.transmitted(70, 8, 30).sent(70, 1, 8, 30, 2).finished(70, 1, 8, 2, 60);
         let mut gone = other.clone();
-        gone.add(80, Kind::SocketState, NOBODY, |record| (record.socket, record.detail, record.value) = (8, 7, 1));
+        gone.add(80, Kind::SocketState, IDLE_TASK, |record| (record.socket, record.detail, record.value) = (8, 7, 1));
         assert_eq!((longest(&other).cause, longest(&gone).cause), (cause, Timer), "{number}");
         // The runtime is known.
         let mut runtime = slept_in(number);
@@ -89,7 +89,7 @@ fn timeout_after_a_later_question_is_still_no_answer() {
     for number in [call::EPOLL_WAIT, call::POLL] {
         let mut trace = request_is_taken_up();
         trace.asks(200, 1, 9, 53, UDP).asks(202, 1, 10, 6_379, 6).in_call(204, 1, number, 4).sleeps(204, 1);
-        trace.woken(206, NOBODY, 1).comes(207, 1).elsewhere(208, Kind::Received, 1, 10);
+        trace.woken(206, IDLE_TASK, 1).comes(207, 1).elsewhere(208, Kind::Received, 1, 10);
         let wait = On { timeout_ms: 50, ..On::default() };
         trace.in_call_on(210, 1, number, wait).sleeps(210, 1).woken_by_timer(50_300, 1).comes(50_310, 1);
         answered(&mut trace, 50_400, 1);
@@ -103,7 +103,7 @@ fn timeout_after_a_later_question_is_still_no_answer() {
 fn a_question_that_was_answered_is_over() {
     let mut trace = request_is_taken_up();
     trace.asks(200, 1, 9, 5_399, UDP).in_call(205, 1, call::POLL, 0).sleeps(205, 1);
-    trace.woken(220, NOBODY, 1).comes(230, 1).elsewhere(240, Kind::Received, 1, 9);
+    trace.woken(220, IDLE_TASK, 1).comes(230, 1).elsewhere(240, Kind::Received, 1, 9);
     let wait = On { timeout_ms: 50, ..On::default() };
     trace.in_call_on(250, 1, call::POLL, wait).sleeps(250, 1).woken_by_timer(50_300, 1).comes(50_310, 1);
     answered(&mut trace, 50_400, 1);
@@ -118,7 +118,7 @@ fn a_connection_that_is_not_there_is_waited_for() {
         trace.records.last_mut().expect("a record").kind = Kind::Connects;
         let on = On { socket: 9, file: SOCKET, named: 2, ..On::default() };
         trace.in_call_on(210, 1, call::CONNECT, on).sleeps(210, 1);
-        if timer { trace.woken_by_timer(9_000, 1) } else { trace.woken(9_000, NOBODY, 1) }.comes(9_010, 1);
+        if timer { trace.woken_by_timer(9_000, 1) } else { trace.woken(9_000, IDLE_TASK, 1) }.comes(9_010, 1);
         answered(&mut trace, 9_100, 1);
         longest(&trace)
     };
@@ -131,9 +131,9 @@ fn a_connection_is_waited_for_in_poll_too_until_the_first_send() {
     let mut trace = request_is_taken_up();
     trace.asks(200, 1, 9, 81, 6);
     trace.records.last_mut().expect("a record").kind = Kind::Connects;
-    trace.in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1).woken(9_000, NOBODY, 1).comes(9_010, 1);
+    trace.in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1).woken(9_000, IDLE_TASK, 1).comes(9_010, 1);
     trace.asks(9_020, 1, 9, 81, 6).in_call(9_030, 1, call::EPOLL_WAIT, 4).sleeps(9_030, 1);
-    trace.woken(9_500, NOBODY, 1).comes(9_510, 1).elsewhere(9_520, Kind::Received, 1, 9);
+    trace.woken(9_500, IDLE_TASK, 1).comes(9_510, 1).elsewhere(9_520, Kind::Received, 1, 9);
     answered(&mut trace, 9_600, 1);
     let timeline = trace.first();
     assert_eq!((timeline.of_cause_ns(Connect), timeline.of_cause_ns(Downstream)), (8_800_000, 480_000));
@@ -146,10 +146,15 @@ fn an_event_loop_sends_for_the_request_for_which_it_connected() {
     trace.records.last_mut().expect("a record").kind = Kind::Connects;
     trace.in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
     // While it waits, it takes another request.
-    trace.ready(300, 8, 20).woken(301, NOBODY, 1).comes(310, 1).received(320, 1, 8, 20, 2).started(320, 1, 8, 2, 300);
-    trace.in_call(330, 1, call::EPOLL_WAIT, 4).sleeps(330, 1).woken(400, NOBODY, 1).comes(410, 1);
+    trace
+        .ready(300, 8, 20)
+        .woken(301, IDLE_TASK, 1)
+        .comes(310, 1)
+        .received(320, 1, 8, 20, 2)
+        .started(320, 1, 8, 2, 300);
+    trace.in_call(330, 1, call::EPOLL_WAIT, 4).sleeps(330, 1).woken(400, IDLE_TASK, 1).comes(410, 1);
     trace.asks(420, 1, 9, 81, 6).in_call(430, 1, call::EPOLL_WAIT, 4).sleeps(430, 1);
-    trace.woken(9_500, NOBODY, 1).comes(9_510, 1).elsewhere(9_520, Kind::Received, 1, 9);
+    trace.woken(9_500, IDLE_TASK, 1).comes(9_510, 1).elsewhere(9_520, Kind::Received, 1, 9);
     answered(&mut trace, 9_600, 1);
     trace.transmitted(9_700, 8, 30).sent(9_700, 1, 8, 30, 2).finished(9_700, 1, 8, 2, 320);
     let timeline = trace.first();
@@ -201,7 +206,7 @@ fn woken_by_a_thread_that_ends(before_its_end: impl Fn(&mut Trace)) -> Cause {
     let on = On { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..On::default() };
     trace.in_call_on(210, 1, call::FUTEX, on).sleeps(210, 1).woken_in(9_000, 5, 1, call::FUTEX).on_cpu(1);
     before_its_end(&mut trace);
-    trace.switched(9_008, 5, NOBODY, leave::ENDED).on_cpu(1).comes(9_010, 1);
+    trace.switched(9_008, 5, IDLE_TASK, leave::ENDED).on_cpu(1).comes(9_010, 1);
     answered(&mut trace, 9_100, 1);
     longest(&trace).cause
 }
@@ -210,7 +215,7 @@ fn woken_by_a_thread_that_ends(before_its_end: impl Fn(&mut Trace)) -> Cause {
 fn wake_by_a_thread_that_ends_is_a_hand_over() {
     assert_eq!(woken_by_a_thread_that_ends(|_| ()), HandOver);
     let sleeps = |trace: &mut Trace| {
-        trace.sleeps(9_001, 5).on_cpu(1).woken(9_002, NOBODY, 5).on_cpu(1).comes(9_003, 5).on_cpu(1);
+        trace.sleeps(9_001, 5).on_cpu(1).woken(9_002, IDLE_TASK, 5).on_cpu(1).comes(9_003, 5).on_cpu(1);
     };
     assert_eq!(woken_by_a_thread_that_ends(sleeps), Lock);
     let sends = |trace: &mut Trace| {
@@ -340,7 +345,7 @@ fn full_pipe_is_described_with_its_reader() {
 
 #[test]
 fn splice_waits_for_the_socket_or_the_writer_of_the_pipe() {
-    for (by, cause) in [(NOBODY, SendBuffer), (901, HandOver)] {
+    for (by, cause) in [(IDLE_TASK, SendBuffer), (901, HandOver)] {
         let mut trace = request_is_taken_up();
         let on = On { argument: 5, named: 4_711, file: PIPE, ..On::default() };
         trace.in_call_on(210, 1, call::SPLICE, on).sleeps(210, 1).woken_in(9_000, by, 1, call::WRITE).comes(9_010, 1);
@@ -362,7 +367,7 @@ fn two_on_a_loop(number: u32, by_timer: bool) -> Trace {
     let mut trace = request_is_taken_up();
     trace.ready(130, 8, 20).received(140, 1, 8, 20, 2).started(140, 1, 8, 2, 130);
     trace.in_call(210, 1, number, 4).sleeps(210, 1);
-    if by_timer { trace.woken_by_timer(9_000, 1) } else { trace.woken(9_000, NOBODY, 1) }.comes(9_010, 1);
+    if by_timer { trace.woken_by_timer(9_000, 1) } else { trace.woken(9_000, IDLE_TASK, 1) }.comes(9_010, 1);
     trace.transmitted(9_100, 7, 10).sent(9_100, 1, 7, 10, 1).finished(9_100, 1, 7, 1, 120);
     trace.transmitted(9_200, 8, 30).sent(9_200, 1, 8, 30, 2).finished(9_200, 1, 8, 2, 140);
     trace
@@ -386,7 +391,7 @@ fn disks_behind_io_uring_and_aio_are_disks() {
     for number in [call::IO_URING_ENTER, call::IO_GETEVENTS, call::IO_PGETEVENTS] {
         let mut trace = request_is_taken_up();
         trace.in_call(210, 1, number, 4).sleeps(210, 1).event(8_990, Kind::DiskCompleted, 1, 8 << 20);
-        trace.woken(9_000, NOBODY, 1).comes(9_010, 1);
+        trace.woken(9_000, IDLE_TASK, 1).comes(9_010, 1);
         answered(&mut trace, 9_100, 1);
         assert_eq!((longest(&trace).cause, longest(&trace).detail), (Disk, 8 << 20), "{number}");
     }
@@ -395,7 +400,7 @@ fn disks_behind_io_uring_and_aio_are_disks() {
 #[test]
 fn worker_that_read_from_a_disk_is_a_wait_for_the_disk() {
     let mut trace = request_is_taken_up();
-    trace.switched(150, NOBODY, 960, leave::PREEMPTED).on_cpu(1);
+    trace.switched(150, IDLE_TASK, 960, leave::PREEMPTED).on_cpu(1);
     trace.in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
     trace.event(8_900, Kind::DiskCompleted, 960, 8 << 20).on_cpu(1);
     trace.woken_in(9_000, 960, 1, call::KILL).on_cpu(1).comes(9_010, 1);
@@ -409,10 +414,10 @@ fn questions_of_two_requests_on_one_connection_share_it() {
     trace.asks(200, 1, 9, 6_379, 6);
     trace.ready(210, 8, 20).received(220, 1, 8, 20, 2).started(220, 1, 8, 2, 210).asks(230, 1, 9, 6_379, 6);
     trace.in_call(240, 1, call::EPOLL_WAIT, 4).sleeps(240, 1);
-    trace.woken(5_000, NOBODY, 1).comes(5_010, 1).elsewhere(5_020, Kind::Received, 1, 9);
+    trace.woken(5_000, IDLE_TASK, 1).comes(5_010, 1).elsewhere(5_020, Kind::Received, 1, 9);
     trace.transmitted(5_050, 7, 10).sent(5_050, 1, 7, 10, 1).finished(5_050, 1, 7, 1, 120);
     trace.in_call(5_060, 1, call::EPOLL_WAIT, 4).sleeps(5_060, 1);
-    trace.woken(9_000, NOBODY, 1).comes(9_010, 1).elsewhere(9_020, Kind::Received, 1, 9);
+    trace.woken(9_000, IDLE_TASK, 1).comes(9_010, 1).elsewhere(9_020, Kind::Received, 1, 9);
     trace.transmitted(9_050, 8, 30).sent(9_050, 1, 8, 30, 2).finished(9_050, 1, 8, 2, 220);
     for (number, length_us) in [(1, 4_800), (2, 8_770)] {
         let span = longest_of(&trace, number);
@@ -432,7 +437,7 @@ fn asked_by_a_library(during: impl Fn(&mut Trace)) -> Span {
     trace.asks(220, 5, 9, 6_379, 6).on_cpu(1);
     trace.in_call(230, 5, call::EPOLL_WAIT, 4).on_cpu(1).sleeps(230, 5).on_cpu(1);
     during(&mut trace);
-    trace.woken(9_000, NOBODY, 5).on_cpu(1).comes(9_010, 5).on_cpu(1);
+    trace.woken(9_000, IDLE_TASK, 5).on_cpu(1).comes(9_010, 5).on_cpu(1);
     trace.elsewhere(9_020, Kind::Received, 5, 9).on_cpu(1);
     trace.woken_in(9_030, 5, 1, call::FUTEX).on_cpu(1).comes(9_040, 1);
     answered(&mut trace, 9_100, 1);
@@ -455,11 +460,11 @@ fn question_of_an_unknown_request_shares_the_connection() {
 fn connection_used_by_one_request_after_another_is_not_shared() {
     let mut trace = request_is_taken_up();
     trace.asks(200, 1, 9, 6_379, 6).in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
-    trace.woken(5_000, NOBODY, 1).comes(5_010, 1).elsewhere(5_020, Kind::Received, 1, 9);
+    trace.woken(5_000, IDLE_TASK, 1).comes(5_010, 1).elsewhere(5_020, Kind::Received, 1, 9);
     // The first request still computes when the second one asks.
     trace.ready(5_030, 8, 20).received(5_040, 1, 8, 20, 2).started(5_040, 1, 8, 2, 5_030).asks(5_050, 1, 9, 6_379, 6);
     trace.in_call(5_060, 1, call::EPOLL_WAIT, 4).sleeps(5_060, 1);
-    trace.woken(9_000, NOBODY, 1).comes(9_010, 1).elsewhere(9_020, Kind::Received, 1, 9);
+    trace.woken(9_000, IDLE_TASK, 1).comes(9_010, 1).elsewhere(9_020, Kind::Received, 1, 9);
     trace.transmitted(9_030, 7, 10).sent(9_030, 1, 7, 10, 1).finished(9_030, 1, 7, 1, 120);
     trace.transmitted(9_050, 8, 30).sent(9_050, 1, 8, 30, 2).finished(9_050, 1, 8, 2, 5_040);
     let shared = |number| longest_of(&trace, number).wait.is_some_and(|wait| wait.is_shared);
@@ -553,7 +558,7 @@ fn file_system_calls_wait_for_the_disk_for_any_waker() {
     ] {
         let mut trace = request_is_taken_up();
         let on = On { argument: 4, file, ..On::default() };
-        trace.in_call_on(210, 1, number, on).switched(210, 1, NOBODY, leave::BLOCKED);
+        trace.in_call_on(210, 1, number, on).switched(210, 1, IDLE_TASK, leave::BLOCKED);
         trace.woken_in(9_000, 960, 1, call::WRITE).comes(9_010, 1);
         answered(&mut trace, 9_100, 1);
         assert_eq!(longest(&trace).cause, cause, "{number}");
@@ -565,7 +570,7 @@ fn run_queue_delay_of_a_lock_holder_counts_as_the_lock() {
     let mut trace = Trace::new();
     let on = On { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..On::default() };
     // Thread 5 has the CPU and the lock when the request comes.
-    trace.comes(10, 5).ready(90, 7, 10).woken(91, NOBODY, 1).switched(4_000, 5, 1, leave::PREEMPTED);
+    trace.comes(10, 5).ready(90, 7, 10).woken(91, IDLE_TASK, 1).switched(4_000, 5, 1, leave::PREEMPTED);
     trace.received(4_010, 1, 7, 10, 1).started(4_010, 1, 7, 1, 90);
     trace.in_call_on(4_020, 1, call::FUTEX, on).switched(4_020, 1, 5, leave::SLEEPS);
     trace.woken_in(6_000, 5, 1, call::FUTEX).switched(6_010, 5, 1, leave::PREEMPTED);
@@ -581,7 +586,7 @@ fn run_queue_delay_of_a_lock_holder_counts_as_the_lock() {
 fn a_wait_for_a_cpu_says_whether_the_service_itself_had_it() {
     for (tid, detail) in [(5, BY_OWN), (901, 0)] {
         let mut trace = Trace::new();
-        trace.comes(10, tid).ready(90, 7, 10).woken(91, NOBODY, 1).switched(4_000, tid, 1, leave::PREEMPTED);
+        trace.comes(10, tid).ready(90, 7, 10).woken(91, IDLE_TASK, 1).switched(4_000, tid, 1, leave::PREEMPTED);
         trace.received(4_010, 1, 7, 10, 1).started(4_010, 1, 7, 1, 90);
         answered(&mut trace, 4_100, 1);
         assert_eq!((longest(&trace).cause, longest(&trace).detail), (RunQueue, detail), "{tid}");
@@ -611,7 +616,7 @@ fn asked_on_a_loop(port: u16, connects: bool, has_answered_before: bool) -> Time
     let mut trace = Trace::new();
     if has_answered_before {
         trace.ready(10, 8, 20).received(20, 1, 8, 20, 2).started(20, 1, 8, 2, 10).asks(30, 1, 19, port, UDP);
-        trace.in_call(32, 1, call::EPOLL_WAIT, 4).sleeps(32, 1).woken(40, NOBODY, 1).comes(42, 1);
+        trace.in_call(32, 1, call::EPOLL_WAIT, 4).sleeps(32, 1).woken(40, IDLE_TASK, 1).comes(42, 1);
         trace.elsewhere(45, Kind::Received, 1, 19);
         trace.transmitted(50, 8, 30).sent(50, 1, 8, 30, 2).finished(50, 1, 8, 2, 20).sleeps(60, 1);
     }
@@ -622,11 +627,11 @@ fn asked_on_a_loop(port: u16, connects: bool, has_answered_before: bool) -> Time
     }
     trace.in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
     // Other events wake the loop.
-    trace.woken(300, NOBODY, 1).comes(310, 1).in_call(320, 1, call::EPOLL_WAIT, 4).sleeps(320, 1);
-    trace.ready(4_000, 18, 10).woken(4_000, NOBODY, 1).comes(4_010, 1).received(4_020, 1, 18, 10, 3);
+    trace.woken(300, IDLE_TASK, 1).comes(310, 1).in_call(320, 1, call::EPOLL_WAIT, 4).sleeps(320, 1);
+    trace.ready(4_000, 18, 10).woken(4_000, IDLE_TASK, 1).comes(4_010, 1).received(4_020, 1, 18, 10, 3);
     trace.started(4_020, 1, 18, 3, 4_000).transmitted(4_030, 18, 30).sent(4_030, 1, 18, 30, 3);
     trace.finished(4_030, 1, 18, 3, 4_020).in_call(4_040, 1, call::EPOLL_WAIT, 4).sleeps(4_040, 1);
-    trace.woken(9_000, NOBODY, 1).comes(9_010, 1);
+    trace.woken(9_000, IDLE_TASK, 1).comes(9_010, 1);
     answered(&mut trace, 9_100, 1);
     trace.first()
 }
@@ -657,7 +662,7 @@ fn a_timeout_of_an_event_loop_may_be_of_any_request() {
 #[test]
 fn a_wait_for_a_cpu_names_the_thread_that_had_it_for_longest() {
     let mut trace = Trace::new();
-    trace.comes(10, 901).ready(90, 7, 10).woken(91, NOBODY, 1);
+    trace.comes(10, 901).ready(90, 7, 10).woken(91, IDLE_TASK, 1);
     trace.switched(3_900, 901, 960, leave::PREEMPTED).switched(3_950, 960, 1, leave::SLEEPS);
     trace.records.last_mut().expect("a record").task.pid = 960;
     trace.received(4_010, 1, 7, 10, 1).started(4_010, 1, 7, 1, 90);

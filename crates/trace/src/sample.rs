@@ -20,7 +20,7 @@ use sidelane_requests::Times;
 pub const SERVER: Task = Task { tid: 100, pid: 100 };
 pub const WORKER: Task = Task { tid: 101, pid: 100 };
 pub const STRANGER: Task = Task { tid: 900, pid: 900 };
-const NOBODY: Task = Task { tid: 0, pid: 0 };
+const IDLE_TASK: Task = Task { tid: 0, pid: 0 };
 /// Begin of the trace.
 const BEGIN_NS: u64 = 5_000_000_000;
 /// Time between two arrivals.
@@ -29,7 +29,18 @@ const REQUESTS: u64 = 300;
 
 /// Returns a record on lane 1 without a thread.
 pub fn record(at_ns: u64, kind: Kind) -> Record {
-    Record { at_ns, kind, seq: 1, task: NOBODY, cpu: 1, detail: 0, other: NOBODY, socket: 0, request: 0, value: 0 }
+    Record {
+        at_ns,
+        kind,
+        seq: 1,
+        task: IDLE_TASK,
+        cpu: 1,
+        detail: 0,
+        other: IDLE_TASK,
+        socket: 0,
+        request: 0,
+        value: 0,
+    }
 }
 
 /// Returns a request of the server whose time went to these causes, one after the other.
@@ -40,7 +51,7 @@ pub fn timeline(request: u64, arrived_ns: u64, parts: &[(Cause, u64)]) -> Timeli
         let by = match cause {
             Cause::RunQueue => STRANGER,
             Cause::Lock => WORKER,
-            _ => NOBODY,
+            _ => IDLE_TASK,
         };
         let is_network = *cause == Cause::NetworkReceive;
         spans.push(Span {
@@ -250,7 +261,7 @@ impl SampleRequest {
     }
 
     fn start(&mut self, wait_ns: u64) {
-        let by = if wait_ns > 100_000 { STRANGER } else { NOBODY };
+        let by = if wait_ns > 100_000 { STRANGER } else { IDLE_TASK };
         self.put(Kind::Woken, |record| (record.cpu, record.other, record.detail) = (0, SERVER, 1));
         self.spend(Cause::RunQueue, wait_ns);
         self.put(Kind::Switched, |record| (record.task, record.other) = (by, SERVER));
@@ -273,7 +284,7 @@ impl SampleRequest {
 
     fn pause(&mut self, length_ns: u64) {
         self.put(Kind::PauseBegan, |record| (record.task, record.detail) = (SERVER, 1));
-        self.put(Kind::Switched, |record| (record.task, record.other, record.detail) = (SERVER, NOBODY, 1));
+        self.put(Kind::Switched, |record| (record.task, record.other, record.detail) = (SERVER, IDLE_TASK, 1));
         self.spend(Cause::Collection, length_ns);
         self.put(Kind::PauseEnded, |record| record.task = SERVER);
         self.put(Kind::Switched, |record| record.other = SERVER);

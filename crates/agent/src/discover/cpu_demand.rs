@@ -44,7 +44,7 @@ fn demand_of(hierarchies: &[Hierarchy], path: &str, online: u64) -> CpuDemand {
     let (cpus, from) = match (limit, shares) {
         (Some(cpus), _) => (cpus, CpuDemandSource::Limit),
         (None, Some(shares)) => (shares.div_ceil(SHARES_A_CPU), CpuDemandSource::Request),
-        (None, None) => (cpusets.iter().find_map(|dir| allowed(dir)).unwrap_or(online), CpuDemandSource::Nobody),
+        (None, None) => (cpusets.iter().find_map(|dir| allowed(dir)).unwrap_or(online), CpuDemandSource::Unspecified),
     };
     CpuDemand { cpus: cpus.clamp(1, online) as u32, from }
 }
@@ -178,16 +178,16 @@ mod tests {
         for path in [slice, "/kubelet/kubepods/podf1/a"] {
             assert_eq!(wants_at(path, &[], &weight), (1, CpuDemandSource::Request));
             assert_eq!(wants_at(path, &["cpu"], &[("cpu.shares", "1024\n")]), (1, CpuDemandSource::Request));
-            assert_eq!(wants_at(path, &[], &[("cpu.weight", "1\n")]), (16, CpuDemandSource::Nobody));
+            assert_eq!(wants_at(path, &[], &[("cpu.weight", "1\n")]), (16, CpuDemandSource::Unspecified));
         }
-        assert_eq!(wants(&[], &weight), (16, CpuDemandSource::Nobody));
+        assert_eq!(wants(&[], &weight), (16, CpuDemandSource::Unspecified));
     }
 
     #[test]
     fn container_without_a_request_wants_all_allowed_cpus() {
         let nothing = [("cpu.max", "max 100000\n"), ("cpu.weight", "1\n"), ("cpuset.cpus.effective", "0-3,8\n")];
-        assert_eq!(wants(&[], &nothing), (5, CpuDemandSource::Nobody));
-        assert_eq!(wants(&["cpu"], &[("cpu.shares", "1024\n")]), (16, CpuDemandSource::Nobody));
-        assert_eq!(wants(&[], &[]), (16, CpuDemandSource::Nobody));
+        assert_eq!(wants(&[], &nothing), (5, CpuDemandSource::Unspecified));
+        assert_eq!(wants(&["cpu"], &[("cpu.shares", "1024\n")]), (16, CpuDemandSource::Unspecified));
+        assert_eq!(wants(&[], &[]), (16, CpuDemandSource::Unspecified));
     }
 }

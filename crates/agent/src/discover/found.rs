@@ -143,7 +143,7 @@ pub enum CpuDemandSource {
     /// Request of the container (`cpu.weight`, `cpu.shares`).
     Request,
     /// No source: the number of CPUs that the container may run on is used.
-    Nobody,
+    Unspecified,
 }
 
 impl fmt::Display for CpuDemandSource {
@@ -152,7 +152,7 @@ impl fmt::Display for CpuDemandSource {
             Self::File => "the file",
             Self::Limit => "its limit",
             Self::Request => "its request",
-            Self::Nobody => "all CPUs that it may use",
+            Self::Unspecified => "all CPUs that it may use",
         })
     }
 }

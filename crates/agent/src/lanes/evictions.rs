@@ -199,7 +199,7 @@ mod tests {
         }
         let began = Instant::now();
         evictions.forsaking(&"3".parse().unwrap(), || assert!(keeper.join().unwrap().is_err()));
-        assert!(began.elapsed() < ANSWER_TIMEOUT, "nobody waited for an answer");
+        assert!(began.elapsed() < ANSWER_TIMEOUT, "no thread waited for an answer");
         assert!(evictions.asked().lanes.is_empty());
     }
 

@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(told, [(4, "0".to_owned())]);
         assert_eq!(lanes.request_lanes, cpus("0-1"));
         assert_eq!(lanes_of(&cores, &cpus("0,4"), &cpus(""), &cpus("0-7")), None, "a whole core leaves none");
-        assert_eq!(lanes_of(&cores, &cpus("0"), &cpus(""), &cpus("0-3")), None, "nobody else's");
+        assert_eq!(lanes_of(&cores, &cpus("0"), &cpus(""), &cpus("0-3")), None, "of no other service");
     }
 
     proptest! {

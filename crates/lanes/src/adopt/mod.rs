@@ -96,8 +96,8 @@ impl Adopted {
         let cpuset = adoptee.cpuset.clone();
         // This entry is undone last. The list of newcomers is empty until each present process has an undo entry of its
         // own. Otherwise a process that had the CPUs of the lanes before would count as a newcomer.
-        let nobody = Newcomers { groups: vec![], families: vec![], ..newcomers.clone() };
-        let newcomers_change_id = guardian.add([Undo::Newcomers(nobody)])?[0];
+        let none = Newcomers { groups: vec![], families: vec![], ..newcomers.clone() };
+        let newcomers_change_id = guardian.add([Undo::Newcomers(none)])?[0];
         let (noted, counts) = (BTreeMap::new(), Counts::default());
         let mut adopted = Self { adoptee, leaf, cpuset, newcomers, newcomers_change_id, noted, counts };
         if let Some(dir) = &adopted.adoptee.freezable {

@@ -143,7 +143,11 @@ mod tests {
         assert_eq!(quiet.record(1_000, 9, true), 1);
         assert_eq!(quiet.apart.mean(), Some(800.0));
         let mut missed = of(&[(100, 7), (200, 8)]);
-        assert_eq!(missed.record(900, 12, false), 0, "of events that nobody saw it is not known beside what they were");
+        assert_eq!(
+            missed.record(900, 12, false),
+            0,
+            "of events that no look saw it is not known beside what they were"
+        );
         assert_eq!(missed.record(1_000, 13, true), 1);
         assert_eq!((missed.count, missed.unseen, missed.apart.count()), (6, 4, 0));
     }

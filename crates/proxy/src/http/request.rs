@@ -246,7 +246,7 @@ mod tests {
         assert!(head.upgrades);
         assert_eq!(out, "GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n");
         let (head, out) = read("GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\n\r\n").unwrap().unwrap();
-        assert!(!head.upgrades && !out.contains("websocket"), "nobody asked for it on this connection");
+        assert!(!head.upgrades && !out.contains("websocket"), "no client asked for it on this connection");
     }
 
     #[test]

@@ -287,7 +287,7 @@ fn batch_is_kept_off_briefly_to_measure_its_cost() {
     wait_until("it really was off the core", || batch.is_frozen());
     wait_until("and came back", || !batch.is_frozen());
     let told = status()["services"][0].clone();
-    assert!(told["requests_missing"].is_string(), "nobody asks for figures: {told}");
+    assert!(told["requests_missing"].is_string(), "no objective asks for figures: {told}");
     daemon.end();
 
     // Batch that is confined to the lane is held at each request.

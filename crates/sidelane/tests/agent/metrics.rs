@@ -67,7 +67,7 @@ fn status_is_hidden_from_other_users() {
     // Only this thread changes its user: threads of other tests stay root.
     let asked = thread::spawn(|| {
         let nobody = Uid::from_raw(65534);
-        set_thread_res_uid(nobody, nobody, nobody).expect("root may become anybody");
+        set_thread_res_uid(nobody, nobody, nobody).expect("root may become any user");
         UnixStream::connect(SOCKET).map(drop).map_err(|error| error.kind())
     });
     assert_eq!(asked.join().unwrap(), Err(ErrorKind::PermissionDenied));

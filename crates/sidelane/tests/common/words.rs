@@ -79,7 +79,7 @@ impl Words {
     #[track_caller]
     pub fn must_have_summoned(&self, before: u64) {
         let beside_batch = self.busy() && self.batch_is_on();
-        assert!(!beside_batch || self.summons() > before, "nobody was summoned: {:?}", self.state());
+        assert!(!beside_batch || self.summons() > before, "no keeper was summoned: {:?}", self.state());
     }
 
     /// Returns whether the service needs its lane.

@@ -229,7 +229,7 @@ mod tests {
         losses.record(1, 1_000, 500);
         assert!(losses.lost == 0 && !losses.any_in(0, 1_000));
         losses.begins(2, 41);
-        assert_eq!(losses.seen_by_all_ns(), 500, "nobody waits for a CPU that writes nothing");
+        assert_eq!(losses.seen_by_all_ns(), 500, "no reader waits for a CPU that writes nothing");
         losses.record(2, 43, 600);
         assert!(losses.lost == 1 && losses.any_in(0, 10) && !losses.any_in(601, 700));
     }

@@ -16,14 +16,14 @@ pub const SERVICE: u32 = 100;
 /// The process of threads from number 900 on.
 pub const STRANGER: u32 = 900;
 /// No thread, or the idle one.
-pub const NOBODY: u32 = 0;
+pub const IDLE_TASK: u32 = 0;
 /// The clock when a trace begins.
 pub const START_NS: u64 = 3_600_000_000_000;
 
 /// A thread by its number.
 pub fn task(tid: u32) -> Task {
     let pid = match tid {
-        NOBODY => 0,
+        IDLE_TASK => 0,
         900.. => STRANGER,
         _ => SERVICE,
     };
@@ -89,7 +89,7 @@ impl Trace {
 
     /// Data up to `end_seq` reached the socket.
     pub fn ready(&mut self, us: u64, socket: u64, end_seq: u32) -> &mut Trace {
-        self.add(us, Kind::DataReady, NOBODY, |record| (record.socket, record.detail) = (socket, end_seq))
+        self.add(us, Kind::DataReady, IDLE_TASK, |record| (record.socket, record.detail) = (socket, end_seq))
     }
 
     /// A thread took data up to `up_to`, of this request.
@@ -123,7 +123,7 @@ impl Trace {
     }
 
     pub fn transmitted(&mut self, us: u64, socket: u64, end_seq: u32) -> &mut Trace {
-        self.add(us, Kind::Transmitted, NOBODY, |record| {
+        self.add(us, Kind::Transmitted, IDLE_TASK, |record| {
             (record.socket, record.detail, record.value) = (socket, end_seq, 10);
         })
     }
@@ -134,11 +134,11 @@ impl Trace {
     }
 
     pub fn sleeps(&mut self, us: u64, tid: u32) -> &mut Trace {
-        self.switched(us, tid, NOBODY, leave::SLEEPS)
+        self.switched(us, tid, IDLE_TASK, leave::SLEEPS)
     }
 
     pub fn comes(&mut self, us: u64, tid: u32) -> &mut Trace {
-        self.switched(us, NOBODY, tid, leave::PREEMPTED)
+        self.switched(us, IDLE_TASK, tid, leave::PREEMPTED)
     }
 
     /// `by` wakes a thread, which is to run on CPU 0.
@@ -163,7 +163,7 @@ impl Trace {
 
     /// A timer wakes a thread.
     pub fn woken_by_timer(&mut self, us: u64, tid: u32) -> &mut Trace {
-        self.add(us, Kind::Woken, NOBODY, |record| (record.other, record.value) = (task(tid), BY_TIMER))
+        self.add(us, Kind::Woken, IDLE_TASK, |record| (record.other, record.value) = (task(tid), BY_TIMER))
     }
 
     /// `by` wakes a thread in this system call.
@@ -267,9 +267,9 @@ pub fn parts(timeline: &Timeline) -> Vec<(u64, u64, Cause)> {
 /// A thread, 1, that waits in `epoll_wait` and gets a request at 100 µs, which it takes up at 120 µs.
 pub fn request_is_taken_up() -> Trace {
     let mut trace = Trace::new();
-    trace.add(0, Kind::SocketState, NOBODY, |record| (record.socket, record.detail) = (7, 3 << 16 | 1));
+    trace.add(0, Kind::SocketState, IDLE_TASK, |record| (record.socket, record.detail) = (7, 3 << 16 | 1));
     trace.comes(1, 1).sleeps(2, 1);
-    trace.ready(100, 7, 10).woken(102, NOBODY, 1).comes(110, 1);
+    trace.ready(100, 7, 10).woken(102, IDLE_TASK, 1).comes(110, 1);
     trace.received(120, 1, 7, 10, 1).started(120, 1, 7, 1, 100);
     trace
 }

@@ -38,7 +38,8 @@ impl Journal {
 
     /// Spins for a random time that stands for the work of one request.
     pub fn work(&self) {
-        let demand_ns = self.demand.lock().expect("nobody panics here").exponential(self.demand_mean_ns);
+        let demand_ns =
+            self.demand.lock().expect("no thread panics while it holds the lock").exponential(self.demand_mean_ns);
         let end_ns = now_ns() + demand_ns as Nanos;
         while now_ns() < end_ns {
             std::hint::spin_loop();
@@ -53,7 +54,7 @@ impl Journal {
         let finished_ns = now_ns();
         let tid = gettid().as_raw_nonzero().get();
         let entry = Entry { id: ask.id, started_ns, finished_ns, tid };
-        self.entries.lock().expect("nobody panics here").push(entry);
+        self.entries.lock().expect("no thread panics while it holds the lock").push(entry);
         Ok(finished_ns)
     }
 
@@ -68,7 +69,7 @@ impl Journal {
 
     /// Writes one line per request: id, start, finish and thread. Returns the number of lines.
     pub fn write(&self, path: &Path) -> Result<usize> {
-        let entries = self.entries.lock().expect("nobody panics here").clone();
+        let entries = self.entries.lock().expect("no thread panics while it holds the lock").clone();
         let failed = || format!("cannot write {}", path.display());
         let mut file = BufWriter::new(File::create(path).with_context(failed)?);
         for entry in &entries {

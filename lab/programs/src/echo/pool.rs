@@ -79,7 +79,7 @@ impl Pool {
             Received::Asks(asks, _) if asks.is_empty() => self.watch(stream),
             Received::Asks(asks, _) => {
                 let job = Job { stream: Arc::clone(stream), asks };
-                self.jobs.lock().expect("nobody panics here").push_back(job);
+                self.jobs.lock().expect("no thread panics while it holds the lock").push_back(job);
                 self.more.notify_one();
             }
         }
@@ -97,11 +97,11 @@ impl Pool {
     }
 
     fn next_job(&self) -> Job {
-        let mut jobs = self.jobs.lock().expect("nobody panics here");
+        let mut jobs = self.jobs.lock().expect("no thread panics while it holds the lock");
         loop {
             match jobs.pop_front() {
                 Some(job) => return job,
-                None => jobs = self.more.wait(jobs).expect("nobody panics here"),
+                None => jobs = self.more.wait(jobs).expect("no thread panics while it holds the lock"),
             }
         }
     }

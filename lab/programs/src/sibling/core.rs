@@ -272,7 +272,7 @@ mod tests {
         shared.prepare([NO_CPU, 1], &Slowdown::of_lane(1, 2.0));
         let (first_ns, then_ns) = (shared.other_spent_ns(1, 0), shared.other_spent_ns(1, 0));
         assert!(first_ns <= then_ns && then_ns <= now_ns() - before_ns);
-        assert_eq!(shared.other_spent_ns(0, 0), 0, "nobody has run on the other one");
+        assert_eq!(shared.other_spent_ns(0, 0), 0, "no thread has run on the other lane");
         assert_eq!((shared.loss_ppm(1, 0), shared.loss_ppm(0, 0)), (500_000, 0));
     }
 

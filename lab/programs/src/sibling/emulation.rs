@@ -34,18 +34,22 @@ pub fn run<T: Emulation>(start: impl FnOnce() -> Result<T>) -> Result<()> {
     let signals = EndingSignals::block()?;
     end_with_parent()?;
     let emulation = Arc::new(Mutex::new(start()?));
-    println!("ready pid={} fd={}", std::process::id(), emulation.lock().expect("nobody panics here").fd());
+    println!(
+        "ready pid={} fd={}",
+        std::process::id(),
+        emulation.lock().expect("no thread panics while it holds the lock").fd()
+    );
     let asked = Arc::clone(&emulation);
     thread::spawn(move || answer_all(&asked));
     signals.wait(None);
-    eprintln!("{}", emulation.lock().expect("nobody panics here").result());
+    eprintln!("{}", emulation.lock().expect("no thread panics while it holds the lock").result());
     Ok(())
 }
 
 /// Answers each line of standard input until it ends; the emulation goes on.
 fn answer_all(emulation: &Mutex<impl Emulation>) {
     for line in stdin().lock().lines().map_while(Result::ok) {
-        let answer = answer(&mut *emulation.lock().expect("nobody panics here"), line.trim());
+        let answer = answer(&mut *emulation.lock().expect("no thread panics while it holds the lock"), line.trim());
         println!("{}", answer.unwrap_or_else(|error| format!("error: {error:#}")));
         let _ = stdout().flush();
     }

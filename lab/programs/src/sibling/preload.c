@@ -130,9 +130,9 @@ static void join(void)
 	me.seen_alive_ns = now_ns();
 	me.place = NONE;
 	for (int place = 0; place < SIBLING_THREADS && me.place == NONE; place++) {
-		uint32_t nobody = 0;
+		uint32_t no_thread = 0;
 
-		if (__atomic_compare_exchange_n(&core->tids[place], &nobody, gettid(), false,
+		if (__atomic_compare_exchange_n(&core->tids[place], &no_thread, gettid(), false,
 						__ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 			me.place = place;
 	}

@@ -61,7 +61,7 @@ impl fmt::Display for SpeedReport {
         let ms = |ns: Nanos| ns as f64 / 1e6;
         match self.speed {
             Some(speed) => write!(out, "CPU {}: speed {speed:.3}, asked {}", self.cpu, self.asked)?,
-            None => write!(out, "CPU {}: nobody worked there; speed asked {}", self.cpu, self.asked)?,
+            None => write!(out, "CPU {}: no thread worked there; speed asked {}", self.cpu, self.asked)?,
         }
         write!(out, "; programs had it for {:.1} ms", ms(self.worked_ns))?;
         write!(out, ", spun {:.1} ms, a steal emulator took {:.1} ms", ms(self.spun_ns), ms(self.taken_ns))?;

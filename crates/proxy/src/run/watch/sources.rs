@@ -69,7 +69,7 @@ impl Sources {
         let mut hidden = None;
         for _ in 0..LOOKS {
             match accepting(address, process::id()) {
-                Accepting::Nobody => return Ok(None),
+                Accepting::NoProcess => return Ok(None),
                 Accepting::StandIn(stand) => return Err(OutOfSight::StandIn(Taker(stand))),
                 // The listener is hidden, or its socket was closed between two reads.
                 Accepting::Hidden => hidden = Some(OutOfSight::Hidden),

@@ -40,7 +40,7 @@ impl Socket {
             })
         };
         let mut process = Accomplice::start(prepare, || ())?;
-        process.strike().context("nobody listens at the Unix socket")?;
+        process.strike().context("no process listens at the Unix socket")?;
         Ok(Self { address, process })
     }
 }

@@ -56,7 +56,7 @@ impl HeldLock {
         let hold = move || -> Result<()> {
             loop {
                 its_cue.wait()?;
-                let held = of_holder.lock().expect("nobody panics while holding it");
+                let held = of_holder.lock().expect("no thread panics while it holds the lock");
                 its_cue.begin();
                 spin(length_ns);
                 drop(held);
@@ -70,7 +70,7 @@ impl HeldLock {
 impl PlantedCause for HeldLock {
     fn strike(&mut self) -> Result<()> {
         self.cue.give();
-        drop(self.lock.lock().expect("nobody panics while holding it"));
+        drop(self.lock.lock().expect("no thread panics while it holds the lock"));
         Ok(())
     }
 }
@@ -140,9 +140,10 @@ impl Condition {
                 its_cue.wait()?;
                 its_cue.begin();
                 spin(length_ns);
-                let questions = questions.lock().expect("nobody panics while holding it");
-                let mut questions =
-                    changed.wait_while(questions, Questions::all_are_answered).expect("nobody panics while holding it");
+                let questions = questions.lock().expect("no thread panics while it holds the lock");
+                let mut questions = changed
+                    .wait_while(questions, Questions::all_are_answered)
+                    .expect("no thread panics while it holds the lock");
                 questions.answered = questions.asked;
                 changed.notify_all();
             }
@@ -156,11 +157,11 @@ impl PlantedCause for Condition {
     fn strike(&mut self) -> Result<()> {
         self.cue.give();
         let (questions, changed) = &*self.shared;
-        let mut questions = questions.lock().expect("nobody panics while holding it");
+        let mut questions = questions.lock().expect("no thread panics while it holds the lock");
         questions.asked += 1;
         changed.notify_all();
         let is_waiting = |questions: &mut Questions| !questions.all_are_answered();
-        drop(changed.wait_while(questions, is_waiting).expect("nobody panics while holding it"));
+        drop(changed.wait_while(questions, is_waiting).expect("no thread panics while it holds the lock"));
         Ok(())
     }
 }
