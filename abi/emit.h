@@ -37,41 +37,41 @@
 #define SIDELANE_EMIT_THREADS 256
 #define SIDELANE_EMIT_EVENTS 2048
 
-/* What happened to a request. */
+/* Events in the life of a request, as the service reports them. */
 enum sidelane_emit_kind {
-	SIDELANE_EMIT_RECEIVED = 1, /* all of it has arrived */
-	SIDELANE_EMIT_STARTED = 2,  /* the emitting thread works on it */
-	SIDELANE_EMIT_FINISHED = 3, /* its response was sent */
+	SIDELANE_EMIT_RECEIVED = 1, /* all of the request has arrived */
+	SIDELANE_EMIT_STARTED = 2,  /* the emitting thread starts to work on the request */
+	SIDELANE_EMIT_FINISHED = 3, /* the response of the request was sent */
 };
 
 struct sidelane_emit_head {
-	uint64_t magic;   /*  0: written last, with release */
-	uint32_t version; /*  8 */
-	uint32_t pid;     /* 12: the process: the file may be inherited from another one */
-	uint32_t threads; /* 16: rings */
-	uint32_t events;  /* 20: events in a ring */
-	uint64_t lost;    /* 24: events of threads that found no ring */
+	uint64_t magic;   /*  0: constant that identifies the format; written last, with release */
+	uint32_t version; /*  8: version of this format */
+	uint32_t pid;     /* 12: process id of the emitter; the file may be inherited from another process */
+	uint32_t threads; /* 16: number of rings, each for one thread */
+	uint32_t events;  /* 20: number of events in a ring */
+	uint64_t lost;    /* 24: number of lost events: no ring was free for their thread */
 	uint64_t reserved[4];
 };
 
-/* One for each thread: its counters, and the request that it started last and has not finished. */
+/* State of one thread: its counters, and the request that it started last and has not finished. */
 struct sidelane_emit_thread {
-	uint64_t written;  /*  0: events written, the number of the last one */
-	uint64_t received; /*  8 */
-	uint64_t started;  /* 16 */
-	uint64_t finished; /* 24 */
-	uint64_t running;  /* 32: the request's id, if running_since_ns is not 0 */
-	uint64_t running_since_ns; /* 40: 0 for none */
-	uint32_t owner;    /* 48: thread id, 0 for none */
+	uint64_t written;  /*  0: number of events written so far */
+	uint64_t received; /*  8: number of requests received */
+	uint64_t started;  /* 16: number of requests started */
+	uint64_t finished; /* 24: number of requests finished */
+	uint64_t running;  /* 32: id of the request that the thread works on, if running_since_ns is not 0 */
+	uint64_t running_since_ns; /* 40: when the thread started that request; 0: it works on none */
+	uint32_t owner;    /* 48: thread id of the ring's owner; 0: the ring is free */
 	uint32_t reserved[3];
 };
 
 struct sidelane_emit_event {
-	uint64_t seq;   /*  0: its number; 0 while it is being written */
+	uint64_t seq;   /*  0: number of the event, from 1 on; 0 while it is being written */
 	uint64_t id;    /*  8: the service's own number for the request */
-	uint64_t at_ns; /* 16 */
-	uint32_t kind;  /* 24: enum sidelane_emit_kind */
-	uint32_t tid;   /* 28: the emitting thread */
+	uint64_t at_ns; /* 16: time of the event, CLOCK_MONOTONIC nanoseconds */
+	uint32_t kind;  /* 24: kind of the event, enum sidelane_emit_kind */
+	uint32_t tid;   /* 28: thread id of the emitting thread */
 };
 
 #endif

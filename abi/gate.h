@@ -34,49 +34,49 @@
 #define SIDELANE_GATE_VERSION 2
 #define SIDELANE_GATE_ENV "SIDELANE_GATE"
 
-/* The policy; see crates/policy/src/borrow/kind.rs. */
+/* Policies that decide when batch may run beside requests; see crates/policy/src/borrow/kind.rs. */
 enum sidelane_policy {
 	SIDELANE_BORROW_IDLE = 0,
 	SIDELANE_FIXED_BUDGET = 1,
 	SIDELANE_REFRESH_BUDGET = 2,
 	SIDELANE_DYNAMIC_REFRESH = 3,
 	SIDELANE_DEADLINE = 4,
-	SIDELANE_ELFEN_FIXED = 5, /* the last three as the paper prints them */
+	SIDELANE_ELFEN_FIXED = 5, /* this policy and the next two are named as the paper prints them */
 	SIDELANE_ELFEN_REFRESH = 6,
 	SIDELANE_ELFEN_DYNAMIC = 7,
 };
 
-/* POWER has eight lanes on each core. */
+/* Largest number of other lanes on one core: POWER has eight lanes a core. */
 #define SIDELANE_GATE_PARTNERS 7
 
-/* The lending limits of a batch lane: written by the agent, read by the holder, the kernel
- * program and batch that checks. */
+/* Lending limits of a batch lane. The agent writes them; the holder, the kernel program and
+ * self-checking batch read them. */
 struct sidelane_lane_limits {
-	uint64_t budget_ns;   /*  0: how long batch may run beside a request; by deadline, that request's age limit */
+	uint64_t budget_ns;   /*  0: longest run of batch beside a request; by deadline, the request's age limit */
 	uint64_t min_idle_ns; /*  8: how long the request lanes are idle before batch runs again */
-	uint32_t policy;      /* 16: enum sidelane_policy */
+	uint32_t policy;      /* 16: lending policy of the batch lane, enum sidelane_policy */
 	uint32_t contention_cost_ppm; /* 20: loss of a request, in millionths of co-running; see policy/borrow/dynamic.rs */
-	uint32_t request_count; /* 24: request lanes of this batch lane's core; 0: not a batch lane */
-	uint32_t requests[SIDELANE_GATE_PARTNERS]; /* 28: their CPUs */
-	uint64_t queued_ns;   /* 56: by deadline, the age that each waiting request counts for */
+	uint32_t request_count; /* 24: number of request lanes of this batch lane's core; 0: not a batch lane */
+	uint32_t requests[SIDELANE_GATE_PARTNERS]; /* 28: CPUs of those request lanes */
+	uint64_t queued_ns;   /* 56: for the deadline policy: the age that each waiting request counts for */
 };
 
 #define SIDELANE_GATE_HIST_BUCKETS 1024
 
-/* The accounting of a gate: written by the batch thread on the lane, read by the agent and, for the
- * delay that batch causes to a request, by the kernel program. */
+/* Accounting of a gate. The batch thread on the lane writes it. The agent reads it, and so does
+ * the kernel program, for the delay that batch causes to a request. */
 struct sidelane_gate_word {
-	uint32_t nap_tid;      /*  0: thread that naps here, 0 for none */
-	uint32_t naps;         /*  4: naps begun, wraps */
+	uint32_t nap_tid;      /*  0: thread id of the batch thread that naps on this lane; 0 for none */
+	uint32_t naps;         /*  4: number of naps begun, wraps */
 	uint64_t nap_since_ns; /*  8: start of the current or last nap */
-	uint64_t napped_ns;    /* 16: time napped, without the time since nap_mark_ns */
-	uint64_t napped_lc_ns; /* 24: the part in which LC threads ran on the request lanes: no overlap */
-	uint64_t slow_paths;   /* 32: checks that found the check word set */
-	uint64_t lent_lc_ns;   /* 40: time that threads ran beside LC threads with the policy's leave */
-	uint64_t promises;     /* 48: promises to check that threads made on this lane */
-	uint64_t nap_mark_ns;  /* 56: start of the nap not yet in napped_ns; 0 while it is added, or without a nap */
-	uint32_t on_hist[SIDELANE_GATE_HIST_BUCKETS]; /* 64: time from service idle to the end of a nap, ns */
-	uint32_t off_hist[SIDELANE_GATE_HIST_BUCKETS]; /* 4160: service running to batch's nap, ns; buckets: bpf/lanes.h */
+	uint64_t napped_ns;    /* 16: total time napped, without the time since nap_mark_ns */
+	uint64_t napped_lc_ns; /* 24: part of napped_ns in which LC threads ran on the request lanes: no overlap */
+	uint64_t slow_paths;   /* 32: number of checks that found the check word set */
+	uint64_t lent_lc_ns;   /* 40: time that batch ran beside LC threads with the policy's permission */
+	uint64_t promises;     /* 48: number of threads that promised to check often on this lane */
+	uint64_t nap_mark_ns;  /* 56: start of nap time not yet in napped_ns; 0 while it is added, or without a nap */
+	uint32_t on_hist[SIDELANE_GATE_HIST_BUCKETS]; /* 64: histogram: ns from service stop to the end of a nap */
+	uint32_t off_hist[SIDELANE_GATE_HIST_BUCKETS]; /* 4160: ns from service start to nap; buckets: bpf/lanes.h */
 };
 
 #endif

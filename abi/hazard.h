@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
  *
- * Hazards: reasons why a server is slow for a while. A watcher tells them to the proxy in front of the server
+ * Hazards: reasons why a server is slow for a while. A watcher reports them to the proxy in front of the server
  * (thesis "SHIM and Its Applications", section 4.2.3: the profiler tells the proxy). crates/proxy/src/run/watch
  * writes this format, crates/proxy reads it, crates/formats/src/hazard.rs mirrors it and asserts every offset. Any
  * language can write it.
@@ -23,26 +23,27 @@
 #define SIDELANE_HAZARD_VERSION 1
 #define SIDELANE_HAZARD_SERVERS 2
 
-/* Bits of hazards, by number. The proxy itself notices bits 5 and 6; on the page they have no meaning. */
+/* Hazards of a server, as bit numbers. Bits 5 and 6 are for hazards that the proxy itself
+ * notices; they are unused here. */
 enum sidelane_hazard {
-	SIDELANE_HAZARD_JVM_GC = 0,    /* its JVM collects garbage */
-	SIDELANE_HAZARD_SAFEPOINT = 1, /* its JVM has stopped all threads */
-	SIDELANE_HAZARD_STOPPED = 2,   /* it is stopped or frozen */
-	SIDELANE_HAZARD_THROTTLED = 3, /* its group has used up its quota of CPU time */
-	SIDELANE_HAZARD_RESTART = 4,   /* it has ended, and no process listens for it yet */
+	SIDELANE_HAZARD_JVM_GC = 0,    /* the server's JVM collects garbage */
+	SIDELANE_HAZARD_SAFEPOINT = 1, /* the server's JVM has stopped all threads */
+	SIDELANE_HAZARD_STOPPED = 2,   /* the server's process is stopped or frozen */
+	SIDELANE_HAZARD_THROTTLED = 3, /* the server's cgroup has used up its quota of CPU time */
+	SIDELANE_HAZARD_RESTART = 4,   /* the server has ended, and no process listens for it yet */
 };
 
 struct sidelane_hazard_head {
-	uint64_t magic;   /*  0 */
-	uint32_t version; /*  8 */
-	uint32_t servers; /* 12: SIDELANE_HAZARD_SERVERS */
+	uint64_t magic;   /*  0: constant that identifies this format */
+	uint32_t version; /*  8: version of this format */
+	uint32_t servers; /* 12: number of servers: SIDELANE_HAZARD_SERVERS */
 	uint64_t reserved[6];
 };
 
 struct sidelane_hazard_word {
-	uint64_t since_ns; /*  0: when the latest hazard began, CLOCK_MONOTONIC */
-	uint32_t hazards;  /*  8: bits of those that there are now */
-	uint32_t began;    /* 12: how many have begun so far */
+	uint64_t since_ns; /*  0: when the server's latest hazard began, CLOCK_MONOTONIC */
+	uint32_t hazards;  /*  8: bits of the present hazards, enum sidelane_hazard */
+	uint32_t began;    /* 12: number of hazards that have begun so far */
 	uint64_t reserved[6];
 };
 

@@ -10,31 +10,31 @@
 #ifndef SIDELANE_ABI_LANE_H
 #define SIDELANE_ABI_LANE_H
 
-/* What kind of thread runs on a lane. */
+/* Class of the thread that runs on a lane. */
 enum sidelane_class {
 	SIDELANE_IDLE = 0,  /* the idle task */
 	SIDELANE_LC = 1,    /* a thread of the latency-critical service */
 	SIDELANE_BATCH = 2, /* a thread of the batch command */
-	SIDELANE_OTHER = 3, /* anything else, the lane's holder included */
+	SIDELANE_OTHER = 3, /* any other thread, the lane's holder included */
 };
 
-/* Written by the lane's own CPU at each context switch, read by anyone. A reader that needs several
- * fields of the same moment reads since_ns before and after them: 0 means that the word is being
- * written, a change that it was. Three fields are also written between context switches: busy and
- * busy_since_ns by the CPU that wakes a thread of the service for this lane, lc_visitors by the CPU
- * that puts such a thread here. */
+/* State of one lane. The lane's own CPU writes it at each context switch; any process may read
+ * it. A reader of several fields reads since_ns before and after them. 0 means that the word is
+ * being written, a change that it was. Three fields are also written between context switches.
+ * The CPU that wakes a thread of the service for this lane writes busy and busy_since_ns. The
+ * CPU that puts such a thread here writes lc_visitors. */
 struct sidelane_lane_word {
 	uint64_t since_ns;    /*  0: time of the last switch; set to 0 first, written last */
 	uint32_t class_;      /*  8: enum sidelane_class of the running thread */
 	uint32_t pid;         /* 12: thread id of the running thread */
 	uint32_t tgid;        /* 16: process id of the running thread */
-	uint32_t switches;    /* 20: context switches seen, wraps */
+	uint32_t switches;    /* 20: number of context switches, wraps */
 	uint32_t busy;        /* 24: 1 while the service needs the lane: it was woken, runs, or was preempted */
-	uint32_t lc_visitors; /* 28: LC threads that were put on this lane while it is a batch lane, wraps */
+	uint32_t lc_visitors; /* 28: number of LC threads that were put on this lane while it is a batch lane, wraps */
 	uint64_t busy_since_ns; /* 32: start of the current or last busy period */
 	uint64_t idle_since_ns; /* 40: end of the last busy period, 0 before the first */
-	uint64_t lc_done_ns;  /* 48: time LC threads ran here, up to the last LC switch-out */
-	uint64_t lc_since_ns; /* 56: start of the running LC thread's turn, 0 while none runs */
+	uint64_t lc_done_ns;  /* 48: total time that LC threads ran here, up to the last LC switch-out */
+	uint64_t lc_since_ns; /* 56: start of the present turn of an LC thread, 0 while none runs */
 };
 
 /* How a batch lane is held. The holder and the kernel program change the state:
@@ -67,15 +67,16 @@ enum sidelane_hold {
 	SIDELANE_LENT = 4,
 };
 
-/* One for each batch lane, in a cache line of its own: both sides write it. */
+/* Hold word of a batch lane, in a cache line of its own: holder and kernel program both write
+ * it. */
 struct sidelane_hold_word {
-	uint32_t state;      /*  0: enum sidelane_hold */
+	uint32_t state;      /*  0: state of the batch lane, enum sidelane_hold */
 	uint32_t holder_pid; /*  4: thread id of the holder, 0 while there is none */
-	uint64_t summons;    /*  8: wake-ups sent to the holder */
-	uint64_t lc_summons; /* 16: the part sent by the request lane, which pays for it */
+	uint64_t summons;    /*  8: number of wakeups sent to the holder */
+	uint64_t lc_summons; /* 16: part of the summons that the request lane sent, at the service's cost */
 	uint32_t batch_waits; /* 24: 1 while batch, preempted, waits for the lane */
-	uint32_t waiting_pid; /* 28: thread id of that batch thread */
-	uint64_t lent_until_ns; /* 32: end of the last lending, where no holder takes the lane back */
+	uint32_t waiting_pid; /* 28: thread id of the batch thread that waits */
+	uint64_t lent_until_ns; /* 32: end of the last lending, if no holder takes the lane back */
 	uint32_t reserved[6]; /* 40 */
 };
 

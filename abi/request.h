@@ -15,25 +15,25 @@
 #ifndef SIDELANE_ABI_REQUEST_H
 #define SIDELANE_ABI_REQUEST_H
 
-/* What a request lane works on: one cache line for each CPU, written only by that CPU, or only by
- * the agent where requests are emitted. A reader that needs several fields of the same moment reads
- * stamp_ns before and after them: 0 means that the word is being written, a change that it was. */
+/* Request that a request lane works on, in one cache line for each CPU. Only that CPU writes the
+ * word, or only the agent if requests are emitted. A reader of several fields reads stamp_ns
+ * before and after them: 0 means that the word is being written, a change that it was. */
 struct sidelane_request_word {
 	uint64_t stamp_ns;   /*  0: time of the last change; set to 0 first, written last */
 	uint64_t running;    /*  8: number of the request that runs here, 0 for none; never reused */
-	uint64_t arrived_ns; /* 16: its arrival */
-	uint64_t started_ns; /* 24: its start */
+	uint64_t arrived_ns; /* 16: arrival time of the running request */
+	uint64_t started_ns; /* 24: start time of the running request */
 	uint64_t finished_ns; /* 32: when the last request finished here, 0 for never */
-	uint32_t waited;     /* 40: 1: it arrived before the last one finished here */
-	uint32_t finished;   /* 44: requests that finished here, wraps */
+	uint32_t waited;     /* 40: 1: the running request arrived before the last one finished here */
+	uint32_t finished;   /* 44: number of requests that finished here, wraps */
 	uint64_t reserved[2];
 };
 
-/* The service as a whole: one cache line, written atomically from every CPU. */
+/* Request counters of the whole service: one cache line, which every CPU updates atomically. */
 struct sidelane_service_word {
-	uint32_t queue_len;  /*  0: requests that arrived and have not started */
-	uint32_t busy_lanes; /*  4: request lanes whose lane word is busy */
-	uint32_t tracked;    /*  8: 1 while requests are tracked: only then are queue_len and the words valid */
+	uint32_t queue_len;  /*  0: number of requests that arrived and have not started */
+	uint32_t busy_lanes; /*  4: number of request lanes whose lane word is busy */
+	uint32_t tracked;    /*  8: 1 while requests are tracked; only then are queue_len and the request words valid */
 	uint32_t reserved[13];
 };
 

@@ -30,28 +30,28 @@
 
 enum sidelane_signal_kind {
 	SIDELANE_SIGNAL_FREE = 0,
-	SIDELANE_SIGNAL_TAG = 1,     /* the value tells the program's current activity */
-	SIDELANE_SIGNAL_COUNTER = 2, /* the value counts up */
-	SIDELANE_SIGNAL_TAKEN = 3,   /* its name is being written */
+	SIDELANE_SIGNAL_TAG = 1,     /* the signal's value names the program's current activity */
+	SIDELANE_SIGNAL_COUNTER = 2, /* the signal's value counts up */
+	SIDELANE_SIGNAL_TAKEN = 3,   /* the place is claimed, and its name is being written */
 };
 
 struct sidelane_signals_head {
-	uint64_t magic;     /*  0: written last, with release */
-	uint32_t version;   /*  8 */
-	uint32_t pid;       /* 12: the process: the file may be inherited from another one */
-	uint32_t signals;   /* 16: places for signals */
-	uint32_t names;     /* 20: bytes for names */
+	uint64_t magic;     /*  0: constant that identifies the format; written last, with release */
+	uint32_t version;   /*  8: version of this format */
+	uint32_t pid;       /* 12: process id of the emitter; the file may be inherited from another process */
+	uint32_t signals;   /* 16: number of places for signals */
+	uint32_t names;     /* 20: number of bytes for names */
 	uint64_t names_end; /* 24: bytes of names in use (release). They are lines
 	                     *     "SIGNAL\tVALUE\tNAME\n", VALUE in decimal */
 	uint64_t reserved[4];
 };
 
 struct sidelane_signal {
-	uint64_t value;                        /*  0 */
+	uint64_t value;                        /*  0: current value of the tag or counter */
 	uint64_t unused[7];
-	uint32_t kind;                         /* 64: enum sidelane_signal_kind */
-	uint32_t tid;                          /* 68: its thread, 0 for the whole process */
-	char name[SIDELANE_SIGNAL_NAME_BYTES]; /* 72: ends with a 0 */
+	uint32_t kind;                         /* 64: kind of the signal, enum sidelane_signal_kind */
+	uint32_t tid;                          /* 68: thread id of the signal's thread; 0: the whole process */
+	char name[SIDELANE_SIGNAL_NAME_BYTES]; /* 72: name of the signal, ended by a 0 */
 	uint64_t reserved;
 };
 

@@ -27,30 +27,33 @@
 
 #define SIDELANE_PAYLOAD_WORDS 5
 
-/* One cache line, so that one miss moves a whole event from writer to reader. */
+/* Event slot of one cache line, so that one cache miss moves a whole event from writer to
+ * reader. */
 struct sidelane_event_slot {
-	uint64_t timestamp_ns; /*  0: CLOCK_MONOTONIC; 0 while empty or being written */
-	uint32_t type;         /*  8: what happened; the emitter's own numbering */
-	uint32_t seq;          /* 12: number of the event, from 1 on; wraps */
+	uint64_t timestamp_ns; /*  0: time of the event, CLOCK_MONOTONIC; 0 while the slot is empty or being written */
+	uint32_t type;         /*  8: kind of the event, in the emitter's own numbering */
+	uint32_t seq;          /* 12: sequence number of the event, from 1 on; wraps */
 	uint32_t tid;          /* 16: thread that the event is about */
-	uint32_t pid;          /* 20: its process */
-	uint64_t payload[SIDELANE_PAYLOAD_WORDS]; /* 24: as `type` says */
+	uint32_t pid;          /* 20: process id of that thread */
+	uint64_t payload[SIDELANE_PAYLOAD_WORDS]; /* 24: further data of the event; its meaning depends on `type` */
 } __attribute__((aligned(64)));
 
-/* A C99 static assertion: the array has a negative size if the slot is not one line. */
+/* Static assertion in C99: the array has a negative size, an error, if the slot is not one cache
+ * line. */
 typedef char sidelane_slot_is_one_cache_line[sizeof(struct sidelane_event_slot) == 64 ? 1 : -1];
 
-/* BPF has neither release stores nor fences before instruction set v4. A BPF program includes this
- * file for the layout only, and follows the protocol above with barriers of its own. */
+/* BPF has neither release stores nor fences before instruction set v4. A BPF program uses only
+ * the layout from this file, and follows the protocol with barriers of its own. */
 #ifndef __bpf__
 
-/* Emits an event; it overwrites the one before. `now_ns` may repeat or go back: the slot then gets
- * the next larger timestamp instead. */
+/* Writes an event into the slot, over the previous one. `now_ns` may repeat or go back: the slot
+ * then gets the next larger timestamp instead. */
 static inline void sidelane_emit(struct sidelane_event_slot *slot, uint64_t now_ns,
 				 uint32_t type, uint32_t tid, uint32_t pid,
 				 const uint64_t payload[SIDELANE_PAYLOAD_WORDS])
 {
-	/* Only this writer stores to the slot, so its own loads need no memory ordering. */
+	/* One writer at a time stores to a slot, so the writer's own loads need no memory
+	 * ordering. */
 	uint64_t least_ns = __atomic_load_n(&slot->timestamp_ns, __ATOMIC_RELAXED) + 1;
 	uint32_t seq = __atomic_load_n(&slot->seq, __ATOMIC_RELAXED) + 1;
 	int i;

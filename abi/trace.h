@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
  *
- * Records of a trace: what happened on the way of a service's requests. They are Tailor's TALECHAIN
+ * Records of a trace: what happened to a service's requests. They are Tailor's TALECHAIN
  * events (thesis "SHIM and Its Applications", Table 4.1), in the form of an event slot (abi/slot.h):
  * the same 64 bytes lie in a lane's slot, in a ring, and in a log. crates/timeline/src/record.rs
  * mirrors this file.
@@ -22,75 +22,81 @@
 
 #include "slot.h"
 
-/* Numbers are part of logs: new types come at the end, none is used again. */
+/* Kinds of trace records. Numbers are part of logs: new kinds come at the end, and no number is
+ * used again. */
 enum sidelane_trace_type {
 	/* ---- Network ---- */
-	SIDELANE_TRACE_SEGMENT = 1,       /* a segment with data left the network device's queue, for a port of the service; value: bytes; detail: end of its sequence; its socket is not known yet */
-	SIDELANE_TRACE_DATA_READY = 2,    /* data reached the socket; value: bytes; detail: end of its sequence */
-	SIDELANE_TRACE_RECEIVED = 3,      /* the thread took data from the socket; value: bytes; detail: up to here in its sequence; on a socket that is not at the service's own port: 0, and payload[1]: when data last came there, 0 if that is not known */
-	SIDELANE_TRACE_SENT = 4,          /* the thread has given data to the socket: the call returns, and what was transmitted at once has been; value: bytes; detail: end of its sequence; payload[1]: enum sidelane_trace_hold, and in the high half the bytes in the send buffer that TCP has not sent; on a socket that is not at the service's own port see CONNECTS */
-	SIDELANE_TRACE_TRANSMITTED = 5,   /* a segment of the socket left for the device; value: bytes; detail: end of its sequence */
-	SIDELANE_TRACE_RETRANSMITTED = 6, /* a segment was sent again, on a connection of a client or on one on which the service has asked; value: bytes */
-	SIDELANE_TRACE_ACKNOWLEDGED = 7,  /* a segment of the peer came while data waited in the socket or for an answer that is late; detail: acknowledged up to here; payload[1]: what held the data back until then, as in SENT */
-	SIDELANE_TRACE_SOCKET_STATE = 8,  /* a side of a connection ends, or the connection (new state TCP_CLOSE = 7); detail: old state << 16 | new state; value: enum sidelane_trace_end, the first side that ended, and flags */
+	SIDELANE_TRACE_SEGMENT = 1,       /* a segment with data for a port of the service left the network device's queue; value: bytes; detail: end of its TCP sequence; its socket is not known yet */
+	SIDELANE_TRACE_DATA_READY = 2,    /* data reached the socket; value: bytes; detail: end of the data in the TCP sequence */
+	SIDELANE_TRACE_RECEIVED = 3,      /* the thread received data from the socket; value: bytes; detail: TCP sequence up to which it has received; on a socket that is not at the service's own port, detail is 0, and payload[1] is the time when data last came there, 0 if unknown */
+	SIDELANE_TRACE_SENT = 4,          /* the thread has written data to the socket, the call returns, and TCP has sent what it could at once; value: bytes; detail: end of the data in the TCP sequence; payload[1]: enum sidelane_trace_hold, and in the high half the bytes in the send buffer that TCP has not sent; on a socket that is not at the service's own port see CONNECTS */
+	SIDELANE_TRACE_TRANSMITTED = 5,   /* a segment of the socket left for the device; value: bytes; detail: end of its TCP sequence */
+	SIDELANE_TRACE_RETRANSMITTED = 6, /* TCP sent a segment again, on a connection of a client or on one on which the service has asked; value: bytes */
+	SIDELANE_TRACE_ACKNOWLEDGED = 7,  /* a segment of the peer came while data waited in the socket, or the service for a late answer; detail: TCP sequence acknowledged; payload[1]: what held the data back until then, as in SENT */
+	SIDELANE_TRACE_SOCKET_STATE = 8,  /* a side of a connection ends, or the connection itself (new state TCP_CLOSE = 7); detail: old state << 16 | new state; value: enum sidelane_trace_end, the first side that ended, and flags */
 
 	/* ---- Requests, as request tracking sees them ---- */
-	/* Either replaces an earlier one with the same number: more of the request came, or more of its response went. A
-	 * request that one thread received and another answered starts in hindsight: its REQUEST_STARTED comes with its
-	 * first REQUEST_FINISHED and may be older than records read before. */
-	SIDELANE_TRACE_REQUEST_STARTED = 9,   /* the thread took the request up; value: when it arrived; detail: the port from which it came, 0 if unknown */
-	SIDELANE_TRACE_REQUEST_FINISHED = 10, /* its response, so far, was given to the socket; value: when it started; detail: sends */
+	/* A REQUEST_STARTED or REQUEST_FINISHED record replaces an earlier one with the same
+	 * number: more of the request came, or more of its response was sent. If one thread
+	 * received a request and another answered, its REQUEST_STARTED comes late, with its
+	 * first REQUEST_FINISHED. It may be older than records read before. */
+	SIDELANE_TRACE_REQUEST_STARTED = 9,   /* the thread starts to work on a request; value: arrival time of the request; detail: TCP port of the client, 0 if unknown */
+	SIDELANE_TRACE_REQUEST_FINISHED = 10, /* the response of a request, so far, was written to the socket; value: when the request started; detail: number of sends so far */
 
 	/* ---- Threads ---- */
-	SIDELANE_TRACE_SWITCHED = 11,     /* the thread left the CPU, the other came; detail: enum sidelane_trace_leave; value: the other's wake-up; 0 if it was preempted, or if the wake-up is not known */
-	SIDELANE_TRACE_WOKEN = 12,        /* value: SIDELANE_TRACE_BY_TIMER, or the system call in which it did so plus one, 0 if that is not known, and SIDELANE_TRACE_WAKES_SEVERAL; the thread (0: an interrupt, or a kernel thread that is not on the way of a request) woke the other; detail: CPU it ran on last, and will again unless it is MIGRATED */
-	SIDELANE_TRACE_MIGRATED = 13,     /* the thread moved; detail: CPU it came from; value: CPU it goes to */
-	/* 14 and 15 were system calls at their begin and end. */
-	SIDELANE_TRACE_PAGE_FAULT = 16,   /* detail: 1 at its begin, 3 if it begins in a system call, 2 at its end where that can be seen; value, at its begin: address */
-	SIDELANE_TRACE_LOCK_WAIT_BEGAN = 17, /* a lock of the kernel; value: its address; detail: its kind, as the kernel's contention_begin says; other: who holds it, where that is known */
-	SIDELANE_TRACE_LOCK_WAIT_ENDED = 18, /* value: its address */
-	SIDELANE_TRACE_RECLAIM_BEGAN = 19, /* the thread frees memory before it gets any */
+	SIDELANE_TRACE_SWITCHED = 11,     /* context switch: the thread left the CPU, the other thread got it; detail: enum sidelane_trace_leave; value: when the other thread was woken; 0 if it was preempted, or if that is unknown */
+	SIDELANE_TRACE_WOKEN = 12,        /* the thread (0: an interrupt, or a kernel thread that serves no request) woke the other thread; value: SIDELANE_TRACE_BY_TIMER, or the number of the system call in which it did so plus one, 0 if unknown, and SIDELANE_TRACE_WAKES_SEVERAL; detail: CPU on which the other thread last ran, and will again unless it is MIGRATED */
+	SIDELANE_TRACE_MIGRATED = 13,     /* the thread moved to another CPU; detail: its old CPU; value: its new CPU */
+	/* Numbers 14 and 15 were the begin and end of system calls; they are no longer recorded. */
+	SIDELANE_TRACE_PAGE_FAULT = 16,   /* a page fault; detail: 1 at its begin, 3 if it begins in a system call, 2 at its end if that can be seen; value, at its begin: address */
+	SIDELANE_TRACE_LOCK_WAIT_BEGAN = 17, /* the thread waits for a lock of the kernel; value: address of the lock; detail: kind of lock, as in the kernel's contention_begin; other: the thread that holds it, if known */
+	SIDELANE_TRACE_LOCK_WAIT_ENDED = 18, /* the wait for a lock of the kernel ended; value: address of the lock */
+	SIDELANE_TRACE_RECLAIM_BEGAN = 19, /* the thread starts to free memory, since it needs some (direct reclaim) */
 	SIDELANE_TRACE_RECLAIM_ENDED = 20,
-	SIDELANE_TRACE_SIGNAL_DELIVERED = 21, /* detail: number of the POSIX signal */
-	SIDELANE_TRACE_FROZEN = 22,       /* the group of the thread is frozen; detail: 1, or 0 when it goes on */
+	SIDELANE_TRACE_SIGNAL_DELIVERED = 21, /* a POSIX signal was delivered to the thread; detail: number of the signal */
+	SIDELANE_TRACE_FROZEN = 22,       /* the cgroup of the thread is frozen; detail: 1, or 0 when it is thawed */
 
 	/* ---- CPUs ---- */
-	SIDELANE_TRACE_INTERRUPT = 23,    /* an interrupt's handler ended that took long; detail: its number; value: how long it ran, ns */
-	SIDELANE_TRACE_SOFTIRQ = 24,      /* a softirq ended that took long; detail: its vector; value: how long it ran, ns */
-	SIDELANE_TRACE_IDLE_LEFT = 25,    /* the CPU left an idle state, and a thread waits for it; detail: the state; value: how long it was in it, ns */
-	SIDELANE_TRACE_STOLEN = 26,       /* the hypervisor took the CPU; value: how long, ns, until now */
-	SIDELANE_TRACE_THROTTLED = 27,    /* the thread's group has used up its quota; detail: 1, or 0 when it goes on */
-	SIDELANE_TRACE_OVERLAP = 28,      /* batch ran on a lane of the same core beside the thread; value: how long, ns, until now; detail: the lane */
+	SIDELANE_TRACE_INTERRUPT = 23,    /* a long interrupt ended; detail: number of the interrupt; value: run time of its handler, ns */
+	SIDELANE_TRACE_SOFTIRQ = 24,      /* a long softirq ended; detail: vector of the softirq; value: its run time, ns */
+	SIDELANE_TRACE_IDLE_LEFT = 25,    /* the CPU left an idle state while a thread waited for it; detail: idle state; value: time in that state, ns */
+	SIDELANE_TRACE_STOLEN = 26,       /* the hypervisor took the CPU until now; value: length of the gap, ns */
+	SIDELANE_TRACE_THROTTLED = 27,    /* the cgroup of the thread has used up its CPU quota; detail: 1, or 0 when the thread may run again */
+	SIDELANE_TRACE_OVERLAP = 28,      /* batch ran on a lane of the same core beside the thread, until now; value: for how long, ns; detail: that lane */
 
 	/* ---- Disks ---- */
-	SIDELANE_TRACE_DISK_ISSUED = 29,  /* value: sector; detail: device, major << 20 | minor */
-	SIDELANE_TRACE_DISK_COMPLETED = 30, /* the same, of the same thread */
+	SIDELANE_TRACE_DISK_ISSUED = 29,  /* the thread sent a request to a disk; value: sector; detail: device, major << 20 | minor */
+	SIDELANE_TRACE_DISK_COMPLETED = 30, /* the disk completed a request of the thread; value: sector; detail: device, major << 20 | minor */
 
 	/* ---- Runtimes and programs, from user space ---- */
-	SIDELANE_TRACE_PAUSE_BEGAN = 31,  /* all threads of the process are stopped by its runtime; detail: enum sidelane_trace_pause */
+	SIDELANE_TRACE_PAUSE_BEGAN = 31,  /* a language runtime stopped all threads of its process; detail: enum sidelane_trace_pause */
 	SIDELANE_TRACE_PAUSE_ENDED = 32,
-	SIDELANE_TRACE_PROGRAM = 33,      /* an event of the program itself; detail: its number */
+	SIDELANE_TRACE_PROGRAM = 33,      /* an event that the program itself reports; detail: number of the event */
 
 	/* ---- Threads again ---- */
-	SIDELANE_TRACE_SLEEPS_IN = 34,    /* the thread leaves the CPU of its own accord, which the next record says; detail: number of the system call that it is in, SIDELANE_TRACE_NO_CALL: in none; value: the call's first argument; socket: the one that this names; high half of payload[1]: enum sidelane_trace_file | timeout << SIDELANE_TRACE_TIMEOUT_SHIFT, in milliseconds rounded up, 0: none; low half: number of the file's inode, of a socket family | protocol << 16, of a futex the operation; the value that it was expected to have is in place of its socket, and SIDELANE_TRACE_OWN_STACK */
-	/* Of this, and of SENT on a socket that is not at the service's own port: detail: the peer's port | protocol <<
-	 * SIDELANE_TRACE_PROTOCOL_SHIFT | family << SIDELANE_TRACE_FAMILY_SHIFT; payload[1]: the peer's address, IPv4 in its
-	 * low half, of IPv6 the first eight bytes, the others are the value; of a Unix socket the peer's process in its high half */
+	SIDELANE_TRACE_SLEEPS_IN = 34,    /* the thread is about to sleep, as the next record says; detail: number of its system call, or SIDELANE_TRACE_NO_CALL; value: first argument of the call; socket: the socket that the argument names; high half of payload[1]: enum sidelane_trace_file | timeout << SIDELANE_TRACE_TIMEOUT_SHIFT, in milliseconds rounded up, 0: none; low half: inode number of the file, or family | protocol << 16 of a socket, or operation on a futex; a futex has its expected value in place of the socket, with SIDELANE_TRACE_OWN_STACK */
+	/* In CONNECTS, and in SENT on a socket that is not at the service's own port, detail is
+	 * the peer's port | protocol << SIDELANE_TRACE_PROTOCOL_SHIFT | family <<
+	 * SIDELANE_TRACE_FAMILY_SHIFT. payload[1] has the peer's address: an IPv4 address in its
+	 * low half, or the first eight bytes of an IPv6 address, whose other bytes are in the
+	 * value. For a Unix socket its high half has the peer's process id. */
 	SIDELANE_TRACE_CONNECTS = 35,     /* the thread begins to connect to another service */
 
 	/* ---- Runtimes again, from user space ---- */
 	SIDELANE_TRACE_TASKS = 36,        /* the process runs tasks of its own, that the kernel does not see; detail: enum sidelane_trace_tasks */
 };
 
-/* The value of WOKEN if a timer did it. */
+/* Flag in the value of a WOKEN record: a timer woke the thread. */
 #define SIDELANE_TRACE_BY_TIMER (1ull << 32)
-/* In the value of WOKEN: the thread may wake more than one in this call on a futex. */
+/* Flag in the value of a WOKEN record: the call on a futex may wake several threads. */
 #define SIDELANE_TRACE_WAKES_SEVERAL (1ull << 33)
 
-/* Beside the expected value of a futex: it lies on the stack of the thread that waits, close to its end. */
+/* Flag beside the expected value of a futex: the futex is on the stack of the waiting thread,
+ * close to its end. */
 #define SIDELANE_TRACE_OWN_STACK (1ull << 32)
 
-/* What a file is, in SLEEPS_IN: as in its mode, or one of the kernel's own. 0: the call names none. */
+/* Kinds of files in a SLEEPS_IN record, as in a file's mode or for the kernel's own files. 0:
+ * the call names no file. */
 enum sidelane_trace_file {
 	SIDELANE_TRACE_FILE_PIPE = 1,
 	SIDELANE_TRACE_FILE_DEVICE = 2,
@@ -103,53 +109,53 @@ enum sidelane_trace_file {
 	SIDELANE_TRACE_FILE_ANONYMOUS = 15,
 };
 
-/* Where a process runs tasks of its own. */
+/* Threads on which a process runs tasks of its own, such as goroutines. */
 enum sidelane_trace_tasks {
-	SIDELANE_TRACE_TASKS_MOVE = 1, /* on any of its threads, one after the other */
-	SIDELANE_TRACE_TASKS_STAY = 2, /* on the thread of an event loop */
+	SIDELANE_TRACE_TASKS_MOVE = 1, /* a task runs on any of the threads, one after the other */
+	SIDELANE_TRACE_TASKS_STAY = 2, /* a task stays on the thread of an event loop */
 };
 
 #define SIDELANE_TRACE_TIMEOUT_SHIFT 4
-/* There is a timeout, and it is not known how long it is, or it is longer. */
+/* Timeout of unknown length, or too long for the record. */
 #define SIDELANE_TRACE_TIMEOUT_UNKNOWN 0xfffffffu
 #define SIDELANE_TRACE_PROTOCOL_SHIFT 16
 #define SIDELANE_TRACE_FAMILY_SHIFT 24
 
-/* In place of a system call's number: a page fault, say. */
+/* Replaces a system call's number if the thread is in none: in a page fault, for example. */
 #define SIDELANE_TRACE_NO_CALL 0xffffffffu
 
-/* The side that ended a connection first. */
+/* Side of a connection that ended it first. */
 enum sidelane_trace_end {
-	SIDELANE_TRACE_ENDED_BY_CLIENT = 1,  /* its FIN or RST came */
-	SIDELANE_TRACE_ENDED_BY_SERVICE = 2, /* it closed the socket, or its sending side */
-	SIDELANE_TRACE_ENDED_OTHERWISE = 3,  /* a timeout, say */
+	SIDELANE_TRACE_ENDED_BY_CLIENT = 1,  /* the client ended first: its FIN or RST came */
+	SIDELANE_TRACE_ENDED_BY_SERVICE = 2, /* the service ended first: it closed the socket, or its sending side */
+	SIDELANE_TRACE_ENDED_OTHERWISE = 3,  /* neither side ended first: a timeout, for example */
 };
 
-/* In the value of SIDELANE_TRACE_SOCKET_STATE: the last request was answered after its client had ended, and the client
- * never acknowledged the response. */
+/* Flag in the value of a SIDELANE_TRACE_SOCKET_STATE record. The last request was answered after
+ * its client had ended, and the client never acknowledged the response. */
 #define SIDELANE_TRACE_IN_VAIN 0x100
 
-/* The state of a socket whose send buffer has data that TCP has not sent. */
+/* Reasons why data in a socket's send buffer was not sent by TCP. */
 enum sidelane_trace_hold {
 	SIDELANE_TRACE_HOLD_WINDOW = 1,     /* the peer's receive window has no room for the next segment */
-	SIDELANE_TRACE_HOLD_CONGESTION = 2, /* as much is in flight as the congestion window allows */
-	SIDELANE_TRACE_HOLD_SMALL = 4,      /* less than a segment is unsent */
+	SIDELANE_TRACE_HOLD_CONGESTION = 2, /* the congestion window is full */
+	SIDELANE_TRACE_HOLD_SMALL = 4,      /* less than one segment is unsent */
 	SIDELANE_TRACE_HOLD_NODELAY = 8,    /* TCP_NODELAY is set */
 	SIDELANE_TRACE_HOLD_CORK = 16,      /* TCP_CORK is set */
-	SIDELANE_TRACE_HOLD_IN_FLIGHT = 32, /* something is in flight */
+	SIDELANE_TRACE_HOLD_IN_FLIGHT = 32, /* sent data has not been acknowledged */
 	SIDELANE_TRACE_HOLD_PACED = 64,     /* TCP's pacing sends the next segment later */
 	SIDELANE_TRACE_HOLD_LOSS = 128,     /* segments are lost */
-	SIDELANE_TRACE_HOLD_ROOM = 256,     /* all was sent, and the sender waits for room in the send buffer */
-	SIDELANE_TRACE_HOLD_TWICE = 1024,   /* the peer has got twice what was sent again: it was not lost (of ACKNOWLEDGED) */
-	SIDELANE_TRACE_HOLD_KNOWN = 512,    /* this was looked at: nothing unsent means that TCP has sent all */
+	SIDELANE_TRACE_HOLD_ROOM = 256,     /* TCP sent all data, and the sender waits for room in the send buffer */
+	SIDELANE_TRACE_HOLD_TWICE = 1024,   /* the peer received retransmitted data twice, so it was not lost (in ACKNOWLEDGED only) */
+	SIDELANE_TRACE_HOLD_KNOWN = 512,    /* the socket's state was read: if nothing is unsent, TCP has sent all */
 };
 
-/* Why a thread left the CPU. */
+/* Reasons why a thread left the CPU. */
 enum sidelane_trace_leave {
-	SIDELANE_TRACE_LEFT_PREEMPTED = 0, /* it would have run on */
-	SIDELANE_TRACE_LEFT_SLEEPS = 1,    /* waits, interruptibly */
-	SIDELANE_TRACE_LEFT_BLOCKED = 2,   /* waits for the kernel: disk, lock, memory */
-	SIDELANE_TRACE_LEFT_STOPPED = 3,   /* stopped by a POSIX signal or a debugger */
+	SIDELANE_TRACE_LEFT_PREEMPTED = 0, /* the thread was preempted: it could have run on */
+	SIDELANE_TRACE_LEFT_SLEEPS = 1,    /* the thread sleeps, interruptibly */
+	SIDELANE_TRACE_LEFT_BLOCKED = 2,   /* the thread waits for the kernel: disk, lock, memory */
+	SIDELANE_TRACE_LEFT_STOPPED = 3,   /* the thread was stopped by a POSIX signal or a debugger */
 	SIDELANE_TRACE_LEFT_ENDED = 4,
 };
 

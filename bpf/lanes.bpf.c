@@ -34,13 +34,13 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* One switch in this many is timed for cost_ns: enough for a mean, at little cost. */
+/* Sampling of cost_ns: one context switch in this many is timed, enough for a mean at little cost. */
 #define COST_SAMPLE_EVERY 64
 
 /* ---- The switch itself ---- */
 
 /* Returns whether the service still needs its lane after a switch. A thread that was preempted, or woken while
- * another had the lane, waits for it. If the lane idles, none waits. */
+ * another had the lane, waits for it. If the lane is idle, no thread waits. */
 static __always_inline bool still_busy(struct sidelane_lane_word *word, uint32_t is, bool preempted)
 {
 	if (is == SIDELANE_LC)
@@ -50,13 +50,13 @@ static __always_inline bool still_busy(struct sidelane_lane_word *word, uint32_t
 	return word->class_ != SIDELANE_LC || preempted;
 }
 
-/* One context switch, and what belongs to the CPU on which it happens. */
+/* One context switch, with the lane's role, words and statistics on its CPU. */
 struct lane_switch {
 	uint32_t cpu;
-	uint32_t was; /* enum sidelane_class of the thread that leaves */
-	uint32_t is;  /* and of the thread that comes */
-	uint32_t identity; /* of the thread that comes */
-	bool preempted; /* the thread that leaves would have run on */
+	uint32_t was; /* class of the thread that leaves, enum sidelane_class */
+	uint32_t is;  /* class of the thread that comes, enum sidelane_class */
+	uint32_t identity; /* identity of the thread that comes */
+	bool preempted; /* 1: the thread that leaves was preempted */
 	uint64_t now_ns;
 	struct task_struct *prev;
 	struct task_struct *next;
@@ -96,8 +96,8 @@ static __always_inline void write_word(const struct lane_switch *s)
 	store_once(word->pid, s->next->pid);
 	store_once(word->tgid, s->next->tgid);
 	store_once(word->switches, word->switches + 1);
-	/* A full barrier, since batch looks at its partners next. If some threads look for themselves, it matters,
-	 * too, which thread of batch comes. */
+	/* Full barrier, since batch looks at its partner lanes next. If some batch threads check their own lane, it
+	 * also matters which thread of batch comes. */
 	if (s->is == SIDELANE_BATCH && (s->was != s->is || settings.self_checking))
 		__sync_lock_test_and_set(&word->class_, s->is);
 	else
@@ -105,14 +105,14 @@ static __always_inline void write_word(const struct lane_switch *s)
 	store_once(word->since_ns, s->now_ns);
 }
 
-/* A holder that naps looks by itself; a keeper that sleeps is woken. */
+/* Wakes a keeper that sleeps. A holder that naps on the lane looks by itself. */
 static __always_inline void wake_keeper(uint32_t cpu)
 {
 	call_keeper(cpu, SIDELANE_RELEASED, false);
 	call_keeper(cpu, SIDELANE_LENT, false);
 }
 
-/* Counts a thread of a service on a batch lane. The keeper then evicts batch from it. */
+/* Counts a thread of a service that was put on a batch lane. The keeper then evicts batch from it. */
 static __always_inline void receive_visitor(struct sidelane_lane_word *word, uint32_t cpu)
 {
 	__sync_fetch_and_add(&word->lc_visitors, 1);
@@ -121,7 +121,7 @@ static __always_inline void receive_visitor(struct sidelane_lane_word *word, uin
 		call_keeper(cpu, SIDELANE_HELD, false);
 }
 
-/* A batch lane's part of a switch, before its word is written. */
+/* Handles a batch lane's part of a context switch, before the lane's word is written. */
 static __always_inline void batch_lane_before(const struct lane_switch *s)
 {
 	struct sidelane_hold_word *hold = s->hold;
@@ -140,12 +140,12 @@ static __always_inline void batch_lane_before(const struct lane_switch *s)
 	} else if (s->is == SIDELANE_BATCH || s->is == SIDELANE_IDLE) {
 		store_once(hold->batch_waits, 0);
 	}
-	/* A process that became the service's after it had come here, such as one that was restarted. */
+	/* A process may have become the service's after it came here: one that was restarted, for example. */
 	if (s->role->role == SIDELANE_ROLE_BATCH && s->is == SIDELANE_LC && s->was != SIDELANE_LC)
 		receive_visitor(s->word, s->cpu);
 }
 
-/* Counts other work on a batch lane. A switch from batch to batch changes nothing. */
+/* Counts work of threads other than batch on a batch lane. A switch from batch to batch changes nothing. */
 static __always_inline void note_kernel_work(const struct lane_switch *s)
 {
 	if (s->role->role != SIDELANE_ROLE_BATCH || (s->was == SIDELANE_BATCH && s->is == SIDELANE_BATCH))
@@ -155,7 +155,7 @@ static __always_inline void note_kernel_work(const struct lane_switch *s)
 	kernel_work_turn(s->cpu, next, s->now_ns);
 }
 
-/* Tells the partner lanes that the service has started or stopped, or that batch has come. */
+/* Informs the partner lanes that the service has started or stopped, or that batch has come. */
 static __always_inline void tell_partners(const struct lane_switch *s, bool starts, bool stops)
 {
 	bool batch_is_on = s->role->role == SIDELANE_ROLE_BATCH && s->is == SIDELANE_BATCH;
@@ -170,8 +170,9 @@ static __always_inline void tell_partners(const struct lane_switch *s, bool star
 		batch_turn_goes_on(s->cpu, s->next->pid);
 }
 
-/* Notes a switch that was not seen: some kernels hide some of their threads from every tracer, and the switches away
- * from them. The thread that came next is known only now, when it goes; since when it ran is not known. */
+/* Handles a switch that the kernel did not report. Some kernels hide some of their threads from every tracer, and
+ * the switches away from them. The thread that came next is known only now, when it leaves. When it began to run is
+ * unknown. */
 static __always_inline void note_untold(struct lane_switch *s)
 {
 	if (s->stats->switches && (uint32_t)s->prev->pid != s->word->pid) {
@@ -234,8 +235,8 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 	return 0;
 }
 
-/* A timer has gone off on any lane. The thread there runs on, but time may have been stolen from it, or it may have
- * to leave. Loaded if time can be stolen, or lanes are lent. */
+/* Handles a timer interrupt on any lane. The thread there runs on, but time may have been stolen from it, or it may
+ * have to leave. Loaded only if time can be stolen, or lanes are lent. */
 SEC("tp_btf/hrtimer_expire_exit")
 int BPF_PROG(lane_timer, struct hrtimer *timer)
 {
@@ -252,7 +253,8 @@ int BPF_PROG(lane_timer, struct hrtimer *timer)
 	return 0;
 }
 
-/* Runs on the waker's CPU before the kernel chooses a CPU. Handles threads that may run on one CPU only. */
+/* Handles a wakeup of a thread that may run on one CPU only. Runs on the waker's CPU before the kernel chooses a
+ * CPU. */
 SEC("tp_btf/sched_waking")
 int BPF_PROG(lane_waking, struct task_struct *task)
 {
@@ -261,8 +263,8 @@ int BPF_PROG(lane_waking, struct task_struct *task)
 	return 0;
 }
 
-/* Handles all other threads. Runs after the kernel has chosen a CPU, often on that CPU itself, so the service pays
- * for the summons. Not loaded if every thread of the services may run on one CPU only. */
+/* Handles a wakeup of any other thread. Runs after the kernel has chosen a CPU, often on that CPU itself, so the
+ * service pays for the summons. Not loaded if every thread of the services may run on one CPU only. */
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(lane_wakeup, struct task_struct *task)
 {
@@ -278,7 +280,7 @@ int BPF_PROG(lane_fork, struct task_struct *parent, struct task_struct *child)
 {
 	if (child->tgid != parent->tgid) {
 		give_identity(child->tgid, identity_of(parent->tgid));
-		/* clone3 can put a child into another group. */
+		/* The system call clone3 can put a child into another cgroup. */
 		if (settings.groups && child->cgroups->dfl_cgrp != parent->cgroups->dfl_cgrp)
 			regroup(child->tgid, child->cgroups->dfl_cgrp, true);
 	}
@@ -286,8 +288,9 @@ int BPF_PROG(lane_fork, struct task_struct *parent, struct task_struct *child)
 	return 0;
 }
 
-/* Loaded only if groups may have an identity. A single thread that moves into a group gives its whole process the
- * identity. A single thread that leaves a group does not: the other threads are still there. */
+/* Updates identities when a thread moves between cgroups. Loaded only if cgroups may have an identity. A single
+ * thread that moves into a group gives its whole process the identity. A single thread that leaves does not take it
+ * away: the other threads are still there. */
 SEC("tp_btf/cgroup_attach_task")
 int BPF_PROG(lane_regroup, struct cgroup *group, const char *path, struct task_struct *task, bool whole_process)
 {
@@ -295,7 +298,8 @@ int BPF_PROG(lane_regroup, struct cgroup *group, const char *path, struct task_s
 	return 0;
 }
 
-/* Loaded only if batch may look for itself. */
+/* Clears the promise to check of a thread that executes another program. Loaded only if batch may check its own
+ * lane. */
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(lane_exec, struct task_struct *task, int old_pid, struct linux_binprm *program)
 {
@@ -304,7 +308,8 @@ int BPF_PROG(lane_exec, struct task_struct *task, int old_pid, struct linux_binp
 	return 0;
 }
 
-/* Not at exit: a process that ends still runs for a while, tearing down its memory. */
+/* Removes the identity of a process. Not at its exit: a process that ends still runs for a while, to free its
+ * memory. */
 SEC("tp_btf/sched_process_free")
 int BPF_PROG(lane_free, struct task_struct *task)
 {
@@ -327,7 +332,7 @@ static __always_inline void note_arrival(struct task_struct *task, uint32_t cpu)
 	receive_visitor(word, cpu);
 }
 
-/* Handles a thread that waited for a request lane and is moved before it ran there. */
+/* Handles a thread that waited for a request lane and is moved to another lane before it ran there. */
 static __always_inline void note_departure(struct task_struct *task, uint32_t cpu)
 {
 	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
@@ -356,8 +361,8 @@ int BPF_PROG(lane_wakeup_new, struct task_struct *task)
 
 /* ---- Lanes go offline ---- */
 
-/* Handles one of the steps by which a CPU goes offline or comes online; on its way down it is in a lower `state` by
- * then. After the first step no thread of a program may begin a turn there, so a woken keeper finds itself on
+/* Wakes the keeper of a CPU that goes offline or comes online, at one of the steps of that. On the way down, `state`
+ * is already lower. After the first step no thread of a program may begin a turn there, so a woken keeper runs on
  * another CPU. */
 SEC("tp_btf/cpuhp_exit")
 int BPF_PROG(lane_offline, uint32_t cpu, int state, int step, int ret)
@@ -369,7 +374,7 @@ int BPF_PROG(lane_offline, uint32_t cpu, int state, int step, int ret)
 	return 0;
 }
 
-/* ---- What the kernel says of a thread that knows better (src/tracker/self_check.rs) ---- */
+/* ---- Check of what this program reads about a thread (src/tracker/self_check.rs) ---- */
 
 SEC("raw_tp")
 int self_cpu(void *nothing)

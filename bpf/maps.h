@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * The memory of the kernel program: settings from user space, and what both sides share.
+ * Memory of the kernel program: settings from user space, and maps that both sides share.
  */
 #ifndef SIDELANE_MAPS_H
 #define SIDELANE_MAPS_H
 
 volatile const struct sidelane_settings settings;
 
-/* The machine's CPU count replaces these sizes before the maps are made. */
+/* Sizes of maps, which user space replaces by the machine's CPU count before it creates the maps. */
 #define LANES_MAX 1
 
 struct {
@@ -42,7 +42,8 @@ struct {
 	__type(value, struct sidelane_service_word);
 } service_words SEC(".maps");
 
-/* Written and read by user space alone. It is a map so that a batch program can be given it. */
+/* Lending limits of lanes, written and read by user space alone. They are a map so that a batch program can be given
+ * it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -51,7 +52,7 @@ struct {
 	__type(value, struct sidelane_lane_limits);
 } lane_limits SEC(".maps");
 
-/* Accounting of self-checking batch. Batch may write anything here. */
+/* Accounting maps of self-checking batch. Batch may write anything here. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -60,7 +61,7 @@ struct {
 	__type(value, struct sidelane_gate_word);
 } gate_words SEC(".maps");
 
-/* One bit for each thread id: the thread has promised to look for itself. */
+/* Promises to check: one bit for each thread id, set by the thread itself. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -85,7 +86,7 @@ struct {
 	__type(value, struct sidelane_kernel_work);
 } kernel_work SEC(".maps");
 
-/* One entry for each CPU if shares are recorded; otherwise one. */
+/* CPU shares: one entry for each CPU if shares are recorded; otherwise a single entry. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -94,7 +95,7 @@ struct {
 	__type(value, struct sidelane_cpu_shares);
 } cpu_shares SEC(".maps");
 
-/* One entry for each lane if requests are emitted; otherwise one. */
+/* Turns of threads: one entry for each lane if requests are emitted; otherwise a single entry. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -110,9 +111,9 @@ struct {
 	__type(value, struct sidelane_lane_role);
 } lane_roles SEC(".maps");
 
-/* The identity of every process of a service or of batch. It is a table, not a hash: each switch and each wake-up
- * looks it up. A fork copies the identity and an end removes it. A process that joins or leaves a named cgroup gets
- * or loses one. */
+/* Identity of every process of a service or of batch. It is a table, not a hash: each switch and each wakeup looks
+ * it up. A fork copies the identity and an end removes it. A process that joins or leaves a named cgroup gets or
+ * loses one. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -121,7 +122,7 @@ struct {
 	__type(value, uint64_t);
 } process_identities SEC(".maps");
 
-/* Named cgroups and the identity of their processes. */
+/* Named cgroups, and the identity of their processes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, SIDELANE_GROUPS_MAX);
@@ -129,7 +130,7 @@ struct {
 	__type(value, uint32_t);
 } named_groups SEC(".maps");
 
-/* The hierarchy of the group that gives an identity. Index: the identity without its lowest two bits, and with
+/* Hierarchy of the cgroup that gives an identity. Index: the identity without its lowest two bits, and with
  * SIDELANE_IDENTITY_BATCH as the lowest. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -138,7 +139,7 @@ struct {
 	__type(value, uint32_t);
 } group_hierarchies SEC(".maps");
 
-/* One ring buffer a batch lane, on which its holder sleeps. */
+/* Ring buffer of a batch lane, on which the lane's holder sleeps. */
 struct summons_ring {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
@@ -151,20 +152,20 @@ struct {
 	__array(values, struct summons_ring);
 } summons_rings SEC(".maps");
 
-/* 1: requests need switches. A thread has answered what another one had received, or has answered one after the
- * other what it had received together. */
+/* 1: request tracking needs context switches. A thread has answered what another one had received, or has answered
+ * one after the other what it had received together. */
 uint32_t switches_tell;
 
-/* Marks a function that the kernel's verifier checks once, not again on each path to it. With loops over partners
- * there are many paths: checked in one piece, the switch took most of a second to load. Such a function takes plain
- * numbers, and looks up by itself what belongs to a CPU. */
+/* Marks a function that the kernel's verifier checks once, not again on each path to it. Loops over partners have
+ * many paths: without this mark the verifier took most of a second. Such a function takes plain numbers, and looks
+ * up the data of a CPU itself. */
 #define CHECKED_ALONE __noinline
 
 #define load_once(x) (*(volatile typeof(x) *)&(x))
 #define store_once(x, v) (*(volatile typeof(x) *)&(x) = (v))
 
-/* Stores with release order: earlier stores are visible before `where` changes, later ones after it. On x86, stores
- * are visible in program order. */
+/* Stores with release order: earlier stores are visible before `where` changes. On x86, stores are always visible in
+ * program order. */
 #if defined(__TARGET_ARCH_x86)
 #define publish(where, value)             \
 	do {                              \
@@ -181,7 +182,7 @@ static __always_inline struct sidelane_lane_word *lane_word(uint32_t cpu)
 	return bpf_map_lookup_elem(&lane_words, &cpu);
 }
 
-/* Each partner of a lane: `lane` is its CPU. */
+/* Loops over the partners of a lane: `lane` is the CPU of each. */
 #define for_each_partner(lane, role)                                                                      \
 	for (uint32_t lane##_at = 0, lane; lane##_at < SIDELANE_MAX_PARTNERS && lane##_at < (role)->partner_count && \
 					   ((lane = (role)->partners[lane##_at]), true);                     \

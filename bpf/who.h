@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * The identity of a process: the service or batch job that it belongs to, if any.
+ * Identity of a process: the service or batch job to which it belongs, if any.
  *
  * User space gives identities to processes, or to a cgroup and so to each process in it, at any depth. This program
  * then keeps them up to date at forks, ends and moves between groups, so that a switch only has to read a table.
@@ -12,7 +12,7 @@
 #include "kernel/place.h"
 #include "kernel/preempted.h"
 
-/* The deepest group: no real tree was deeper. */
+/* Largest depth of cgroups that is searched: no real tree was deeper. */
 #define GROUP_DEPTH_MAX 32
 
 static __always_inline uint64_t *identities_word(uint32_t tgid)
@@ -66,9 +66,9 @@ static __always_inline bool is_holder(struct sidelane_hold_word *hold, uint32_t 
 	return hold->holder_pid && hold->holder_pid == pid;
 }
 
-/* ---- Groups ---- */
+/* ---- Cgroups ---- */
 
-/* Returns the id of the group `level` levels below the root, which is `group` or above it. */
+/* Returns the id of the cgroup `level` levels below the root, which is `group` or above it. */
 static __always_inline uint64_t ancestor_id(struct cgroup *group, int level)
 {
 	struct cgroup___before_6_1 *old = (void *)group;
@@ -83,7 +83,7 @@ static __always_inline uint64_t ancestor_id(struct cgroup *group, int level)
 	return BPF_CORE_READ(ancestor, kn, id);
 }
 
-/* Returns the identity that the processes of a group have because of it, or of the nearest named group above it. */
+/* Returns the identity that the processes of a cgroup have because of it, or of the nearest named cgroup above it. */
 static __always_inline uint32_t group_identity(struct cgroup *group, uint32_t hierarchy)
 {
 	int level = BPF_CORE_READ(group, level);
@@ -105,8 +105,8 @@ static __always_inline bool comes_from_hierarchy(uint32_t identity, uint32_t hie
 	return of_group && *of_group == hierarchy;
 }
 
-/* Updates the identity of a process that is in `group` now, or of a process with one thread there, which does not
- * take it out of the group before. An identity that was given to the process itself, not by a group, stays. */
+/* Updates the identity of a process that is in `group` now. `takes_it_out`: the whole process leaves its former
+ * cgroup, not one thread of it. An identity that was given to the process itself, not by a cgroup, stays. */
 static __always_inline void regroup(uint32_t tgid, struct cgroup *group, bool takes_it_out)
 {
 	uint32_t hierarchy = BPF_CORE_READ(group, root, hierarchy_id);

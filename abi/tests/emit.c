@@ -15,7 +15,8 @@
 
 #include "../slot.h"
 
-/* A short sleep lets the reader run even if both share one CPU. */
+/* Number of events between two short sleeps, which let the reader run even if both share one
+ * CPU. */
 #define EVENTS_BETWEEN_RESTS 1024
 
 static uint64_t now_ns(void)

@@ -2,18 +2,18 @@
  *
  * Events that the processor or the kernel counts on a CPU while a service runs there.
  *
- * The counters count every thread that runs. They are read when the service comes or goes, and at ticks while it
- * runs on, so the counts between two reads belong to one side. User space opens the counters and writes the formula;
+ * The counters count every thread that runs. They are read when the service comes or goes, and at ticks while it runs
+ * on, so the counts between two reads belong to one side. User space opens the counters and writes the formula;
  * src/interference is the other side.
  *
- * All of this is dead code, and gone from the loaded program, unless settings.interference.
+ * Unless settings.interference, all of this is dead code, and the loaded program does not contain it.
  */
 #ifndef SIDELANE_GUARD_COUNTERS_H
 #define SIDELANE_GUARD_COUNTERS_H
 
 #include "guard/window.h"
 
-/* The events of each CPU's formula, one after the other. */
+/* Counters of the formula's events: all events of one CPU, then all of the next CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
 	__uint(max_entries, SIDELANE_GUARD_EVENTS);
@@ -21,7 +21,7 @@ struct {
 	__type(value, uint32_t);
 } guard_events SEC(".maps");
 
-/* One entry a CPU. */
+/* State of the counters of each CPU at their last read. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -33,10 +33,10 @@ struct {
 /* State of a CPU's counters at one read. */
 struct guard_counts {
 	uint64_t counts[SIDELANE_GUARD_EVENTS];
-	uint64_t away_ns; /* enabled time in which they did not count */
+	uint64_t away_ns; /* time in which the counters were enabled but did not count */
 };
 
-/* Returns the word of a CPU on which events are counted. */
+/* Returns the guard word of a CPU; null if no events are counted there. */
 static __always_inline struct sidelane_guard_word *guard_word(uint32_t cpu)
 {
 	struct sidelane_guard_word *word = bpf_map_lookup_elem(&guard_words, &cpu);
@@ -44,7 +44,8 @@ static __always_inline struct sidelane_guard_word *guard_word(uint32_t cpu)
 	return word && load_once(word->event_count) ? word : 0;
 }
 
-/* The processor's events of one formula are a group: all count, or none does. The kernel's count always. */
+/* Reads the counters of a CPU. The processor's events of one formula are a group: all count, or none does. The
+ * kernel's own events always count. */
 static __always_inline bool read_counters(struct sidelane_guard_word *word, uint32_t cpu, struct guard_counts *now)
 {
 	struct bpf_perf_event_value value;
@@ -59,14 +60,14 @@ static __always_inline bool read_counters(struct sidelane_guard_word *word, uint
 	return true;
 }
 
-/* The threads that have run on a CPU since its counters were read. */
+/* Side of the threads that have run on a CPU since its counters were read. */
 enum guard_whose {
 	GUARD_OTHERS,
 	GUARD_SERVICE,
 	GUARD_BOTH, /* the counts belong to neither side */
 };
 
-/* Adds the counts since the last read to the side that has run. */
+/* Adds the counts since the last read to the side that has run: the service, or others. */
 static __always_inline void attribute(struct sidelane_guard_word *word, const struct guard_counts *now,
 				      enum guard_whose whose)
 {
@@ -80,7 +81,6 @@ static __always_inline void attribute(struct sidelane_guard_word *word, const st
 	}
 }
 
-/* Reads the counters of this CPU. */
 static __always_inline void guard_read(struct sidelane_guard_word *word, uint32_t cpu, enum guard_whose whose,
 				       uint64_t now_ns)
 {

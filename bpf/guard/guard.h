@@ -2,17 +2,17 @@
  *
  * Times at which the counters are read: switches at which the service comes or goes, and ticks while it stays.
  *
- * A tick is a timer on the service's own CPU, which pays for it: some microseconds in a virtual machine. A turn that
- * is over before its tick needs none, since the switch at its end comes first. But at its begin the length of a turn
- * is not known. So each tick that finds a turn as old as itself, and each turn that became as old, pays for
- * PAID_TICKS ticks that find nothing new.
+ * A tick is a timer on the service's own CPU, which costs it some microseconds in a virtual machine. A turn that is
+ * over before its tick needs none, since the switch at its end comes first. But at its begin the length of a turn is
+ * not known. So useless ticks are limited. Each tick that finds a turn as old as itself, and each turn that became as
+ * old, allows PAID_TICKS ticks that find nothing new.
  *
- * A service with short turns has no ticks. One with a long turn now and then has few ticks in vain. If no tick is
- * paid for, the kernel's own next timer finds a long turn, a few milliseconds later; that turn has its ticks then.
+ * A service with short turns has no ticks. One with a long turn now and then has few useless ticks. If no tick is
+ * allowed, the kernel's own next timer finds a long turn, a few milliseconds later; that turn has its ticks then.
  *
- * A CPU has no ticks if nothing can disturb the service there. While its turns are shorter than a window, one turn
- * in a millisecond is counted: reading the counters is nearly half the cost of a switch to the service or back. If
- * batch comes beside a turn that is not counted, the next counted turn shows its effect.
+ * A CPU has no ticks if nothing can disturb the service there. While its turns are shorter than a window, one turn in a
+ * millisecond is counted: reading the counters is nearly half the cost of a switch to the service or back. If batch
+ * comes beside a turn that is not counted, the next counted turn shows its effect.
  */
 #ifndef SIDELANE_GUARD_H
 #define SIDELANE_GUARD_H
@@ -20,21 +20,21 @@
 #include "guard/counters.h"
 
 #define CLOCK_MONOTONIC 1
-/* Since Linux 6.7. */
+/* Flag of bpf_timer_start, since Linux 6.7: the timer fires on this CPU. */
 #define TIMER_ON_THIS_CPU (1 << 1)
 #define EINVAL 22
 
-/* Ticks in vain that one useful tick pays for, and the most that can be paid for in advance. */
+/* Number of useless ticks that one useful tick allows, and the most that can be saved up. */
 #define PAID_TICKS 4
 #define PAID_TICKS_MAX 16
-/* Time after a read in which brief turns are not counted, on CPUs without ticks. */
+/* Time after a read in which short turns are not counted, on CPUs without ticks. */
 #define SPARED_NS 1000000
 
 struct guard_timer {
 	struct bpf_timer timer;
 };
 
-/* One entry a CPU. */
+/* Timer of each CPU for its ticks. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -42,7 +42,7 @@ struct {
 	__type(value, struct guard_timer);
 } guard_timers SEC(".maps");
 
-/* Starts the tick of a CPU that has none yet. */
+/* Starts the ticks of a CPU that has none yet. */
 static __always_inline void start_ticking(struct sidelane_guard_word *word, uint32_t cpu)
 {
 	struct guard_timer *tick = word->tick_ns && !word->ticking ? bpf_map_lookup_elem(&guard_timers, &cpu) : 0;
@@ -62,7 +62,7 @@ static __always_inline void pay_for_ticks(struct sidelane_guard_word *word)
 	word->paid_ticks = paid < PAID_TICKS_MAX ? paid : PAID_TICKS_MAX;
 }
 
-/* Gives up the counts since the last read: the threads that ran since then are not known. */
+/* Discards the counts since the last read, because it is unknown which threads ran since then. */
 static __always_inline void guard_forget(uint32_t cpu)
 {
 	struct sidelane_guard_word *word = settings.interference ? guard_word(cpu) : 0;
@@ -71,19 +71,19 @@ static __always_inline void guard_forget(uint32_t cpu)
 		word->read_ns = 0;
 }
 
-/* The turn is as old as a tick. */
+/* Handles a turn of the service that has become as old as a tick. */
 static __always_inline void turn_lasts(struct sidelane_guard_word *word, uint32_t cpu, uint64_t now_ns)
 {
 	guard_read(word, cpu, word->spared ? GUARD_BOTH : GUARD_SERVICE, now_ns);
 	word->spared = 0;
 	pay_for_ticks(word);
-	/* Only now: an interrupt that finds `ticking` 0 reads the counters, too. */
+	/* `ticking` becomes 0 only now: an interrupt that finds it 0 reads the counters, too. */
 	barrier();
 	word->ticking = 0;
 	start_ticking(word, cpu);
 }
 
-/* A switch from `was` to `is`. */
+/* Handles a context switch on `cpu` from the class `was` to the class `is`. */
 static __always_inline void guard_switch(uint32_t cpu, uint32_t was, uint32_t is, uint64_t now_ns)
 {
 	struct sidelane_guard_word *word = 0;
@@ -115,7 +115,7 @@ static __always_inline bool the_service_is_on(uint32_t cpu)
 	return lane && lane->class_ == SIDELANE_LC;
 }
 
-/* Handles the tick of a turn that is over, or of one that has begun since. */
+/* Handles a useless tick: the turn for which it was set is over. */
 static __always_inline void ticked_in_vain(struct sidelane_guard_word *word, uint32_t cpu, bool is_on)
 {
 	store_once(word->vain_ticks, word->vain_ticks + 1);
@@ -125,7 +125,8 @@ static __always_inline void ticked_in_vain(struct sidelane_guard_word *word, uin
 		start_ticking(word, cpu);
 }
 
-/* Handles a tick. Without TIMER_ON_THIS_CPU it may come on another CPU, where the counters cannot be read. */
+/* Handles a tick of the guard. Without TIMER_ON_THIS_CPU it may come on another CPU, where the counters cannot be
+ * read. */
 static int guard_tick(void *map, uint32_t *of_cpu, struct guard_timer *tick)
 {
 	uint32_t cpu = *of_cpu;
@@ -146,7 +147,7 @@ static int guard_tick(void *map, uint32_t *of_cpu, struct guard_timer *tick)
 	return 0;
 }
 
-/* One of the kernel's timers has gone off on this CPU. */
+/* Handles the end of any of the kernel's high-resolution timers on this CPU. */
 SEC("tp_btf/hrtimer_expire_exit")
 int BPF_PROG(guard_timer, struct hrtimer *timer)
 {
@@ -159,7 +160,8 @@ int BPF_PROG(guard_timer, struct hrtimer *timer)
 	uint64_t now_ns = bpf_ktime_get_ns();
 	if (now_ns - word->turn_since_ns < word->tick_ns)
 		return 0;
-	/* The first time on a CPU both have an effect. Later the first one fails and the second one changes nothing. */
+	/* On the first run for a CPU, both calls take effect. Later the first one fails and the second one changes
+	 * nothing. */
 	bpf_timer_init(&tick->timer, &guard_timers, CLOCK_MONOTONIC);
 	bpf_timer_set_callback(&tick->timer, guard_tick);
 	turn_lasts(word, cpu, now_ns);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Windows: the counts of the service become a value (Holmes, HPDC'22, Equation 1), and a value that crosses the
- * threshold rings user space.
+ * Windows of interference. The counts of the service become a value (Holmes, HPDC'22, Equation 1). A value that crosses
+ * the threshold wakes user space.
  *
- * A window is a stretch of the service's own run time, so a service that runs for short moments has windows, too.
- * User space decides what a crossing means, and what to do.
+ * A window is a stretch of the service's own run time, so a service that runs for short moments has windows, too. User
+ * space decides what a crossing means, and what to do.
  */
 #ifndef SIDELANE_GUARD_WINDOW_H
 #define SIDELANE_GUARD_WINDOW_H
@@ -12,17 +12,17 @@
 #include "guard/word.h"
 #include "maps.h"
 
-/* Wakes the guard in user space. The words say why. */
+/* Ring buffer that wakes the guard in user space when a value crosses its threshold. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
 } guard_crossings SEC(".maps");
 
-/* The largest count: a larger one does not fit above the point. */
+/* Largest count that fits above the point of a fixed-point value. */
 #define GUARD_COUNT_MAX ((1ULL << (64 - SIDELANE_GUARD_SHIFT)) - 1)
-/* The value of a window without activity. No formula gives a value as high. */
+/* Value of a window without activity. No formula gives such a high value. */
 #define GUARD_NO_VALUE (~0ULL)
-/* Limit of each factor, so that a product fits: thresholds up to 256, windows up to four seconds. */
+/* Limit of each factor, so that a product fits in 64 bits: thresholds up to 256, windows up to four seconds. */
 #define GUARD_PART_MAX (1ULL << 32)
 
 static __always_inline uint64_t window_sum(struct sidelane_guard_word *word, uint32_t events)
@@ -43,8 +43,9 @@ static __always_inline void open_window(struct sidelane_guard_word *word, uint64
 		word->window[i] = word->service[i];
 }
 
-/* The state is written before the wakeup is sent. User space takes the wakeup before it reads the state.
- * Between the two each side has a full barrier, so a crossing is seen or rung for. */
+/* Records that the value crossed the threshold, and wakes user space. The state is written before the wakeup is
+ * sent. User space takes the wakeup before it reads the state. Each side has a full barrier between the two, so no
+ * crossing is missed. */
 static __always_inline void crossed(struct sidelane_guard_word *word, uint32_t cpu, uint32_t above, uint64_t now_ns)
 {
 	store_once(word->above, above);
@@ -52,7 +53,7 @@ static __always_inline void crossed(struct sidelane_guard_word *word, uint32_t c
 	store_once(word->crossings, word->crossings + 1);
 	if (__sync_lock_test_and_set(&word->rung, 1))
 		return;
-	/* Not rung: the next crossing tries again. */
+	/* The wakeup could not be sent; the next crossing tries again. */
 	if (bpf_ringbuf_output(&guard_crossings, &cpu, sizeof(cpu), BPF_RB_FORCE_WAKEUP))
 		store_once(word->rung, 0);
 }
@@ -72,8 +73,8 @@ static __always_inline void note_value(struct sidelane_guard_word *word, uint32_
 
 /* Returns the formula's value in a window; GUARD_NO_VALUE if both sides of the formula's line count too little.
  *
- * A high count above the line is activity even if the count below it is low: a service that always waits for memory
- * retires few loads, and is disturbed the most. The count below the line is then raised to the least that is
+ * A high count above the line is activity even if the count below it is low. A service that always waits for memory
+ * retires few loads, and is disturbed the most. The count below the line is then raised to the least that counts as
  * activity. So the value is at most the formula's, and a few loads by chance are no interference. */
 static __always_inline uint64_t window_value(struct sidelane_guard_word *word)
 {
@@ -90,8 +91,8 @@ static __always_inline uint64_t window_value(struct sidelane_guard_word *word)
 	return (above_line << SIDELANE_GUARD_SHIFT) / below_line;
 }
 
-/* Returns whether the value reaches the threshold even if nothing more is counted above the line until the end of
- * the window. The service has run for `ran_ns` of it. If the count below the line is low, it is too early to say. */
+/* Returns whether the value reaches the threshold even if nothing more is counted above the formula's line in this
+ * window. The service has run for `ran_ns` of it. If the count below the line is still low, the result is false. */
 static __always_inline bool is_above_already(struct sidelane_guard_word *word, uint64_t value, uint64_t ran_ns)
 {
 	uint64_t threshold = load_once(word->threshold);
@@ -105,7 +106,8 @@ static __always_inline bool is_above_already(struct sidelane_guard_word *word, u
 	return value * ran_ns >= threshold * word->window_ns;
 }
 
-/* Ends the window if it is long enough, or if its rest cannot change the result. Without activity there is no value. */
+/* Ends the window if it is long enough, or if its rest cannot change the result. A window without activity gets no
+ * value. */
 static __always_inline void look_at_window(struct sidelane_guard_word *word, uint32_t cpu, uint64_t now_ns)
 {
 	uint64_t ran_ns = word->service_ns - word->window_service_ns, value = window_value(word);

@@ -15,7 +15,7 @@ enum {
 	BPF_RB_NO_WAKEUP = 1 << 0,
 };
 
-/* Part of the interface to user space (tcp_states.h, socket.h), so the same everywhere. */
+/* Constants of the interface to user space (tcp_states.h, socket.h), the same in all kernels. */
 #define TCP_ESTABLISHED 1
 #define TCP_SYN_SENT 2
 #define TCP_FIN_WAIT1 4

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * The place of a thread. src/tracker/self_check.rs asks the kernel for the same once, for a thread that knows its
+ * CPU of a thread. src/tracker/self_check.rs compares the kernel's answer once with that of a thread that knows its
  * CPU.
  */
 #ifndef SIDELANE_PLACE_H
@@ -10,7 +10,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 
-/* The CPU of a thread: where it runs, or ran last. */
+/* Returns the CPU on which a thread runs, or ran last. */
 static __always_inline uint32_t cpu_of(struct task_struct *task)
 {
 	struct task_struct___before_5_16 *old = (void *)task;

@@ -9,7 +9,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 
-/* The kernel's TASK_ flags of a thread; 0: it can run. */
+/* Returns the kernel's TASK_ flags of a thread; 0: it can run. */
 static __always_inline unsigned int state_of(struct task_struct *task)
 {
 	if (bpf_core_field_exists(task->__state))
@@ -18,7 +18,7 @@ static __always_inline unsigned int state_of(struct task_struct *task)
 	return BPF_CORE_READ(old, state);
 }
 
-/* Returns whether a thread that was switched out would have run on. */
+/* Returns whether a thread that was switched out was preempted, and so could have run on. */
 static __always_inline bool was_preempted(bool preempt, struct task_struct *prev)
 {
 	return preempt || state_of(prev) == 0;

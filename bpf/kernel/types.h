@@ -44,12 +44,13 @@ enum {
 
 #define BPF_F_CURRENT_CPU 0xffffffffULL
 
-/* Part of the interface, so the same everywhere; since Linux 5.15. */
+/* Timer of a BPF program, since Linux 5.15. It is part of the kernel's interface, so the same in all kernels. */
 struct bpf_timer {
 	__u64 opaque[2];
 } __attribute__((aligned(8)));
 
-/* What is read of a counter: part of the interface, so the same everywhere. */
+/* Value of a counter, as bpf_perf_event_read_value returns it. It is part of the kernel's interface, so the same in
+ * all kernels. */
 struct bpf_perf_event_value {
 	__u64 counter;
 	__u64 enabled;
@@ -73,7 +74,7 @@ struct cgroup {
 	struct cgroup *ancestors[];
 };
 
-/* Before 6.1 a group had the ids of those above it, and no pointers to them. */
+/* A cgroup before Linux 6.1, with the ids of the groups above it instead of pointers to them. */
 struct cgroup___before_6_1 {
 	int level;
 	__u64 ancestor_ids[];
@@ -94,7 +95,7 @@ struct thread_info {
 struct rq;
 struct mm_struct;
 
-/* With CONFIG_FAIR_GROUP_SCHED, as these two are. */
+/* Run queue of one cgroup on one CPU; exists with CONFIG_FAIR_GROUP_SCHED. */
 struct cfs_rq {
 	struct rq *rq;
 };
@@ -103,7 +104,7 @@ struct sched_entity {
 	struct cfs_rq *cfs_rq;
 };
 
-/* With CONFIG_SCHED_INFO, which schedstats and delay accounting bring. */
+/* Scheduler statistics of a thread; exists with CONFIG_SCHED_INFO, which schedstats and delay accounting select. */
 struct sched_info {
 	unsigned long long last_arrival;
 };
@@ -131,12 +132,12 @@ struct task_struct {
 	struct signal_struct *signal;
 };
 
-/* Before 5.14 the state was a signed long named `state`. */
+/* A thread before Linux 5.14, whose state was a signed long named `state`. */
 struct task_struct___before_5_14 {
 	long state;
 };
 
-/* Before 5.16, and on kernels to which thread_info.cpu was added without being kept right. */
+/* A thread before Linux 5.16, or on later kernels on which thread_info.cpu exists but is not kept up to date. */
 struct task_struct___before_5_16 {
 	unsigned int cpu;
 };

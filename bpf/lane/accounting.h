@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Accounting: clocks of the service's threads, latency histograms, turns.
+ * Accounting of lanes: clocks of the service's threads, latency histograms, turns.
  */
 #ifndef SIDELANE_ACCOUNTING_H
 #define SIDELANE_ACCOUNTING_H
 
 #include "maps.h"
 
-/* Reads another lane's clock. Returns whether its fields belong together. */
+/* Reads the LC clock of another lane. Returns whether its fields are of the same moment. */
 static __always_inline bool look_at_lc_clock(struct sidelane_lane_word *word, uint64_t *done_ns, uint64_t *since_ns)
 {
 	uint64_t before = load_once(word->since_ns);
@@ -17,9 +17,9 @@ static __always_inline bool look_at_lc_clock(struct sidelane_lane_word *word, ui
 	return before && before == load_once(word->since_ns);
 }
 
-/* Returns the time that LC threads have run on a lane, up to `now_ns`. A switch takes microseconds, so a second
- * collision in a row is already rare. Not a loop: compilers place the exit of a loop so that the verifiers of 6.1
- * and before reject it. */
+/* Returns the time that LC threads have run on a lane, up to `now_ns`. A switch takes microseconds, so two
+ * collisions in a row are rare. This is not a loop: compilers place the exit of a loop so that the verifiers of
+ * Linux 6.1 and before reject it. */
 static __always_inline uint64_t lc_clock_ns(uint32_t lane, uint64_t now_ns)
 {
 	struct sidelane_lane_word *word = lane_word(lane);
@@ -33,7 +33,7 @@ static __always_inline uint64_t lc_clock_ns(uint32_t lane, uint64_t now_ns)
 	return done_ns + (since_ns && now_ns > since_ns ? now_ns - since_ns : 0);
 }
 
-/* Returns the sum of these clocks on the partners of a batch lane. */
+/* Returns the sum of the LC clocks of all partners of a batch lane. */
 CHECKED_ALONE uint64_t partners_lc_clock_ns(uint32_t cpu, uint64_t now_ns)
 {
 	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
@@ -71,8 +71,8 @@ static __always_inline void record(uint32_t *hist, uint64_t latency_ns)
 	hist[bucket & (SIDELANE_HIST_BUCKETS - 1)]++;
 }
 
-/* Records a turn of `was` that ends, before the lane's word changes. Needed for requests that the service emits:
- * this program does not learn when they start. Dead code for others. */
+/* Records a turn of the class `was` that ends, before the lane's word changes. Needed for requests that the service
+ * emits: this program does not learn when they start. Dead code for other services. */
 static __always_inline void note_turn(uint32_t cpu, struct sidelane_lane_word *word, uint32_t was, uint64_t now_ns)
 {
 	struct sidelane_lane_turns *turns;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Alarms: a wake-up of the watchdog in user space, for batch that a summons cannot move. Either a batch thread
- * outranks the lane's holder, or batch stays on a lane beside the service although it has to leave.
+ * Alarms: a wakeup of the watchdog in user space, because of batch that a summons cannot move. Either a batch thread
+ * outranks the lane's holder, or batch stays on a lane beside the service although it must leave.
  *
  * An alarm is a hint: the watchdog reads the lane words itself and decides. Hints are limited in number, so that batch
  * cannot keep the watchdog busy.
@@ -12,10 +12,10 @@
 #include "lane/self_checking.h"
 #include "maps.h"
 
-/* Kernel priority of a holder: SCHED_FIFO 10 (HOLDER_PRIORITY in crates/host). A thread with this number or a lower
+/* Kernel priority of a holder, SCHED_FIFO 10 (HOLDER_PRIORITY in crates/host). A thread with this number or a lower
  * one does not yield to the holder. */
 #define HOLDER_PRIO 89
-/* Batch that has to leave is off its lane within microseconds; after this time a summons counts as unanswered. */
+/* Time after which a summons counts as unanswered. Batch normally leaves its lane within microseconds. */
 #define UNANSWERED_NS 2000000
 /* Minimum time between two alarms of a lane. */
 #define ALARM_EVERY_NS 1000000
@@ -40,7 +40,7 @@ static __always_inline bool outranks_the_holder(struct task_struct *task)
 	return task->prio <= HOLDER_PRIO;
 }
 
-/* Whether batch has to be off a lane while a partner is busy. */
+/* Returns whether batch must be off a lane while the service runs on a partner lane. */
 static __always_inline bool has_to_be_empty(struct sidelane_hold_word *hold)
 {
 	uint32_t state = load_once(hold->state);
@@ -58,8 +58,8 @@ static __always_inline bool a_partner_is_busy_since(struct sidelane_lane_role *r
 	return false;
 }
 
-/* Raises an alarm at a timer of the lane, if batch stays there although it has to leave. This also sees batch that
- * never switches. */
+/* Raises an alarm at a timer interrupt of the lane, if batch stays there although it must leave. This also detects
+ * batch that never switches. */
 static __always_inline void look_for_unanswered(uint32_t lane, struct sidelane_lane_role *role,
 						struct sidelane_lane_stats *stats, struct sidelane_lane_word *word)
 {

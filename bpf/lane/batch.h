@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Switches on a batch lane: turns of batch, their overlap with the service, the reactions that ended or began them.
- * Batch that comes beside a busy service is summoned here, the second entrance to a summons.
+ * Context switches on a batch lane: turns of batch, their overlap with the service, and reactions. If batch comes
+ * beside a busy service, a summons starts here.
  */
 #ifndef SIDELANE_BATCH_LANE_H
 #define SIDELANE_BATCH_LANE_H
@@ -13,8 +13,8 @@
 #include "lane/summons.h"
 #include "who.h"
 
-/* Returns how long batch ran beside the service, in a turn that ends now beside a busy lane. It is 0 if the service
- * was woken but does not run yet: then batch is off before the request starts. */
+/* Returns how long batch ran beside the service, in a turn of batch that ends now beside a busy lane. The result is
+ * 0 if the service was woken but does not run yet: then batch leaves before the request starts. */
 static __always_inline uint64_t both_ran_ns(struct sidelane_lane_word *request, uint64_t began_ns, uint64_t now_ns)
 {
 	uint64_t both_ns = load_once(request->lc_since_ns);
@@ -30,8 +30,8 @@ static __always_inline uint64_t both_ran_ns(struct sidelane_lane_word *request, 
 #include "scx/turn.h"
 #endif
 
-/* Returns the request that runs on `partner`, if it had to wait. Batch may not run beside it, not even on a lent
- * lane, unless user space has permitted that. */
+/* Returns the request that runs on `partner`, if it had to wait; otherwise null. Batch may not run beside such a
+ * request, not even on a lent lane, unless user space has permitted that. */
 static __always_inline struct sidelane_request_word *waited_request(struct sidelane_lane_role *role, uint32_t partner)
 {
 	if (role->lends_to_waited)
@@ -50,7 +50,7 @@ static __always_inline bool a_waited_request_runs(struct sidelane_lane_role *rol
 	return false;
 }
 
-/* Returns how long batch ran beside requests that had to wait, in a turn that ends now. */
+/* Returns how long batch ran beside requests that had to wait, in a turn of batch that ends now. */
 static __always_inline uint64_t beside_waited_ns(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats,
 						 uint64_t began_ns, uint64_t now_ns)
 {
@@ -83,7 +83,7 @@ static __always_inline void lent_turn_ends(struct sidelane_lane_role *role, stru
 	stats->lent_overlap_ns += both_ns - leaked_ns;
 }
 
-/* A turn of the thread `pid` of batch ends on `cpu`. */
+/* Handles the end of a turn of the batch thread `pid` on `cpu`. */
 CHECKED_ALONE int batch_turn_ends(uint32_t cpu, uint32_t pid, uint64_t now_ns)
 {
 	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
@@ -101,7 +101,8 @@ CHECKED_ALONE int batch_turn_ends(uint32_t cpu, uint32_t pid, uint64_t now_ns)
 	stats->batch_ns += now_ns - began_ns;
 	stats->batch_since_ns = 0;
 	if (looks_for_itself(pid)) {
-		/* Its own accounting says how long it napped in this time, and how fast it reacted. */
+		/* The accounting of self-checking batch says how long it napped in this time, and how fast it
+		 * reacted. */
 		stats->overlap_ns += both_ns;
 		return 0;
 	}
@@ -118,7 +119,7 @@ CHECKED_ALONE int batch_turn_ends(uint32_t cpu, uint32_t pid, uint64_t now_ns)
 	return 0;
 }
 
-/* Records a reaction of 0 when the holder takes a lane before batch, which waits for it, has run there. */
+/* Records a reaction of 0 ns if the holder takes a lane before waiting batch has run there. */
 static __always_inline void holder_was_first(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats)
 {
 	for_each_partner(lane, role) {
@@ -128,7 +129,7 @@ static __always_inline void holder_was_first(struct sidelane_lane_role *role, st
 	}
 }
 
-/* A turn of the thread `pid` of batch begins on `cpu`, after the thread `before`. */
+/* Handles the begin of a turn of the batch thread `pid` on `cpu`, after the thread `before`. */
 CHECKED_ALONE int batch_turn_begins(uint32_t cpu, uint32_t before, uint32_t pid, uint64_t now_ns)
 {
 	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
@@ -145,7 +146,7 @@ CHECKED_ALONE int batch_turn_begins(uint32_t cpu, uint32_t before, uint32_t pid,
 	stats->batch_since_ns = now_ns;
 	stats->turn_is_lent = load_once(hold->state) == SIDELANE_LENT;
 	stats->overlap_mark_ns = partners_lc_clock_ns(cpu, now_ns);
-	/* Batch that a keeper elsewhere let in just before the hold is no leak. */
+	/* It is no leak if a keeper on another lane let batch in just before the hold. */
 	if (load_once(hold->state) == SIDELANE_HELD && (busy || !ext_is_on()))
 		stats->leaks++;
 	for_each_partner(lane, role) {
@@ -156,7 +157,7 @@ CHECKED_ALONE int batch_turn_begins(uint32_t cpu, uint32_t before, uint32_t pid,
 		if (off_ns > lc_off_ns)
 			lc_off_ns = off_ns;
 	}
-	/* A holder that came to look while the service was idle has held nothing. */
+	/* A holder that came to look at the lane while the service was idle has held nothing. */
 	bool after_hold = ext_took_back(cpu) || (is_holder(hold, before) && stats->holder_since_ns < lc_off_ns);
 	if (looks_for_itself(pid))
 		return 0;
@@ -169,8 +170,9 @@ CHECKED_ALONE int batch_turn_begins(uint32_t cpu, uint32_t before, uint32_t pid,
 	return 0;
 }
 
-/* One thread of batch follows another, and no holder had to come between them. If the service has started since, the
- * first thread may have looked for itself, or was about to leave. The next one does not, so it is summoned here. */
+/* Handles a switch from one batch thread to another, without a holder in between. If the service has started since,
+ * the first thread may have checked its own lane, or was about to leave. The next one does not, so it is summoned
+ * here. */
 CHECKED_ALONE int batch_turn_goes_on(uint32_t cpu, uint32_t pid)
 {
 	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);

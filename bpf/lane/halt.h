@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
  * Halts of Sidelane itself: a holder that is stopped or frozen keeps batch off no lane. This program runs whether or
- * not Sidelane does, and sees the switch with which a thread halts. So it rings for the guardian, another process.
+ * not Sidelane does, and sees the switch with which a thread halts. So it wakes the guardian, another process.
  */
 #ifndef SIDELANE_HALT_H
 #define SIDELANE_HALT_H
@@ -9,13 +9,13 @@
 #include "maps.h"
 #include "kernel/preempted.h"
 
-/* TASK_FROZEN is set by the freezer of version 1 since Linux 6.1. */
+/* Thread states of a stopped or frozen thread. The freezer of cgroup v1 sets TASK_FROZEN since Linux 6.1. */
 #define TASK_STOPPED 0x4
 #define TASK_TRACED 0x8
 #define TASK_FROZEN 0x8000
-/* Before 6.1 it set PF_FROZEN. */
+/* Flag that the freezer of cgroup v1 set before Linux 6.1. */
 #define PF_FROZEN 0x10000
-/* JOBCTL_TRAP_FREEZE: the freezer of version 2 holds the thread. */
+/* Job control flag: the freezer of cgroup v2 holds the thread (JOBCTL_TRAP_FREEZE). */
 #define TRAP_FREEZE (1UL << 23)
 
 struct {

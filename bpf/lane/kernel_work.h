@@ -2,9 +2,9 @@
  *
  * Work on a batch lane beside the service that is no turn of batch: kernel threads, other programs, interrupts.
  *
- * Overlap counts turns of batch's threads. It lacks what the kernel does for batch or for others on a lane that is
- * kept empty of batch; that is counted here. All of this happens in switches of batch lanes, so switches of the
- * service do no more than without it.
+ * Overlap counts turns of batch's threads. It does not count the kernel's work, for batch or for others, on a lane that
+ * is kept empty of batch. That work is counted here, in switches of batch lanes only: switches of the service cost no
+ * more.
  */
 #ifndef SIDELANE_KERNEL_WORK_H
 #define SIDELANE_KERNEL_WORK_H
@@ -12,7 +12,7 @@
 #include "lane/accounting.h"
 #include "lane/stolen.h"
 
-/* Flags of a task, the same since Linux 3.10. */
+/* Flags of a kernel thread or worker in task_struct, the same since Linux 3.10. */
 #define PF_WQ_WORKER 0x00000020
 #define PF_KTHREAD 0x00200000
 
@@ -25,7 +25,7 @@ static __always_inline bool serves_interrupts(struct task_struct *task)
 	       (task->comm[0] == 'i' && task->comm[1] == 'r' && task->comm[2] == 'q' && task->comm[3] == '/');
 }
 
-/* The kind of a turn that begins. */
+/* Returns the kind of a turn that begins, by its thread. */
 static __always_inline uint32_t turn_kind(struct task_struct *task, uint32_t class_, bool is_the_holder)
 {
 	if (class_ == SIDELANE_IDLE || is_the_holder)
@@ -39,7 +39,8 @@ static __always_inline uint32_t turn_kind(struct task_struct *task, uint32_t cla
 	return serves_interrupts(task) ? SIDELANE_TURN_INTERRUPT : SIDELANE_TURN_KERNEL;
 }
 
-/* Time that the lane has spent in softirqs and interrupts: two neighbours in the kernel's own statistics of each CPU. */
+/* Returns the time that the lane has spent in softirqs and interrupts: two adjacent fields of the kernel's
+ * statistics of each CPU. */
 static __always_inline uint64_t interrupts_clock_ns(struct sidelane_lane_stats *stats)
 {
 	uint64_t times_ns[2] = {};
@@ -50,7 +51,7 @@ static __always_inline uint64_t interrupts_clock_ns(struct sidelane_lane_stats *
 	return times_ns[0] + times_ns[1];
 }
 
-/* A turn of any kind ends on the batch lane `cpu`, and one of the kind `next` begins. */
+/* Handles the end of a turn of any kind on the batch lane `cpu`, and the begin of a turn of the kind `next`. */
 CHECKED_ALONE int kernel_work_turn(uint32_t cpu, uint32_t next, uint64_t now_ns)
 {
 	struct sidelane_kernel_work *work = bpf_map_lookup_elem(&kernel_work, &cpu);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * The service starts and stops on a request lane: the word's busy flag, and the lanes to summon.
+ * Begin and end of the service's work on a request lane: the busy flag of the lane's word, and the lanes to summon.
  */
 #ifndef SIDELANE_REQUEST_LANE_H
 #define SIDELANE_REQUEST_LANE_H
@@ -12,8 +12,8 @@
 #include "lane/summons.h"
 #include "who.h"
 
-/* Returns whether batch has to be summoned: it runs on the lane, or will when the thread that preempted it has ended
- * its turn. */
+/* Returns whether batch has to be summoned from a lane: it runs there, or will run when the thread that preempted it
+ * has ended its turn. */
 static __always_inline bool batch_is_on(uint32_t lane)
 {
 	struct sidelane_lane_word *word = lane_word(lane);
@@ -26,7 +26,8 @@ static __always_inline bool batch_is_on(uint32_t lane)
 	return load_once(hold->batch_waits) && !looks_for_itself(load_once(hold->waiting_pid));
 }
 
-/* Summons the partners. The caller has just set the lane's word to busy, with a full barrier. */
+/* Summons the holders of all partner lanes, because the service starts on this lane. The caller has just set the
+ * lane's word to busy, with a full barrier. */
 CHECKED_ALONE int service_starts(uint32_t cpu)
 {
 	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
@@ -45,7 +46,7 @@ CHECKED_ALONE int service_starts(uint32_t cpu)
 }
 
 /* Records the reaction of batch that never left the lane in a busy period, though it had to: no end of a turn
- * records it. Shorter busy periods end while batch is about to leave, and are left out. */
+ * records it. Shorter busy periods are left out, since they end while batch is about to leave. */
 static __always_inline void record_unanswered(uint32_t lane, uint64_t busy_since_ns, uint64_t now_ns)
 {
 	struct sidelane_lane_word *word = lane_word(lane);
@@ -69,7 +70,8 @@ static __always_inline bool is_held(uint32_t lane)
 	return hold && load_once(hold->state) == SIDELANE_HELD;
 }
 
-/* Handles the end of a busy period. The caller has just set the lane's word to not busy, with a full barrier. */
+/* Handles the end of a busy period of the service. The caller has just set the lane's word to not busy, with a full
+ * barrier. */
 CHECKED_ALONE int service_stops(uint32_t cpu)
 {
 	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
@@ -104,7 +106,8 @@ static __always_inline bool make_idle(struct sidelane_lane_word *word, uint64_t 
 	return __sync_lock_test_and_set(&word->busy, 0);
 }
 
-/* A sleeping thread's CPU affinity may have changed since it last ran. */
+/* Returns whether a thread may run on `cpu`. The CPU affinity of a sleeping thread may have changed since it last
+ * ran. */
 static __always_inline bool may_run_on(struct task_struct *task, uint32_t cpu)
 {
 	unsigned long word = 0;
@@ -115,7 +118,7 @@ static __always_inline bool may_run_on(struct task_struct *task, uint32_t cpu)
 	return word >> (cpu % 64) & 1;
 }
 
-/* Marks `cpu` busy: a thread of the service is about to run there. */
+/* Marks `cpu` busy, because a thread of the service is about to run there. */
 static __always_inline void service_woken(struct task_struct *task, uint32_t cpu)
 {
 	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);

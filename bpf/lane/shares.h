@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Shares: CPU time of each service, each job and the idle task, on each CPU. The agent reads them, since it looks
- * after a whole machine, where most CPUs are no lanes.
+ * Shares: CPU time of each service, each job and the idle task, on each CPU. The agent reads them, since it manages a
+ * whole machine, where most CPUs are no lanes.
  */
 #ifndef SIDELANE_SHARES_H
 #define SIDELANE_SHARES_H
@@ -9,7 +9,7 @@
 #include "maps.h"
 #include "who.h"
 
-/* Ends a turn and begins the next one, of `class_` and `identity`. Dead code unless shares are wanted. */
+/* Ends a turn, and begins the next one, of `class_` and `identity`. Dead code unless shares are recorded. */
 static __always_inline void note_share(uint32_t cpu, uint32_t class_, uint32_t identity, uint64_t now_ns)
 {
 	struct sidelane_cpu_shares *shares;

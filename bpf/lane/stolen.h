@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Stolen time: what the hypervisor took from a lane. A lane whose virtual CPU does not run executes nothing, though
- * the thread that it ran last seems to run on.
+ * Stolen time: CPU time that the hypervisor took from a lane. A lane whose virtual CPU does not run executes nothing,
+ * though its last thread seems to run on.
  *
- * The hypervisor counts stolen time per CPU, in a word that it updates before it lets the CPU run again. So a read
- * on that CPU finds all that was taken so far. The word is read in each switch and each timer. Time stolen between
- * two reads was taken from the class of thread that ran between them. It is nearly always one gap: timers come every
- * few milliseconds, and at once after a long gap.
+ * The hypervisor counts stolen time per CPU, in a word that it updates before it lets the CPU run again. So a read on
+ * that CPU finds all that was taken so far. The word is read in each switch and each timer. Time stolen between two
+ * reads was taken from the class of thread that ran between them. It is nearly always one gap: timers come every few
+ * milliseconds, and at once after a long gap.
  *
- * All of this is dead code, and gone from the loaded program, where nothing can be stolen.
+ * If no time can be stolen on this machine, all of this is dead code, and the loaded program does not contain it.
  */
 #ifndef SIDELANE_STOLEN_H
 #define SIDELANE_STOLEN_H
@@ -16,7 +16,7 @@
 #include "maps.h"
 
 /* Returns the time stolen from a lane since the machine started. On the lane itself it is up to date; for another
- * lane it lacks the gap that lasts now. */
+ * lane the present gap is missing. */
 static __always_inline uint64_t stolen_clock_ns(struct sidelane_lane_stats *stats)
 {
 	uint64_t clock_ns = 0;
@@ -26,7 +26,8 @@ static __always_inline uint64_t stolen_clock_ns(struct sidelane_lane_stats *stat
 	return clock_ns;
 }
 
-/* Finds the lane's run queue from any thread that runs there: memory of each CPU lies at fixed distances. */
+/* Finds the address of the lane's run queue from a thread that runs there: fields of each CPU's memory are at fixed
+ * distances. */
 static __always_inline void find_run_queue(struct sidelane_lane_stats *stats, struct task_struct *task)
 {
 	bool is_needed = settings.stolen_offset || settings.interrupts_offset;
@@ -50,11 +51,11 @@ static __always_inline uint64_t above(uint64_t value, uint64_t floor)
 	return value > floor ? value - floor : 0;
 }
 
-/* Turns shorter than this are not looked at, since too little can have been stolen from them. It counts for the next
- * turn. */
+/* Shortest turn at which stolen time is read: too little can have been stolen from shorter ones. Their stolen time
+ * counts for the next turn. */
 #define STOLEN_TURN_MIN_NS 20000
 
-/* Reads the steal clock on the lane itself: the time since the last read was taken from `class_`. */
+/* Reads the steal clock on the lane itself, and counts the time since the last read as stolen from `class_`. */
 static __always_inline void note_stolen(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats,
 					uint32_t class_)
 {
@@ -65,20 +66,20 @@ static __always_inline void note_stolen(struct sidelane_lane_role *role, struct 
 	if (clock_ns == seen_ns)
 		return;
 	store_once(stats->stolen_seen_ns, clock_ns);
-	/* The first read finds what was taken before. */
+	/* The first read finds time that was stolen before the program was loaded. */
 	if (!stats->switches)
 		return;
 	uint64_t taken_ns = above(clock_ns, seen_ns);
 	store_once(stats->stolen_ns[class_ & 3], stats->stolen_ns[class_ & 3] + taken_ns);
 	if (taken_ns > stats->stolen_gap_max_ns)
 		store_once(stats->stolen_gap_max_ns, taken_ns);
-	/* Beside the service: only what was taken since the service began. */
+	/* Beside the service, only time that was stolen since the service began counts. */
 	uint64_t mark_ns = load_once(stats->stolen_mark_ns);
 	if (class_ == SIDELANE_BATCH && role->role == SIDELANE_ROLE_BATCH && the_service_runs_beside(role))
 		stats->stolen_beside_ns += above(clock_ns, mark_ns > seen_ns ? mark_ns : seen_ns);
 }
 
-/* Marks the steal clock of `lane` when the service starts or stops beside it: what was taken before does not count. */
+/* Notes the steal clock of `lane` when the service starts or stops beside it: earlier stolen time does not count. */
 static __always_inline void mark_stolen(uint32_t lane)
 {
 	struct sidelane_lane_stats *stats = 0;
@@ -89,7 +90,7 @@ static __always_inline void mark_stolen(uint32_t lane)
 		store_once(stats->stolen_mark_ns, stolen_clock_ns(stats));
 }
 
-/* Returns what was taken from LC threads on the partner lanes, up to now. */
+/* Returns the time that was stolen from LC threads on the partner lanes, up to now. */
 static __always_inline uint64_t stolen_from_partners_ns(struct sidelane_lane_role *role)
 {
 	uint64_t sum_ns = 0;
@@ -108,7 +109,7 @@ static __always_inline uint64_t stolen_from_partners_ns(struct sidelane_lane_rol
 	return sum_ns;
 }
 
-/* Begins to count stolen time for a turn of batch. */
+/* Starts to count stolen time for a turn of batch. */
 static __always_inline void begin_stolen(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats)
 {
 	stats->lc_stolen_mark_ns = stolen_from_partners_ns(role);
@@ -118,9 +119,9 @@ static __always_inline void begin_stolen(struct sidelane_lane_role *role, struct
 
 /* Returns for how long in batch's turn, which ends now, batch seemed to run beside the service but did not.
  *
- * If the lane is kept empty beside the service, the turn contains one last start of the service. All that was taken
- * since then is the reason why batch was still there, even if the service has stopped again. On other lanes the
- * service comes and goes, and only what was taken while it ran is sure.
+ * If the lane is kept empty beside the service, the turn contains one last start of the service. Time stolen since
+ * then is the reason why batch was still there, even if the service has stopped again. On other lanes the service
+ * comes and goes, and only time that was stolen while it ran is certain.
  *
  * Time taken from both lanes may have been taken at once, so the longer of the two counts. */
 static __always_inline uint64_t surely_stolen_ns(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats,

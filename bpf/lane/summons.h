@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Summons: rings for the holder of a batch lane. hold.rs in crates/formats is the other side, and its loom tests
- * model both. If batch has a scheduler of its own (scx.h), no holder comes to the lane: the scheduler looks again.
+ * Summons: a wakeup of the holder of a batch lane. hold.rs in crates/formats is the other side, and its loom tests
+ * model both. If batch has a scheduler of its own (scx.h), no holder comes to the lane: the scheduler checks the lane
+ * again.
  */
 #ifndef SIDELANE_SUMMONS_H
 #define SIDELANE_SUMMONS_H
@@ -22,7 +23,7 @@ static __always_inline bool ring_for_holder(uint32_t lane)
 	return ring && !bpf_ringbuf_output(ring, &token, sizeof(token), BPF_RB_FORCE_WAKEUP);
 }
 
-/* Wakes the lane's keeper: its holder, or a thread elsewhere. */
+/* Wakes the keeper of a lane: its holder, or a thread on another lane. */
 static __always_inline void call_keeper(uint32_t lane, uint32_t from_state, bool lc_pays)
 {
 	struct sidelane_hold_word *hold = bpf_map_lookup_elem(&hold_words, &lane);
@@ -32,7 +33,7 @@ static __always_inline void call_keeper(uint32_t lane, uint32_t from_state, bool
 	if (__sync_val_compare_and_swap(&hold->state, from_state, SIDELANE_SUMMONED) != from_state)
 		return;
 	if (!ring_for_holder(lane)) {
-		/* Not rung: the next summons tries again. */
+		/* The wakeup could not be sent; the next summons tries again. */
 		__sync_val_compare_and_swap(&hold->state, SIDELANE_SUMMONED, from_state);
 		return;
 	}
@@ -41,7 +42,7 @@ static __always_inline void call_keeper(uint32_t lane, uint32_t from_state, bool
 		__sync_fetch_and_add(&hold->lc_summons, 1);
 }
 
-/* Makes batch leave a lane that is in `from_state`. */
+/* Makes batch leave a lane whose hold word is `from_state`. */
 static __always_inline void summon(uint32_t lane, uint32_t from_state, bool lc_pays)
 {
 	if (ext_is_on())
@@ -50,8 +51,8 @@ static __always_inline void summon(uint32_t lane, uint32_t from_state, bool lc_p
 		call_keeper(lane, from_state, lc_pays);
 }
 
-/* Summons a lane beside which the service is busy. A lane from which batch was evicted gets its holder back: batch
- * has come back, or never left. */
+/* Summons the holder of a lane beside which the service is busy. A lane from which batch was evicted gets its holder
+ * back: batch has come back, or never left. */
 static __always_inline void summon_beside_busy(uint32_t lane, bool lc_pays)
 {
 	summon(lane, SIDELANE_RELEASED, lc_pays);

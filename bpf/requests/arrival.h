@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Arrival of requests: on the CPU that does the network's work, under the socket's lock.
+ * Arrival of requests, handled on the CPU that does the network's work, under the socket's lock.
  */
 #ifndef SIDELANE_REQUEST_ARRIVAL_H
 #define SIDELANE_REQUEST_ARRIVAL_H
@@ -25,7 +25,7 @@ static __always_inline bool is_a_services_port(const struct sock *sock)
 	return is_services(sock->__sk_common.skc_num);
 }
 
-/* Returns the service that listens at this port in this network namespace. */
+/* Returns the number of the service that listens at this port in this network namespace; 0 for none. */
 static __always_inline uint32_t service_in(uint32_t network, uint32_t port)
 {
 	struct sidelane_listener key = { .network = network, .port = port };
@@ -34,24 +34,24 @@ static __always_inline uint32_t service_in(uint32_t network, uint32_t port)
 	return service ? *service : 0;
 }
 
-/* Returns the service that listens at the connection's port, in its network namespace. */
+/* Returns the number of the service that listens at the connection's port, in its network namespace; 0 for none. */
 static __always_inline uint32_t service_at(const struct sock *sock)
 {
 	return service_in(sock->__sk_common.skc_net.net->ns.inum, sock->__sk_common.skc_num);
 }
 
-/* Checks the namespace, too: other programs may listen at the same port in other network namespaces. */
+/* Returns whether a socket belongs to a service. Checks the namespace, too: other programs may listen at the same
+ * port in other network namespaces. */
 static __always_inline bool is_a_services(const struct sock *sock)
 {
 	return is_a_services_port(sock) && service_at(sock);
 }
 
-/* Exists since 6.2, and costs nothing: the verifier takes the result for a pointer of that type, and each read
- * through it is checked. The helpers that do the same are calls, which are expensive where returns are guarded
- * against speculation. */
+/* Casts a pointer to a kernel type, since Linux 6.2, at no cost: the verifier checks each read through the result.
+ * Helpers that do the same are calls, which are expensive if returns are guarded against speculation. */
 extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
 
-/* Returns null if the socket is not a TCP socket. */
+/* Returns the TCP socket of a socket; null if it is not a TCP socket. */
 static __always_inline struct tcp_sock *tcp_of(const struct sock *sock)
 {
 	if (!bpf_ksym_exists(bpf_rdonly_cast))
@@ -71,7 +71,7 @@ static __always_inline __u8 flags_of(struct tcp_skb_cb *control)
 	return flags;
 }
 
-/* Whether the newest segment ends what the peer wrote. */
+/* Returns whether the newest segment ends what the peer wrote at once. */
 static __always_inline bool ends_message(const struct sock *sock)
 {
 	struct sk_buff *newest = sock->sk_receive_queue.prev;
@@ -81,8 +81,8 @@ static __always_inline bool ends_message(const struct sock *sock)
 	return flags_of((void *)newest + bpf_core_field_offset(struct sk_buff, cb)) & TCP_PUSH;
 }
 
-/* Returns when the newest segment came. TCP has read CLOCK_MONOTONIC before it looked at the segment; reading it
- * again would be the most expensive part of an arrival. */
+/* Returns when the newest segment arrived. TCP has read CLOCK_MONOTONIC before it looked at the segment; reading the
+ * clock again would be the most expensive part of an arrival. */
 static __always_inline uint64_t segment_came_ns(struct tcp_sock *tcp)
 {
 	return bpf_core_field_exists(tcp->tcp_clock_cache) ? tcp->tcp_clock_cache : bpf_ktime_get_ns();
@@ -105,8 +105,8 @@ static __always_inline void message_arrives(struct connection *conn, struct side
 	struct message message = {
 		.arrived_ns = now_ns,
 		.end_seq = conn->seen_seq,
-		/* Only lanes need this. The number that it is compared with lies in a cache line that the service's
-		 * threads write. */
+		/* Only lanes need this field. The other number of the comparison lies in a cache line that the
+		 * service's threads write. */
 		.answered = settings.lanes && tcp->write_seq != conn->write_seq,
 		.queue_len = change_queue(account, 1, 0),
 	};
@@ -139,13 +139,13 @@ int BPF_PROG(request_data, const struct sock *sock)
 	struct sidelane_request_account *account = conn->service ? account_of(conn->service) : 0;
 	if (!account)
 		return 0;
-	/* The end of the peer's data (FIN) has a sequence number of its own. */
+	/* The end of the peer's data (FIN) takes a sequence number, too. */
 	uint32_t seq = tcp->rcv_nxt - (state == TCP_CLOSE_WAIT);
 	uint32_t epoch = load_once(account->epoch);
 	if (conn->known != epoch) {
 		forget(conn, account);
 		conn->known = epoch;
-		/* No data of this connection has been received yet. */
+		/* The connection is fresh if none of its data has been received yet. */
 		conn->fresh = tcp->bytes_received == tcp->rcv_nxt - tcp->copied_seq;
 		conn->seen_seq = tcp->copied_seq;
 		conn->write_seq = tcp->write_seq;
@@ -156,7 +156,7 @@ int BPF_PROG(request_data, const struct sock *sock)
 	conn->seen_seq = seq;
 	conn->data_ns = segment_came_ns(tcp);
 	trace_data_ready(sock, seq, bytes, conn->data_ns);
-	/* The end came with this data, before the connection was known. */
+	/* The end of the connection came with this data, before the connection was known. */
 	if (state == TCP_CLOSE_WAIT && !conn->ended_by) {
 		conn->ended_by = SIDELANE_TRACE_ENDED_BY_CLIENT;
 		conn->ended_ns = conn->data_ns;

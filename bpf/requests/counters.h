@@ -3,18 +3,18 @@
  * Instructions and cycles that a request lane counts from the start of a request to its end. Elfen's dynamic refresh
  * compares the IPC of requests (ATC'16 Fig. 9(d)).
  *
- * Counters belong to the lane and count every thread that runs there. So a request is counted only if it had its
- * lane to itself: it finished where it had started, without a switch in between. User space opens the counters if it
- * wants them; src/counters.rs is the other side.
+ * Counters belong to the lane and count every thread that runs there. So a request is counted only if it had its lane
+ * to itself: it finished where it had started, without a switch in between. User space opens the counters if it wants
+ * them; src/counters.rs is the other side.
  *
- * All of this is dead code, and gone from the loaded program, unless settings.counters.
+ * Unless settings.counters, all of this is dead code, and the loaded program does not contain it.
  */
 #ifndef SIDELANE_REQUEST_COUNTERS_H
 #define SIDELANE_REQUEST_COUNTERS_H
 
 #include "requests/state.h"
 
-/* One counter for each request lane, both in one group, so that both count or neither does. As many entries as the
+/* Counters of each request lane, both in one group, so that both count or neither does. As many entries as the
  * machine has CPUs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
@@ -42,7 +42,8 @@ static __always_inline bool read_counts(struct counts *counts)
 	return true;
 }
 
-/* Begins to count for a request that starts on this CPU. Switches are read first, so that one after that is noticed. */
+/* Starts to count for a request that starts on this CPU. The number of switches is read first, so that a switch
+ * during the reads is noticed. */
 static __always_inline void begin_counting(struct counts *start, uint32_t cpu)
 {
 	struct sidelane_lane_word *word = settings.counters ? lane_word(cpu) : 0;

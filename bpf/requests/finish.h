@@ -8,8 +8,8 @@
 #include "requests/start.h"
 
 /* Returns the time that batch ran beside a request that finishes now. Batch's own account of its naps may be wrong,
- * so the result is limited: at least 0, at most as if batch had run on all partner lanes throughout. `batch_ns` is
- * batch's clock beside this CPU. */
+ * so the result is limited: at least 0, and at most as if batch had run on all partner lanes throughout. `batch_ns`
+ * is batch's clock beside this CPU. */
 static __always_inline uint64_t co_run_ns(struct connection *conn, uint32_t cpu, uint64_t batch_ns, uint64_t now_ns)
 {
 	uint64_t until_ns = conn->lane == cpu ? batch_ns : partners_batch_ns(conn->lane, now_ns);
@@ -24,7 +24,7 @@ static __always_inline uint64_t co_run_ns(struct connection *conn, uint32_t cpu,
 	return (uint64_t)ran_ns < most_ns ? (uint64_t)ran_ns : most_ns;
 }
 
-/* A response, or a further part of one, that a thread has just sent. */
+/* Response, or a further part of one, that a thread has just sent. */
 struct response {
 	struct sock *sock;
 	struct tcp_sock *tcp;
@@ -42,7 +42,7 @@ static __always_inline void write_record(struct connection *conn, struct sidelan
 	void *ring = bpf_map_lookup_elem(&record_rings, &service);
 
 	trace_answered(response->sock, response->tcp, conn, response->bytes, cpu, response->now_ns);
-	/* No records of this service are wanted. */
+	/* User space wants no records of this service. */
 	if (!ring)
 		return;
 	struct sidelane_request_record *record = bpf_ringbuf_reserve(ring, sizeof(*record), 0);
@@ -67,7 +67,7 @@ static __always_inline void write_record(struct connection *conn, struct sidelan
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 }
 
-/* Finds the start of a request that was answered by another thread than received it. */
+/* Finds the start of a request that another thread answered than the one that received it. */
 static __always_inline void find_start(struct connection *conn, struct request_thread *thread,
 				       struct sidelane_request_account *account, uint32_t cpu)
 {
@@ -80,7 +80,7 @@ static __always_inline void find_start(struct connection *conn, struct request_t
 	}
 	thread->takes_over = 1;
 	conn->by_other = 1;
-	/* Start and lane are known too late: the counters were not read then. */
+	/* Start and lane become known too late: the counters were not read then. */
 	conn->counts.known = 0;
 	uncount_on_lane(conn);
 	conn->started_ns = request_start(thread, received_ns, &conn->batch_ns);
@@ -92,7 +92,7 @@ static __always_inline void find_start(struct connection *conn, struct request_t
 		conn->started_ns++;
 }
 
-/* Begins the next of several requests that were received together. */
+/* Starts the next of several requests that were received together. */
 static __always_inline void begin_next(struct connection *conn, struct request_thread *thread,
 				       struct sidelane_request_account *account, uint32_t tid, uint32_t cpu, uint64_t now_ns)
 {
@@ -141,7 +141,8 @@ static __always_inline void finish_request(struct connection *conn, struct reque
 	conn->left--;
 	conn->sends = 1;
 	conn->too_late = conn->ended_by == SIDELANE_TRACE_ENDED_BY_CLIENT;
-	/* Before the record: an atomic addition waits for all earlier stores, and those to the ring are slow. */
+	/* Before the record is written: an atomic addition waits for all earlier stores, and those to the ring are
+	 * slow. */
 	__sync_fetch_and_add(&account->finished, 1);
 	if (load)
 		load->finished_number = conn->number;
@@ -203,7 +204,7 @@ int BPF_PROG(request_sent, struct sock *sock, int length, int flags)
 	return 0;
 }
 
-/* Returns which side ends the connection. A socket that the service closes is shut down before its state changes; a
+/* Returns which side ends the connection. A socket that the service closes is shut down before its state changes. A
  * reset shows as an error of the socket. */
 static __always_inline uint32_t who_ends(const struct sock *sock, int new)
 {
@@ -216,8 +217,8 @@ static __always_inline uint32_t who_ends(const struct sock *sock, int new)
 	return SIDELANE_TRACE_ENDED_OTHERWISE;
 }
 
-/* Returns whether sent data was never acknowledged. The end of the service's data (FIN) has a sequence number of its
- * own. */
+/* Returns whether sent data was never acknowledged. The end of the service's data (FIN) takes a sequence number,
+ * too. */
 static __always_inline bool is_unacknowledged(const struct sock *sock)
 {
 	struct tcp_sock *tcp = tcp_of(sock);
@@ -251,7 +252,7 @@ static __always_inline void tell_of_end(struct connection *conn, struct sidelane
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 }
 
-/* Records the arrival of a message whose client has left before a thread took it up. */
+/* Records the arrival of a message whose client has closed the connection before a thread received the message. */
 static __always_inline void take_unread(struct connection *conn, struct sidelane_request_account *account)
 {
 	struct message message = next_message(conn);
@@ -262,7 +263,8 @@ static __always_inline void take_unread(struct connection *conn, struct sidelane
 	conn->waited = conn->receiver = 0;
 }
 
-/* A connection is found by its memory: its port is 0 already when it closes. */
+/* Handles state changes of TCP connections. A connection is found by its BPF memory: its port is 0 already when it
+ * closes. */
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(request_closed, const struct sock *sock, int old, int new)
 {

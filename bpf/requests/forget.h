@@ -8,7 +8,7 @@
 #include "requests/open.h"
 #include "requests/queue.h"
 
-/* Returns whether the request was counted on a lane. */
+/* Removes the request from its lane. Returns whether it was counted there. */
 static __always_inline bool uncount_on_lane(struct connection *conn)
 {
 	uint32_t on_lane = conn->on_lane;
@@ -17,7 +17,7 @@ static __always_inline bool uncount_on_lane(struct connection *conn)
 	return close_on_lane(conn->lane, on_lane, conn->number);
 }
 
-/* Forgets what is known of a connection that was not watched for a while, or has ended. */
+/* Resets the state of a connection that was not watched for a while, or has ended. */
 static __always_inline void forget(struct connection *conn, struct sidelane_request_account *account)
 {
 	change_queue(account, -(int64_t)(conn->arrived - conn->taken), -(int64_t)conn->handed);

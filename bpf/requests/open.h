@@ -13,8 +13,8 @@
 
 #include "requests/state.h"
 
-/* Longer than most answers of a disk or another server take: a thread that sleeps for less comes back to its lane
- * soon. */
+/* Sleep after which a request no longer counts as open on its lane. Most answers of a disk or another server take
+ * less time: after a shorter sleep, the thread comes back to its lane soon. */
 #define PARKED_NS 10000000
 
 static __always_inline struct open_request *open_place(struct lane_load *load, uint32_t on_lane)
@@ -22,7 +22,7 @@ static __always_inline struct open_request *open_place(struct lane_load *load, u
 	return on_lane && on_lane <= LANE_OPEN ? &load->open[(on_lane - 1) & (LANE_OPEN - 1)] : 0;
 }
 
-/* Returns the request's place plus 1. */
+/* Adds a request to the open requests of a lane. Returns its place plus 1; 0 for none. */
 CHECKED_ALONE uint32_t open_on_lane(uint32_t cpu, uint64_t number)
 {
 	struct lane_load *load = lane_load(cpu);
@@ -40,7 +40,8 @@ CHECKED_ALONE uint32_t open_on_lane(uint32_t cpu, uint64_t number)
 	return LANE_OPEN + 1;
 }
 
-/* Returns whether it was still open there. Another CPU may have found that no request waits for it. */
+/* Removes a request from the open requests of a lane. Returns whether it was still open there. Another CPU may have
+ * found that no request waits for it. */
 static __always_inline bool close_on_lane(uint32_t cpu, uint32_t on_lane, uint64_t number)
 {
 	struct lane_load *load = on_lane ? lane_load(cpu) : 0;
@@ -54,7 +55,7 @@ static __always_inline bool close_on_lane(uint32_t cpu, uint32_t on_lane, uint64
 	return true;
 }
 
-/* Returns whether a request that starts has to wait for another one on the lane. */
+/* Returns whether a request that starts on this lane has to wait for another request there. */
 CHECKED_ALONE int is_kept_waiting(uint32_t cpu, uint64_t now_ns, uint32_t service)
 {
 	struct sidelane_request_account *account = account_of(service);
@@ -76,7 +77,7 @@ CHECKED_ALONE int is_kept_waiting(uint32_t cpu, uint64_t now_ns, uint32_t servic
 	return waits;
 }
 
-/* Returns the place of the thread's request, if that is open. */
+/* Returns the place of the thread's request among the open requests; null if it is not open. */
 static __always_inline struct open_request *own_place(struct request_thread *thread)
 {
 	struct lane_load *load = thread->running && thread->on_lane ? lane_load(thread->lane) : 0;
@@ -85,7 +86,7 @@ static __always_inline struct open_request *own_place(struct request_thread *thr
 	return place && load_once(place->number) == thread->running ? place : 0;
 }
 
-/* Notes that the thread sleeps, or has woken (0). */
+/* Records that the thread sleeps since `asleep_ns`, or has woken (0). */
 static __always_inline void note_sleep(struct request_thread *thread, uint64_t asleep_ns)
 {
 	struct open_request *place = own_place(thread);
@@ -94,9 +95,9 @@ static __always_inline void note_sleep(struct request_thread *thread, uint64_t a
 		store_once(place->asleep_ns, asleep_ns);
 }
 
-/* Closes the thread's request when the thread is about to take up another one, which arrived at `arrived_ns`.
- * Returns whether the new one had to wait for it. It had not if the thread slept since, and its arrival woke the
- * thread. */
+/* Closes the thread's request when the thread is about to start another one, which arrived at `arrived_ns`. Returns
+ * whether the new request had to wait for the old one. It had not if the thread slept since, and the arrival woke
+ * it. */
 static __always_inline bool leave_open(struct request_thread *thread, struct sidelane_request_account *account,
 				       uint64_t arrived_ns)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Length of the queue: requests that have arrived and that no thread has taken up.
+ * Length of a service's queue: requests that have arrived and that no thread has started.
  */
 #ifndef SIDELANE_REQUEST_QUEUE_H
 #define SIDELANE_REQUEST_QUEUE_H
@@ -14,7 +14,8 @@ static __always_inline uint32_t queue_len(struct sidelane_request_account *accou
 	return (queued > 0 ? queued : 0) + (handed > 0 ? handed : 0);
 }
 
-/* Publishes the length. Two CPUs may publish in either order, so each publishes again if the sum has changed. */
+/* Writes the queue's length into the service word. Two CPUs may do so in either order, so each repeats it if the sum
+ * has changed. */
 static __always_inline uint32_t publish_queue_len(struct sidelane_request_account *account)
 {
 	uint32_t len = queue_len(account);
@@ -28,7 +29,8 @@ static __always_inline uint32_t publish_queue_len(struct sidelane_request_accoun
 	return len;
 }
 
-/* Returns the queue's new length. For a trace without lanes only requests that are handed over are counted. */
+/* Adds `change` to the queue's length, and returns the new length. For a trace without lanes, only requests that are
+ * handed over count. */
 static __always_inline uint32_t change_queue(struct sidelane_request_account *account, int64_t queued, int64_t handed)
 {
 	if (!settings.lanes && !handed)

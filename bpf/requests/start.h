@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Start of a request: a thread of the service takes it up.
+ * Start of a request: a thread of the service receives it.
  */
 #ifndef SIDELANE_REQUEST_START_H
 #define SIDELANE_REQUEST_START_H
@@ -11,15 +11,15 @@
 #include "requests/thread.h"
 #include "who.h"
 
-/* Messages that one receive took. */
+/* Messages that one receive call took from a socket. */
 struct taken {
-	struct message first; /* the oldest message */
+	struct message first; /* oldest message of the call */
 	uint64_t last_arrived_ns;
 	uint32_t whole;
 };
 
-/* Returns the oldest message that was not received yet. It is mostly the newest one, too. Then no other cache line
- * of the CPU on which data arrives is read here. */
+/* Returns the oldest message of a connection that was not received yet. It is mostly the newest one, too: then no
+ * other cache line of the CPU on which data arrives is read here. */
 static __always_inline struct message next_message(struct connection *conn)
 {
 	struct message message = {};
@@ -54,7 +54,7 @@ static __always_inline void take_messages(struct connection *conn, struct tcp_so
 	conn->write_seq = tcp->write_seq;
 }
 
-/* Returns whether it arrived before another request on this lane had finished. */
+/* Returns whether a message arrived before another request on this lane had finished. */
 static __always_inline bool has_waited(struct connection *conn, struct message *message, struct request_thread *thread,
 				       struct sidelane_request_account *account, uint32_t cpu, uint64_t now_ns)
 {
@@ -78,7 +78,7 @@ static __always_inline void count_on_lane(struct connection *conn, struct reques
 	thread->lane = cpu;
 }
 
-/* Sets the times of the request under way: its data is there, and `cpu` has received it. */
+/* Sets the times of a connection's present request: when its data arrived, and when `cpu` received it. */
 static __always_inline void begin_at(struct connection *conn, uint64_t arrived_ns, uint32_t cpu, uint64_t now_ns)
 {
 	conn->arrived_ns = arrived_ns;
@@ -88,8 +88,8 @@ static __always_inline void begin_at(struct connection *conn, uint64_t arrived_n
 	begin_counting(&conn->counts, cpu);
 }
 
-/* Counts a request that consists of several messages, or that several answers will follow: parts of one request and
- * several requests look the same. */
+/* Counts a request that consists of several messages, or to which several responses will follow. Parts of one
+ * request and several requests look the same. */
 static __always_inline void note_messages(struct connection *conn, uint32_t whole,
 					  struct sidelane_request_account *account)
 {
@@ -100,8 +100,8 @@ static __always_inline void note_messages(struct connection *conn, uint32_t whol
 		__sync_fetch_and_add(&account->joined, 1);
 }
 
-/* Counts connections that had a second request. What client and service exchange first, as for TLS, looks like
- * requests, too; a connection with one request had none of that. */
+/* Counts connections that had a second request. The first exchange of client and service, as for TLS, looks like a
+ * request, too; a connection with one request had no such exchange. */
 static __always_inline void note_second_request(struct connection *conn, struct sidelane_request_account *account)
 {
 	if (!conn->fresh || !conn->first_number)
@@ -128,7 +128,7 @@ static __always_inline void begin_request(struct connection *conn, struct taken 
 		count_on_lane(conn, thread, cpu);
 }
 
-/* Handles more data of a request that has not been answered; this may be the end of it. */
+/* Handles more data of a request that has not been answered; this may be its end. */
 static __always_inline void continue_request(struct connection *conn, struct taken *taken,
 					     struct request_thread *thread, struct sidelane_request_account *account,
 					     uint32_t cpu, uint64_t now_ns)
@@ -144,8 +144,9 @@ static __always_inline void continue_request(struct connection *conn, struct tak
 		count_on_lane(conn, thread, cpu);
 }
 
-/* Excludes a connection whose receiver is not of the service: it listens at the same port beside the service, or at
- * another address. No request of the service waits for its data. A receiver that is not known yet may become known. */
+/* Excludes a connection whose receiver does not belong to the service: it listens at the same port beside the
+ * service, or at another address. No request of the service waits for its data. A receiver that is not known yet may
+ * become known. */
 static __always_inline void disown(struct connection *conn)
 {
 	struct sidelane_request_account *account = conn->service ? account_of(conn->service) : 0;

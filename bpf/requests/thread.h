@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * The request of each thread of the service, and so of each lane: Elfen's running_request (ATC'16 Fig. 9(b)).
+ * Request of each thread of the service, and so of each lane: Elfen's running_request (ATC'16 Fig. 9(b)).
  *
- * If one thread receives and others answer, nothing in the kernel shows which thread takes up which request, or
- * when, if all are busy. A worker's answer shows it afterwards (request_start). Until then the worker is assumed to
- * work on a request that was handed over, from the earliest possible time.
+ * If one thread receives and others answer, the kernel does not see which worker thread starts which request. Nor does
+ * it see when, if all workers are busy. A worker's answer shows it afterwards (request_start). Until then the worker is
+ * assumed to work on a request that was handed over, from the earliest possible time.
  */
 #ifndef SIDELANE_REQUEST_THREAD_H
 #define SIDELANE_REQUEST_THREAD_H
@@ -15,7 +15,7 @@
 #include "requests/open.h"
 #include "requests/word.h"
 
-/* Reads of batch's clock: one between two writes is repeated. */
+/* Number of attempts to read batch's clock; a read between two of its writes is repeated. */
 #define BATCH_CLOCK_TRIES 2
 
 /* Returns the time that batch has run on a lane without napping, less the known stolen time. */
@@ -49,14 +49,14 @@ CHECKED_ALONE uint64_t batch_clocks_ns(uint32_t cpu, uint64_t now_ns)
 	return sum_ns;
 }
 
-/* Returns the sum of these clocks on the partners of a request lane. Only the difference of two readings has a
+/* Returns the sum of batch's clocks on the partners of a request lane. Only the difference of two readings has a
  * meaning; a single one may have wrapped. */
 static __always_inline uint64_t partners_batch_ns(uint32_t cpu, uint64_t now_ns)
 {
 	return settings.lanes ? batch_clocks_ns(cpu, now_ns) : 0;
 }
 
-/* Takes lanes back that were lent beside the last request, when a request starts that had to wait. */
+/* Takes back the lanes that were lent beside the last request, because a request starts that had to wait. */
 CHECKED_ALONE int request_that_waited_starts(uint32_t cpu)
 {
 	struct sidelane_lane_role *role = settings.lanes ? bpf_map_lookup_elem(&lane_roles, &cpu) : 0;
@@ -69,8 +69,8 @@ CHECKED_ALONE int request_that_waited_starts(uint32_t cpu)
 	return 0;
 }
 
-/* Writes the request of the thread on the lane into the lane's request word. `finished_ns` is not 0 if the thread
- * has just finished a request. The last store is a full barrier: a summons reads the hold word next. */
+/* Writes the request of the running thread into the lane's request word. `finished_ns` is not 0 if the thread has
+ * just finished a request. The last store is a full barrier: a summons reads the hold word next. */
 static __always_inline void show_request(uint32_t cpu, struct request_thread *thread, uint64_t finished_ns,
 					 uint64_t now_ns)
 {
@@ -105,7 +105,7 @@ static __always_inline void works_on(struct request_thread *thread, uint64_t num
 	thread->more = 0;
 }
 
-/* Takes up a request that was handed over, if there is one: a worker is free. */
+/* Assigns a request that was handed over to a worker thread that is free, if there is such a request. */
 static __always_inline void take_over(struct request_thread *thread, struct sidelane_request_account *account,
 				      bool waited, uint64_t now_ns)
 {
@@ -120,8 +120,9 @@ static __always_inline void take_over(struct request_thread *thread, struct side
 		works_on(thread, new_number(account), now_ns, now_ns, waited);
 }
 
-/* Returns when a worker took up the request that it answers now, which another thread received at `received_ns`. The
- * worker was free from its last response on, unless it slept then. Changes `batch_ns` to batch's clock at that time. */
+/* Returns when a worker thread started the request that it answers now, which another thread received at
+ * `received_ns`. The worker was free from its last response on, unless it slept then. Changes `batch_ns` to batch's
+ * clock at that time. */
 static __always_inline uint64_t request_start(struct request_thread *thread, uint64_t received_ns, uint64_t *batch_ns)
 {
 	uint64_t free_ns = received_ns;
@@ -140,7 +141,7 @@ static __always_inline uint64_t request_start(struct request_thread *thread, uin
 	return free_ns;
 }
 
-/* A thread that has nothing left to do has answered all requests that it received together. */
+/* Handles a thread that sleeps for lack of work: it has answered all requests that it received together. */
 static __always_inline void thread_rests(struct request_thread *thread, uint32_t tid)
 {
 	if (!thread->more)
@@ -194,7 +195,7 @@ static __always_inline void thread_runs(struct task_struct *task, uint32_t cpu, 
 	show_request(cpu, thread ? thread : &none, 0, now_ns);
 }
 
-/* Handles the part of requests in a context switch from or to a thread of the service. */
+/* Handles a context switch from or to a thread of the service, as far as requests are concerned. */
 static __always_inline void request_switch(uint32_t cpu, struct task_struct *prev, uint32_t was, bool preempted,
 					   struct task_struct *next, uint32_t is, uint64_t now_ns)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Context switches for requests, if neither lanes nor a trace need them. Attached only once requests need them
- * (switches_tell), since there are twice as many switches as requests.
+ * Context switches for request tracking, if neither lanes nor a trace need them. The program is attached only once
+ * requests need it (switches_tell), since there are twice as many switches as requests.
  */
 #ifndef SIDELANE_REQUEST_TURN_H
 #define SIDELANE_REQUEST_TURN_H
@@ -9,8 +9,8 @@
 #include "requests/thread.h"
 #include "who.h"
 
-/* Until a thread has answered what another one received, sleeps show one thing only: a thread has answered all that
- * it received together. After that they also show when a thread took a request up. */
+/* Handles a thread that leaves the CPU. Its sleep shows that it has answered all requests that it received together.
+ * Once a thread has answered what another one received, sleeps also show when a thread started a request. */
 static __always_inline void leaves_what_it_answered(struct task_struct *prev, bool preempted)
 {
 	struct request_thread *thread = 0;

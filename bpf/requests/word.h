@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * The request of each thread of a service, for a program that moves threads: one store at each begin and end of a
+ * Present request of each thread of a service, for a program that moves threads: one store at each begin and end of a
  * request. The reader reads at any time. It is woken only if it asked for that, once for each time that it asked.
  *
  * A thread gets a word with its first request, and keeps it. If all words near its place are taken, the thread has
@@ -11,7 +11,7 @@
 
 #include "requests/state.h"
 
-/* Words among which a thread looks for a free one. */
+/* Number of words among which a thread looks for a free one. */
 #define WORDS_TRIED 16
 #define NO_WORD (SIDELANE_THREAD_WORDS + 1)
 
@@ -20,7 +20,7 @@ static __always_inline struct sidelane_thread_word *thread_word(uint32_t place)
 	return bpf_map_lookup_elem(&thread_words, &place);
 }
 
-/* Returns owner and service as one store, so that a reader never sees only one of them. */
+/* Returns thread id and service in one word to store, so that a reader never sees only one of them. */
 static __always_inline uint64_t owner_of(uint32_t tid, uint32_t service)
 {
 	struct sidelane_thread_word word = { .tid = tid, .service = service };
@@ -28,8 +28,9 @@ static __always_inline uint64_t owner_of(uint32_t tid, uint32_t service)
 	return *(uint64_t *)&word;
 }
 
-/* Neither this nor `ring_once` is CHECKED_ALONE. Before 6.8 the verifier checks such functions even if they are not
- * called, and the maps that these use may have been left out. */
+/* Claims a free word for a thread. Returns its place plus 1, or NO_WORD. Neither this function nor `wake_once` is
+ * CHECKED_ALONE. Before Linux 6.8 the verifier checks such functions even if they are not called, and their maps may
+ * have been left out. */
 static __noinline uint32_t find_word(uint32_t tid, uint32_t service)
 {
 	for (uint32_t i = 0; i < WORDS_TRIED; i++) {
@@ -47,7 +48,7 @@ static __always_inline bool has_cpu(const uint64_t *cpus, uint32_t cpu)
 	return cpu < 512 && load_once(cpus[cpu / 64 & 7]) >> (cpu % 64) & 1;
 }
 
-/* Wakes the reader if it sleeps, once. */
+/* Wakes the reader once, if it sleeps. */
 static __noinline int wake_once(struct sidelane_request_wakeup *wakeup, uint32_t service)
 {
 	void *ring = bpf_map_lookup_elem(&record_rings, &service);
@@ -60,7 +61,7 @@ static __noinline int wake_once(struct sidelane_request_wakeup *wakeup, uint32_t
 	return 0;
 }
 
-/* Rings if a reader waits for a thread that begins or ends work on this CPU. */
+/* Wakes a reader that waits for the begin or end of a request on this CPU. */
 static __always_inline void ring(uint32_t service, bool begins)
 {
 	struct sidelane_request_wakeup *wakeup = bpf_map_lookup_elem(&request_wakeups, &service);
@@ -70,7 +71,8 @@ static __always_inline void ring(uint32_t service, bool begins)
 		wake_once(wakeup, service);
 }
 
-/* Writes the number. A reader never sees the start time of one request with the number of another. */
+/* Writes the number of a thread's request. A reader never sees the start time of one request with the number of
+ * another. */
 static __always_inline void show_number(struct sidelane_thread_word *word, uint64_t number)
 {
 	if (load_once(word->number) == number)
@@ -79,7 +81,7 @@ static __always_inline void show_number(struct sidelane_thread_word *word, uint6
 	publish(word->number, number);
 }
 
-/* Shows the request of the thread. */
+/* Writes the request of the thread into the thread's word. */
 static __always_inline void show_thread(struct request_thread *thread, uint32_t tid)
 {
 	if (!settings.threads)
@@ -94,7 +96,6 @@ static __always_inline void show_thread(struct request_thread *thread, uint32_t 
 	ring(thread->service, thread->running);
 }
 
-/* Frees the word of a thread that has ended. */
 static __always_inline void free_word(struct task_struct *task)
 {
 	if (!settings.requests || !settings.threads)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Stubs for the object without a scheduler: ext_is_on is always false.
+ * Stubs for the program without a sched_ext scheduler: ext_is_on always returns false.
  */
 #ifndef SIDELANE_NO_SCX_H
 #define SIDELANE_NO_SCX_H

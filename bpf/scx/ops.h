@@ -22,22 +22,23 @@
 #define SCX_OPS_ENQ_EXITING (1ULL << 2)
 #define SCX_OPS_SWITCH_PARTIAL (1ULL << 3)
 
-/* Time slice of a thread of batch: long enough for warm caches, short enough for a long queue. */
+/* Time slice of a batch thread: long enough for warm caches, short enough for a long queue. */
 #define SLICE_NS 5000000ULL
-/* The longest wait of a thread before the kernel ends this scheduler: the maximum that it allows. Batch that is
- * refused for a third of that time is frozen; see gate/sched_ext/keeper.rs. */
+/* Longest wait of a thread before the kernel ends this scheduler: the kernel's maximum. Batch that is refused for a
+ * third of that time is frozen; see gate/sched_ext/keeper.rs. */
 #define TIMEOUT_MS 30000
 
 extern __s32 scx_bpf_create_dsq(__u64 dsq, __s32 node) __ksym;
 extern __s32 scx_bpf_task_cpu(const struct task_struct *task) __ksym;
 extern __s32 scx_bpf_dsq_nr_queued(__u64 dsq) __ksym;
-/* The same two functions under their names since 6.13, and in 6.12. */
+/* Functions that insert a thread into a queue and move it to a CPU's queue, by their names since Linux 6.13 and in
+ * 6.12. */
 extern void scx_bpf_dsq_insert(struct task_struct *task, __u64 dsq, __u64 slice_ns, __u64 flags) __ksym __weak;
 extern bool scx_bpf_dsq_move_to_local(__u64 dsq) __ksym __weak;
 extern void scx_bpf_dispatch(struct task_struct *task, __u64 dsq, __u64 slice_ns, __u64 flags) __ksym __weak;
 extern bool scx_bpf_consume(__u64 dsq) __ksym __weak;
 
-/* The kernel's counter for loops whose length is not known in advance. */
+/* Iterator for loops whose length is not known in advance, as the kernel defines it. */
 struct bpf_iter_num {
 	__u64 opaque[1];
 } __attribute__((aligned(8)));
@@ -64,7 +65,7 @@ struct scx_exit_info {
 
 #pragma clang attribute pop
 
-/* The members that are set here; libbpf finds them by name in the kernel's own struct. */
+/* Callbacks of the scheduler that are set here; libbpf finds them by name in the kernel's own struct. */
 struct sched_ext_ops {
 	__s32 (*select_cpu)(struct task_struct *task, __s32 prev_cpu, __u64 flags);
 	void (*enqueue)(struct task_struct *task, __u64 flags);
@@ -99,11 +100,11 @@ static __always_inline void set_slice(struct task_struct *task, __u64 slice_ns)
 	((struct task_struct___ext *)task)->scx.slice = slice_ns;
 }
 
-/* Suitability of a CPU for a thread of batch. */
+/* Suitability of a CPU for a batch thread, from worst to best. */
 enum place {
 	PLACE_NONE,
 	PLACE_REFUSED, /* a batch lane that does not permit batch now */
-	PLACE_TAKEN,   /* something runs there */
+	PLACE_TAKEN,   /* another thread runs on the CPU */
 	PLACE_FREE,
 };
 
@@ -119,8 +120,8 @@ static __always_inline uint32_t place_on(struct task_struct *task, uint32_t cpu)
 	return load_once(word->class_) == SIDELANE_IDLE ? PLACE_FREE : PLACE_TAKEN;
 }
 
-/* Returns the best CPU for a thread that ran on `cpu`. It loops over the machine, but in batch's own wake-up: the
- * service never waits for it. */
+/* Returns the best CPU for a batch thread that ran on `cpu`. It loops over the machine's CPUs, but in batch's own
+ * wakeup: the service never waits for it. */
 static __always_inline uint32_t best_place(struct task_struct *task, uint32_t cpu)
 {
 	struct sidelane_ext_word *ext = ext_word();
@@ -147,8 +148,8 @@ __s32 BPF_PROG(ext_select_cpu, struct task_struct *task, __s32 prev_cpu, __u64 f
 	return best_place(task, prev_cpu);
 }
 
-/* Puts a thread into the queue. Batch that no cpuset confines may stray to a CPU that is no batch lane. It runs
- * there, is noticed and put back, as with any other gate. */
+/* Puts a batch thread into the queue. Batch that no cpuset confines may stray to a CPU that is no batch lane. It
+ * runs there, is noticed and put back, as with any other gate. */
 SEC("struct_ops/ext_enqueue")
 void BPF_PROG(ext_enqueue, struct task_struct *task, __u64 flags)
 {
@@ -160,7 +161,7 @@ void BPF_PROG(ext_enqueue, struct task_struct *task, __u64 flags)
 		return;
 	}
 	insert(task, BATCH_DSQ, flags);
-	/* The lane that the thread leaves looks at the queue by itself. Another lane has to be told even if it looks
+	/* The lane that the thread leaves looks at the queue by itself. Another lane has to be kicked even if it looks
 	 * busy: it may be about to idle, and only the kick finds out. */
 	bool leaves = bpf_get_current_task() == (uint64_t)task && cpu == bpf_get_smp_processor_id();
 	if (!leaves && ext_may_run(cpu, role))
@@ -186,7 +187,8 @@ void BPF_PROG(ext_dispatch, __s32 lane, struct task_struct *prev)
 	}
 }
 
-/* A thread preempted with time left would be the next on its lane without ext_may_run being asked. */
+/* Handles a batch thread that stops running. A thread preempted with time left would otherwise be the next on its
+ * lane without a call of ext_may_run. */
 SEC("struct_ops/ext_stopping")
 void BPF_PROG(ext_stopping, struct task_struct *task, bool runnable)
 {
@@ -260,7 +262,7 @@ struct sched_ext_ops ext_ops = {
 	.name = "sidelane",
 };
 
-/* Changes the hold word for a lane's keeper, and makes the lane look at it. */
+/* Changes the hold word for a lane's keeper, and makes the lane check it. */
 SEC("syscall")
 int ext_set_hold(struct sidelane_hold_order *order)
 {
@@ -270,7 +272,7 @@ int ext_set_hold(struct sidelane_hold_order *order)
 
 	if (!hold || !role)
 		return -1;
-	/* A full barrier: either this sees that the service has started, or the service sees the state. */
+	/* Full barrier: either this program sees that the service has started, or the service sees the new state. */
 	if (__sync_lock_test_and_set(&hold->state, order->state) == SIDELANE_LENT && order->state != SIDELANE_LENT)
 		ext_stop_lending(hold);
 	scx_bpf_kick_cpu(cpu, ext_may_run(cpu, role) ? SCX_KICK_IDLE : SCX_KICK_PREEMPT);

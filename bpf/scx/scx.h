@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Parts of sched_ext that the lane program needs: whether batch may run, and how it is made to leave a lane.
- * Everything here is mechanism; scx/ops.h is the scheduler itself.
+ * Parts of sched_ext that the lane program needs: whether batch may run, and how it is made to leave a lane. scx/ops.h
+ * is the scheduler itself.
  *
- * The verifier checks a function that is not inlined once, and not once for each path to it: without that, loading
- * the switch would take several times as long.
+ * The verifier checks a function that is not inlined once, and not once for each path to it: without that, loading the
+ * program would take several times as long.
  */
 #ifndef SIDELANE_SCX_H
 #define SIDELANE_SCX_H
 
 #include "maps.h"
 
-/* The kernel's values. They belong to no stable interface, but have never changed. */
+/* Numbers of the kernel's scheduling class for sched_ext and of its kick flags. They belong to no stable interface,
+ * but have never changed. */
 #define SCHED_EXT 7
 #define SCX_KICK_IDLE (1ULL << 0)
 #define SCX_KICK_PREEMPT (1ULL << 1)
@@ -28,7 +29,7 @@ struct {
 	__type(value, struct sidelane_ext_word);
 } ext_words SEC(".maps");
 
-/* 1 for a lane on which batch waited when it was last refused there. */
+/* Flags of lanes: 1 if batch waited when it was last refused there. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, LANES_MAX);
@@ -57,8 +58,8 @@ static __always_inline struct sidelane_lane_role *batch_lane(uint32_t cpu)
 	return role && role->role == SIDELANE_ROLE_BATCH ? role : 0;
 }
 
-/* Returns whether the hold word lets batch run on a lane. EVICTED does: threads that were sent away have to run
- * until they reach a point where they can be stopped. */
+/* Returns whether the hold word lets batch run on a lane. In state EVICTED it does: threads that were sent away have
+ * to run until they reach a point where they can be stopped. */
 static __always_inline bool ext_may_run(uint32_t cpu, struct sidelane_lane_role *role)
 {
 	struct sidelane_hold_word *hold = bpf_map_lookup_elem(&hold_words, &cpu);
@@ -81,7 +82,7 @@ static __always_inline void ext_refuse(uint32_t cpu)
 		store_once(*refused, 1);
 }
 
-/* Returns whether batch, which is switched in, was refused here before. */
+/* Returns whether batch, which is switched in, was refused on this lane before. */
 static __always_inline bool ext_took_back(uint32_t cpu)
 {
 	uint32_t *refused = bpf_map_lookup_elem(&ext_refused, &cpu);
@@ -92,7 +93,7 @@ static __always_inline bool ext_took_back(uint32_t cpu)
 	return true;
 }
 
-/* Counts batch that has left its class: this program cannot stop it; user space puts it back. */
+/* Counts a batch thread that has left the SCHED_EXT class. This program cannot stop it; user space puts it back. */
 static __always_inline void ext_note_class(struct task_struct *task)
 {
 	struct sidelane_ext_word *ext = ext_word();
@@ -106,7 +107,7 @@ static __always_inline void ext_stop_lending(struct sidelane_hold_word *hold)
 	store_once(hold->lent_until_ns, bpf_ktime_get_ns());
 }
 
-/* Makes the scheduler look at a lane that batch is to leave. A lane that is not lent is refused because its request
+/* Makes the scheduler check a lane that batch is to leave. A lane that is not lent is refused because its request
  * lanes are busy, so its state stays. A lent lane stops being lent. */
 CHECKED_ALONE int ext_summon(uint32_t cpu, uint32_t from_state, uint32_t lc_pays)
 {
@@ -128,9 +129,9 @@ CHECKED_ALONE int ext_summon(uint32_t cpu, uint32_t from_state, uint32_t lc_pays
 	return 0;
 }
 
-/* Handles the end of the service beside a lane. It is not known whether batch waits for this lane, only whether any
- * thread of batch can run. Only the kick finds out whether the lane idles: a lane that is just leaving batch still
- * looks as if it ran it. */
+/* Handles the end of the service beside a lane, so that batch may run there. Whether batch waits for this lane is
+ * unknown, only whether any batch thread can run. Only the kick finds out whether the lane is idle: a lane that is
+ * just leaving batch still looks as if it ran batch. */
 CHECKED_ALONE int ext_let_in(uint32_t cpu)
 {
 	struct sidelane_ext_word *ext = ext_word();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
  * Turns of batch on a lane without a holder. A holder takes a lane to change its state, and so ends batch's turn.
- * Here a turn outlives such a change.
+ * Without a holder, a turn outlives such a change.
  */
 #ifndef SIDELANE_SCX_TURN_H
 #define SIDELANE_SCX_TURN_H
@@ -9,14 +9,14 @@
 #include "lane/accounting.h"
 #include "scx/scx.h"
 
-/* Returns whether the turn was lent at any time. */
+/* Returns whether the lane was lent at any time of batch's present turn. */
 static __always_inline bool ext_turn_was_lent(struct sidelane_lane_stats *stats, struct sidelane_hold_word *hold)
 {
 	return load_once(hold->state) == SIDELANE_LENT || load_once(hold->lent_until_ns) > stats->batch_since_ns;
 }
 
-/* Returns how long batch ran beside a request after the lane stopped being lent, in a turn that ends now on this
- * CPU. */
+/* Returns how long batch ran beside a request after the lane stopped being lent, in a turn of batch that ends now on
+ * this CPU. */
 CHECKED_ALONE uint64_t ext_after_lent_ns(uint64_t began_ns, uint64_t now_ns)
 {
 	uint32_t cpu = bpf_get_smp_processor_id();

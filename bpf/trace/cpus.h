@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Events that keep a CPU from a thread on the way of requests that runs there or waits for it: interrupts, softirqs,
- * idle states, the hypervisor. Other CPUs, and short events, are not recorded.
+ * Events that keep a CPU from a thread that serves requests and runs there or waits for it: interrupts, softirqs,
+ * idle states, the hypervisor. Events on other CPUs, and short events, are not recorded.
  */
 #ifndef SIDELANE_TRACE_CPUS_H
 #define SIDELANE_TRACE_CPUS_H
@@ -13,7 +13,7 @@ static __always_inline bool is_wanted(struct sidelane_trace_cpu *state)
 	return state->tid || load_once(state->waiting) > 0;
 }
 
-/* Records an event that began at `since_ns`, unless it was short. */
+/* Records an event of this CPU that began at `since_ns`, unless it was short. */
 static __always_inline void tell_if_long(struct sidelane_trace_cpu *state, uint32_t cpu, uint32_t type, uint32_t detail,
 					 uint64_t since_ns)
 {
@@ -101,8 +101,8 @@ int BPF_PROG(trace_idle, unsigned int idle_state, unsigned int of_cpu)
 	return 0;
 }
 
-/* Notes that a timer's function runs: a wakeup in it comes from a timer, one of high resolution or one of the wheel.
- * Each begin replaces the one before, so an end that is not seen matters only until the next timer. */
+/* Records whether a timer's function runs on this CPU: a wakeup during it comes from a timer, one of high resolution
+ * or one of the wheel. Each begin replaces the one before, so a missed end matters only until the next timer. */
 static __always_inline void timer_runs(bool runs)
 {
 	struct sidelane_trace_cpu *state = trace_cpu(bpf_get_smp_processor_id());
@@ -132,7 +132,8 @@ int BPF_PROG(trace_wheel_ends)
 	return 0;
 }
 
-/* A timer comes at once after a long gap, and every few milliseconds on a CPU that works. */
+/* Checks for stolen time at the end of each timer. A timer comes at once after a long gap, and every few
+ * milliseconds on a CPU that works. */
 SEC("tp_btf/hrtimer_expire_exit")
 int BPF_PROG(trace_timer, struct hrtimer *timer)
 {

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Disk requests of threads on the way of requests. The completion comes in an interrupt, so the thread that asked is
- * remembered.
+ * Disk requests of threads that serve requests. The completion comes in an interrupt, so the program remembers the
+ * thread that asked.
  */
 #ifndef SIDELANE_TRACE_DISKS_H
 #define SIDELANE_TRACE_DISKS_H
 
 #include "trace/who.h"
 
-/* Requests under way that are remembered; a newer one replaces an older one. */
+/* Number of unfinished disk requests that are remembered; a newer one replaces an older one. */
 #define DISK_REQUESTS 1024
-/* The least distance of two requests in memory. */
+/* Least distance of two disk requests in memory, in bytes. */
 #define DISK_REQUEST_BYTES 64
-/* Bits of the minor number in the kernel's device numbers. */
+/* Number of bits of the minor number in the kernel's device numbers. */
 #define MINOR_BITS 20
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Time that a thread seems to have and has not: stolen by the hypervisor, shared with batch on a lane of the same
- * core, refused by its group's quota or freezer.
+ * Time that a thread seems to have but does not have: stolen by the hypervisor, shared with batch on a lane of the same
+ * core, or refused by its group's quota or freezer.
  */
 #ifndef SIDELANE_TRACE_LOST_H
 #define SIDELANE_TRACE_LOST_H
@@ -10,11 +10,11 @@
 #include "requests/thread.h"
 #include "trace/who.h"
 
-/* Shorter gaps are the cost of any entry into the guest. */
+/* Shortest gap of stolen time that is recorded. Any entry into the guest causes shorter ones. */
 #define STOLEN_MIN_NS 1000
-/* The least time between two looks: gaps that are worth a record are longer. */
+/* Least time between two reads of stolen time: gaps that are worth a record are longer. */
 #define STOLEN_LOOK_NS 50000
-/* Of enum task_state, as in include/linux/sched.h. */
+/* Thread state of the freezer, as in include/linux/sched.h. */
 #define TASK_FROZEN 0x8000
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -33,8 +33,8 @@ struct cfs_rq___throttled {
 
 #pragma clang attribute pop
 
-/* Records the time that the hypervisor took on this CPU since the last look, if a thread on the way of requests runs
- * there or waits for it. While the CPU works, looks are a few milliseconds apart at most. */
+/* Records the time that the hypervisor took on this CPU since the last read, if a thread that serves requests runs
+ * there or waits for it. While the CPU works, reads are a few milliseconds apart at most. */
 static __always_inline void look_at_stolen(struct sidelane_trace_cpu *state, uint32_t cpu, struct task_struct *task,
 					   uint64_t now_ns)
 {
@@ -61,7 +61,7 @@ static __always_inline void look_at_stolen(struct sidelane_trace_cpu *state, uin
 	tell(state, cpu, &record);
 }
 
-/* Records how long batch ran beside the service's thread since the last such record. */
+/* Records how long batch ran beside the service's thread since the last OVERLAP record. */
 static __always_inline void tell_of_overlap(struct sidelane_trace_cpu *state, uint32_t cpu, uint64_t request,
 					    uint64_t now_ns)
 {
@@ -87,7 +87,8 @@ static __always_inline void tell_of_overlap(struct sidelane_trace_cpu *state, ui
 	tell(state, cpu, &record);
 }
 
-/* Since 6.18 a throttled thread leaves by itself. Before, its group's queue was taken away as a whole. */
+/* Returns whether its cgroup's CPU quota stops a thread. Since Linux 6.18 a throttled thread leaves the CPU by
+ * itself. Before, the whole queue of its group was taken away. */
 static __always_inline bool is_throttled(struct task_struct *task)
 {
 	struct task_struct___throttled *since_6_18 = (void *)task;
@@ -98,7 +99,7 @@ static __always_inline bool is_throttled(struct task_struct *task)
 	return bpf_core_field_exists(queue->throttle_count) && queue->throttle_count > 0;
 }
 
-/* The first is the freezer of cgroup v1, the second that of v2. */
+/* Returns whether a thread is frozen: by the freezer of cgroup v1, or by that of v2. */
 static __always_inline bool is_frozen(struct task_struct *task)
 {
 	struct task_struct___frozen *in_v2 = (void *)task;
@@ -121,7 +122,7 @@ static __always_inline void tell_of_thread(struct sidelane_trace_cpu *state, uin
 	tell(state, cpu, &record);
 }
 
-/* Records if a service's thread leaves the CPU because it has to. */
+/* Records that a service's thread leaves the CPU because of its CPU quota or the freezer. */
 static __always_inline void note_denied(struct sidelane_trace_cpu *state, uint32_t cpu, struct task_struct *task,
 					bool preempted, uint64_t now_ns)
 {
@@ -138,7 +139,7 @@ static __always_inline void note_denied(struct sidelane_trace_cpu *state, uint32
 	thread->frozen |= frozen;
 }
 
-/* Records that the thread is back. */
+/* Records that a throttled or frozen thread is on a CPU again. */
 static __always_inline void note_allowed(struct sidelane_trace_cpu *state, uint32_t cpu, struct task_struct *task,
 					 struct sidelane_trace_thread *thread, uint64_t now_ns)
 {

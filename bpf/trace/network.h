@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Segments of a service's connections, on their way in and out.
+ * Incoming and outgoing TCP segments of a service's connections.
  */
 #ifndef SIDELANE_TRACE_NETWORK_H
 #define SIDELANE_TRACE_NETWORK_H
@@ -8,16 +8,16 @@
 #include "requests/arrival.h"
 #include "trace/sockets.h"
 
-/* Part of the protocols. */
+/* Protocol numbers of Ethernet and IP. */
 #define ETH_P_IP 0x0800
 #define ETH_P_IPV6 0x86dd
 #define IPV6_HEADER_BYTES 40
 
-/* A segment of TCP. */
+/* A TCP segment, as read from its headers. */
 struct segment {
-	uint32_t own_port; /* of the side that sends */
+	uint32_t own_port; /* TCP port of the side that sends the segment */
 	uint32_t peer_port;
-	uint32_t bytes; /* of data */
+	uint32_t bytes; /* number of data bytes in the segment */
 	uint32_t end_seq;
 };
 
@@ -32,7 +32,8 @@ static __always_inline void read_tcp(const void *header, uint32_t tcp_bytes, str
 	segment->end_seq = bpf_ntohl(tcp->seq) + segment->bytes;
 }
 
-/* Reads the headers from the network's on. The port stays 0 if it is not TCP. Headers lie in one piece. */
+/* Reads the headers of a packet, from the network header on. The port stays 0 if it is not TCP. Headers lie in one
+ * piece. */
 static __always_inline void read_segment(const struct sk_buff *skb, const void *header, struct segment *segment)
 {
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
@@ -70,7 +71,7 @@ int BPF_PROG(trace_segment, struct sk_buff *skb)
 	return 0;
 }
 
-/* Records a segment of a socket. It may be the small socket of a connection that is not yet established. */
+/* Records a segment of a socket. The socket may be the small one of a connection that is not yet established. */
 static __always_inline void tell_of_segment(const struct sock *sock, uint32_t type, uint32_t detail, uint32_t value,
 					    uint32_t holds, uint32_t unsent)
 {
@@ -118,13 +119,13 @@ int BPF_PROG(trace_retransmit, const struct sock *sock, const struct sk_buff *sk
 	return 0;
 }
 
-/* TCP options as Linux and other systems lay them out, four bytes each. A time stamp takes three such words. */
+/* Layout of TCP options in Linux and other systems: words of four bytes. A time stamp takes three such words. */
 #define TCP_HEADER_BYTES 20
 #define OPTION_TIMES 0x0101080au
 #define OPTION_SACK 0x01010500u
 #define OPTION_SACK_MASK 0xffffff00u
 
-/* Returns whether the peer reports data that it has got twice: a SACK block below what is acknowledged. */
+/* Returns whether the peer reports data that it received twice: a SACK block below the acknowledged sequence number. */
 static __always_inline bool got_twice(const struct sk_buff *skb, uint32_t acknowledged)
 {
 	struct tcphdr *tcp = bpf_rdonly_cast(skb->data, bpf_core_type_id_kernel(struct tcphdr));
@@ -149,7 +150,7 @@ static __always_inline struct tcp_skb_cb *control_of(const struct sk_buff *skb)
 	return bpf_rdonly_cast(control, bpf_core_type_id_kernel(struct tcp_skb_cb));
 }
 
-/* Records that the peer of an outgoing connection has got a question twice: what was sent again was not lost. */
+/* Records that the peer of an outgoing connection received a question twice: the retransmitted data was not lost. */
 static __always_inline void trace_question_got_twice(const struct sock *sock, const struct sk_buff *skb)
 {
 	struct tcp_sock *tcp = question_of(sock) ? tcp_of(sock) : 0;
@@ -161,9 +162,9 @@ static __always_inline void trace_question_got_twice(const struct sock *sock, co
 		tell_of_segment(sock, SIDELANE_TRACE_ACKNOWLEDGED, acknowledged, 0, SIDELANE_TRACE_HOLD_TWICE, 0);
 }
 
-/* Handles a segment from the peer, before TCP takes it in. It matters in three cases. Data waits in the socket, and
- * the segment acknowledges more of it. Data waits, and the peer's window, which the segment may have opened, held it
- * back. Data was sent again once: then the segment may show that it was not lost, also after all was acknowledged. */
+/* Handles a segment from the peer, before TCP processes it. It matters in three cases. Data waits in the socket, and
+ * the segment acknowledges more of it. Data waits because of the peer's window, which the segment may have opened.
+ * Data was retransmitted: then the segment may show that it was not lost, even if all was acknowledged before. */
 SEC("tp_btf/tcp_probe")
 int BPF_PROG(trace_acknowledge, struct sock *sock, const struct sk_buff *skb)
 {

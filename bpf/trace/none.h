@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Stubs for the object without a trace: request tracking records nothing.
+ * Stubs for the program without a trace: request tracking writes no trace records.
  */
 #ifndef SIDELANE_NO_TRACE_H
 #define SIDELANE_NO_TRACE_H

@@ -11,15 +11,16 @@
 #include "trace/registers.h"
 #include "trace/who.h"
 
-/* Part of the interface to user space. */
+/* Constants of the interface to user space. */
 #define AF_UNIX 1
 #define AF_INET 2
 #define AF_INET6 10
 #define MODE_SHIFT 12
 #define ANON_INODE_FS_MAGIC 0x09041934
-/* Of include/linux/sched.h: what a socket without a timeout has. */
+/* Timeout of a socket without one, as in include/linux/sched.h. */
 #define NO_TIMEOUT 0x7fffffffffffffffll
-/* Frames of a C library between its variable on the stack and the system call. */
+/* Largest distance of a variable on the thread's own stack from the stack's end at the system call: the frames of a
+ * C library. */
 #define OWN_STACK_BYTES 512
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -95,7 +96,7 @@ struct sock___peer {
 
 #pragma clang attribute pop
 
-/* User space's `struct sockaddr_in` and `struct sockaddr_in6`, and the begin of `struct msghdr`. */
+/* User space's `struct sockaddr_in` and `struct sockaddr_in6`, and the begin of `struct msghdr`, in one type. */
 struct user_address {
 	__u16 family;
 	__be16 port;
@@ -113,7 +114,7 @@ struct user_time {
 	int64_t rest;
 };
 
-/* System calls of x86-64. */
+/* Numbers of system calls on x86-64. */
 enum {
 	CALL_READ = 0,
 	CALL_WRITE = 1,
@@ -176,7 +177,7 @@ static __always_inline bool names_a_file(uint32_t call)
 	}
 }
 
-/* Returns whether a wakeup in such a call means that there is room in a pipe or socket again. */
+/* Returns whether a wakeup in a system call means that a pipe or socket has room again: the call reads from it. */
 static __always_inline bool receives(uint32_t call)
 {
 	switch (call) {
@@ -204,7 +205,7 @@ static __always_inline struct file *file_of(struct task_struct *task, uint64_t n
 	return file ? bpf_rdonly_cast(file, bpf_core_type_id_kernel(struct file)) : 0;
 }
 
-/* Returns the file's kind, an enum sidelane_trace_file. */
+/* Returns the kind of a file, an enum sidelane_trace_file. */
 static __always_inline uint32_t kind_of(struct file *file, struct inode *inode)
 {
 	char name[8] = {};
@@ -219,13 +220,15 @@ static __always_inline uint32_t kind_of(struct file *file, struct inode *inode)
 	return SIDELANE_TRACE_FILE_ANONYMOUS;
 }
 
-/* Milliseconds, rounded up. Values that the kernel documents as "no timeout" are none. */
+/* Returns a timeout in whole milliseconds, limited to the record's field. Values that the kernel documents as "no
+ * timeout" give 0. */
 static __always_inline uint32_t whole_ms(uint64_t ms)
 {
 	return ms < SIDELANE_TRACE_TIMEOUT_UNKNOWN ? ms : SIDELANE_TRACE_TIMEOUT_UNKNOWN;
 }
 
-/* `fraction`: parts of a second in the rest. */
+/* Returns the timeout in milliseconds from a time structure at `address`. `fraction`: the parts of a second in its
+ * second field. */
 static __always_inline uint32_t ms_at(uint64_t address, uint64_t fraction)
 {
 	struct user_time time;
@@ -246,7 +249,7 @@ static __always_inline uint32_t ms_of(uint64_t argument)
 #define NANO 1000000000ull
 #define MICRO 1000000ull
 
-/* The timeout of a call, in milliseconds; 0: none. */
+/* Returns the timeout of a system call in milliseconds; 0 for none. */
 static __always_inline uint32_t timeout_of(struct pt_regs *regs, uint32_t call)
 {
 	switch (call) {
@@ -270,7 +273,7 @@ static __always_inline uint32_t timeout_of(struct pt_regs *regs, uint32_t call)
 	}
 }
 
-/* Adds the object of the wait to a SLEEPS_IN record. */
+/* Adds the object of the wait to a SLEEPS_IN record: the file, socket or futex. */
 static __always_inline void name_object(struct record *record, struct task_struct *task, struct pt_regs *regs)
 {
 	uint32_t call = record->detail, kind = 0, timeout = timeout_of(regs, call);
@@ -317,7 +320,7 @@ static __always_inline void put_v6(struct record *record, uint64_t first, uint64
 	record->detail |= bpf_ntohs(port);
 }
 
-/* Adds the address that a call sends to, on a socket that is not connected. */
+/* Adds the address to which a system call sends, on a socket that is not connected. */
 static __always_inline void put_address_of_call(struct record *record, struct task_struct *task)
 {
 	struct pt_regs *regs = registers_of(task);
@@ -331,7 +334,7 @@ static __always_inline void put_address_of_call(struct record *record, struct ta
 		bpf_probe_read_user(&message, sizeof(message), (void *)argument(regs, 2));
 	if (!message.address)
 		return;
-	/* An IPv4 address is shorter, and the rest does not matter. */
+	/* An IPv4 address is shorter than this structure; the remaining bytes do not matter. */
 	if (bpf_probe_read_user(&address, sizeof(address), (void *)message.address))
 		bpf_probe_read_user(&address, 16, (void *)message.address);
 	if (address.family == AF_INET)
@@ -344,7 +347,8 @@ static __always_inline void put_address_of_call(struct record *record, struct ta
 #define half_of(address, first) \
 	((address)->in6_u.u6_addr32[first] | (uint64_t)(address)->in6_u.u6_addr32[(first) + 1] << 32)
 
-/* Adds the peer of a socket. It replaces the bytes in records that have no room for both. */
+/* Adds the address of a socket's peer to a record. It replaces the number of bytes in records that have no room for
+ * both. */
 static __always_inline void put_peer(struct record *record, const struct sock *sock)
 {
 	struct sock_common___peer *peer = (void *)&sock->__sk_common;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Writing a record (abi/trace.h) into the ring of its CPU.
+ * Writing of a record (abi/trace.h) into the ring of its CPU.
  *
- * A ring belongs to one CPU. Its records are numbered, and the number gives the place. A writer takes a number with
- * one atomic addition, since an interrupt may come in between and write, too. Then it fills the place, and writes
- * the number last. No thread waits and none is woken: a reader reads in time, or finds by the numbers what it
+ * A ring belongs to one CPU. Its records are numbered, and the number gives the place. A writer takes a number with one
+ * atomic addition, since an interrupt may come in between and write, too. Then it fills the place, and writes the
+ * number last. No thread waits and none is woken: a reader reads in time, or sees by the numbers which records it
  * missed. Besides the clock, which is most of the cost, a record costs seven nanoseconds for its one cache line; the
  * kernel's ring buffer costs 25 to 35.
  */
@@ -14,7 +14,7 @@
 #include "abi/trace.h"
 #include "maps.h"
 
-/* User space replaces the sizes of these. */
+/* Rings of records, one for each CPU; user space replaces the sizes of these maps. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -39,7 +39,7 @@ struct {
 	__type(value, struct sidelane_trace_thread);
 } trace_threads SEC(".maps");
 
-/* Contents of a record, without its CPU and number. */
+/* Contents of a record, without the CPU and the sequence number. */
 struct record {
 	uint64_t at_ns;
 	uint32_t type;

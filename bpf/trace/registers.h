@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * The system call in which a thread is, if any, from the registers that the kernel saved at its entry. Reading them
- * when the thread goes to sleep costs nothing at other times. Tracepoints at the begin and end of each call would
- * slow every program of the machine.
+ * System call in which a thread is, if any, from the registers that the kernel saved at its entry. Reading them when
+ * the thread goes to sleep costs nothing at other times. Tracepoints at the begin and end of each call would slow every
+ * program of the machine.
  */
 #ifndef SIDELANE_TRACE_REGISTERS_H
 #define SIDELANE_TRACE_REGISTERS_H
@@ -25,7 +25,8 @@ struct pt_regs {
 
 #pragma clang attribute pop
 
-/* Part of the kernel's interface; a number above says which entry it came through, and -1 that it was no call. */
+/* Returns the number of the system call in saved registers, as the kernel's interface defines it; -1 if the entry
+ * was no system call. */
 #define number_of_call(regs) ((uint32_t)(regs)->orig_ax)
 #define first_argument(regs) ((regs)->di)
 #define argument(regs, number) \

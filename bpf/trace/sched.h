@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Threads on the way of requests come, go, wait and are woken. While a service's thread waits for a CPU, the thread
- * that has it is recorded, too.
+ * Scheduling events of threads that serve requests: they come, leave, wait and are woken. While a service's thread
+ * waits for a CPU, the thread that has the CPU is recorded, too.
  */
 #ifndef SIDELANE_TRACE_SCHED_H
 #define SIDELANE_TRACE_SCHED_H
@@ -9,11 +9,11 @@
 #include "trace/lost.h"
 #include "trace/objects.h"
 
-/* Of enum task_state, as in include/linux/sched.h. */
+/* Thread states, as in include/linux/sched.h. */
 #define TASK_UNINTERRUPTIBLE 0x2
 #define TASK_STOPPED_OR_TRACED 0xc
-#define TASK_ENDED 0xb0 /* zombie, dead, its last switch */
-#define TASK_NOLOAD 0x400 /* only seems to be blocked */
+#define TASK_ENDED 0xb0 /* zombie, dead, or in its last switch */
+#define TASK_NOLOAD 0x400 /* flag: the thread only seems to be blocked */
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -38,7 +38,7 @@ static __always_inline uint32_t why_it_leaves(struct task_struct *task, bool pre
 	return SIDELANE_TRACE_LEFT_SLEEPS;
 }
 
-/* Counts one more or one fewer thread of the service that waits for the CPU. */
+/* Counts one more or one fewer thread of the service that waits for this CPU. */
 static __always_inline void change_waiting(uint32_t cpu, int64_t by)
 {
 	struct sidelane_trace_cpu *state = trace_cpu(cpu);
@@ -47,8 +47,8 @@ static __always_inline void change_waiting(uint32_t cpu, int64_t by)
 		__sync_fetch_and_add(&state->waiting, by);
 }
 
-/* Returns whether a thread beside the service is recorded though it was not woken on the way: the service waits for
- * what it reads. */
+/* Returns whether a thread of another program is recorded although no service thread woke it: the service waits
+ * until it reads from a pipe or socket. */
 static __always_inline bool is_watched(struct task_struct *task)
 {
 	struct sidelane_trace_thread *thread = trace_thread(task->pid);
@@ -56,7 +56,7 @@ static __always_inline bool is_watched(struct task_struct *task)
 	return thread && thread->tid == (uint32_t)task->pid && thread->watched;
 }
 
-/* Returns how many wake-ups by this thread are followed; 0: it is not on the way. */
+/* Returns how many wakeups in a row by this thread are followed; 0: the thread does not serve requests. */
 static __always_inline uint32_t follow_of(struct task_struct *task, uint32_t class_)
 {
 	struct sidelane_trace_thread *thread = class_ == SIDELANE_OTHER ? trace_thread(task->pid) : 0;
@@ -66,8 +66,8 @@ static __always_inline uint32_t follow_of(struct task_struct *task, uint32_t cla
 	return thread && thread->tid == (uint32_t)task->pid ? thread->follow ?: thread->watched : 0;
 }
 
-/* Returns the request of a thread that leaves. The lanes' own program has already written the request of the next
- * thread. */
+/* Returns the request of the thread that leaves the CPU. The lanes' own program has already written the request of
+ * the next thread. */
 static __always_inline uint64_t request_that_leaves(struct sidelane_trace_cpu *state, uint32_t cpu,
 						    struct task_struct *task)
 {
@@ -80,7 +80,7 @@ static __always_inline uint64_t request_that_leaves(struct sidelane_trace_cpu *s
 	return thread ? thread->running : 0;
 }
 
-/* Returns the record of a service's thread that leaves the CPU of its own accord: the reason is its system call. */
+/* Returns the record of a service's thread that leaves the CPU to sleep: the reason is its system call. */
 static __always_inline struct record of_call(struct task_struct *task, uint64_t request, uint64_t now_ns)
 {
 	struct pt_regs *regs = registers_of(task);
@@ -110,12 +110,12 @@ static __always_inline void leaves(struct sidelane_trace_cpu *state, uint32_t cp
 		if (preempted)
 			change_waiting(cpu, 1);
 	} else if (thread && !preempted && why_it_leaves(task, false) != SIDELANE_TRACE_LEFT_BLOCKED) {
-		/* It has done what it was woken for. */
+		/* The thread has done the work for which it was woken. */
 		thread->follow = 0;
 	}
 }
 
-/* Returns when the thread was woken, 0 if it was only preempted before. */
+/* Handles a thread that comes to the CPU. Returns when it was woken, 0 if it was only preempted before. */
 static __always_inline uint64_t comes(struct sidelane_trace_cpu *state, uint32_t cpu, struct task_struct *task,
 				      uint32_t identity, uint32_t follow, uint64_t now_ns)
 {
@@ -197,8 +197,8 @@ int BPF_PROG(trace_switch, bool preempt, struct task_struct *prev, struct task_s
 	return 0;
 }
 
-/* Returns the thread of user space that runs here and is not on the way; null if an interrupt may do the work. A
- * kernel thread may deliver segments as an interrupt does, and is treated as one. */
+/* Returns the user thread that runs here, if it serves no requests; null if an interrupt may do the work.
+ * A kernel thread may deliver segments as an interrupt does, and is treated as one. */
 static __always_inline struct task_struct *stranger_here(void)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -208,7 +208,7 @@ static __always_inline struct task_struct *stranger_here(void)
 	return task;
 }
 
-/* Returns the system call in which the thread that runs here wakes another one, plus one; 0: unknown, or in none. */
+/* Returns the system call in which the running thread wakes another one, plus one; 0: unknown, or in none. */
 static __always_inline uint64_t call_of_waker(void)
 {
 	struct pt_regs *regs = registers_of(bpf_get_current_task_btf());
@@ -216,7 +216,7 @@ static __always_inline uint64_t call_of_waker(void)
 	return calls_are_known && !is_in_no_call(regs) ? (uint64_t)number_of_call(regs) + 1 : 0;
 }
 
-/* SIDELANE_TRACE_WAKES_SEVERAL, if the thread that runs here wakes all that wait at a futex. */
+/* Returns SIDELANE_TRACE_WAKES_SEVERAL if the running thread wakes all threads that wait at a futex; otherwise 0. */
 static __always_inline uint64_t wakes_several(uint64_t call)
 {
 	struct pt_regs *regs = registers_of(bpf_get_current_task_btf());
@@ -224,7 +224,7 @@ static __always_inline uint64_t wakes_several(uint64_t call)
 	return calls_are_known && call == CALL_FUTEX + 1 && (int)argument(regs, 3) > 1 ? SIDELANE_TRACE_WAKES_SEVERAL : 0;
 }
 
-/* Records that a thread is woken by the one that runs here, or by an interrupt. */
+/* Records that the running thread, or an interrupt, wakes a thread. */
 static __always_inline void is_woken(struct task_struct *task)
 {
 	uint32_t cpu = bpf_get_smp_processor_id(), class_ = classify(task);
@@ -243,8 +243,8 @@ static __always_inline void is_woken(struct task_struct *task)
 	if (waker && call && receives(call - 1))
 		waker->watched = 1;
 	struct sidelane_trace_thread *thread = see_thread(task);
-	/* Read once: otherwise the compiler reads a thread and a map's value by one instruction, which the verifier
-	 * refuses. */
+	/* The value is read once. Otherwise the compiler reads a thread and a map's value by one instruction, which
+	 * the verifier refuses. */
 	struct record record = {
 		.at_ns = bpf_ktime_get_ns(),
 		.type = SIDELANE_TRACE_WOKEN,
@@ -265,7 +265,7 @@ static __always_inline void is_woken(struct task_struct *task)
 	tell(state, cpu, &record);
 }
 
-/* Runs on the waker's CPU, before the kernel chooses a CPU for the thread. */
+/* Records a wakeup. Runs on the waker's CPU, before the kernel chooses a CPU for the thread. */
 SEC("tp_btf/sched_waking")
 int BPF_PROG(trace_waking, struct task_struct *task)
 {
@@ -280,7 +280,7 @@ int BPF_PROG(trace_wakeup_new, struct task_struct *task)
 	return 0;
 }
 
-/* A thread is renamed by prctl, or since it executes another program. */
+/* Stores the new name of a thread, set by prctl or by the execution of another program. */
 SEC("tp_btf/task_rename")
 int BPF_PROG(trace_rename, struct task_struct *task, const char *comm)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Records of a trace from request tracking, at the places where it sees a service's sockets and requests.
+ * Records that request tracking writes for a trace, at the places where it sees a service's sockets and requests.
  */
 #ifndef SIDELANE_TRACE_SOCKETS_H
 #define SIDELANE_TRACE_SOCKETS_H
@@ -16,9 +16,9 @@ static __always_inline uint64_t cookie_of(const struct sock *sock)
 	return cookie ?: bpf_get_socket_cookie((void *)sock);
 }
 
-/* A socket on which a thread of a service has asked another service. */
+/* Socket on which a thread of a service has sent a question to another service. */
 struct question {
-	uint64_t arrived_ns; /* when data last came there; 0 before that */
+	uint64_t arrived_ns; /* when data last arrived on the socket; 0 before that */
 };
 
 struct {
@@ -28,13 +28,15 @@ struct {
 	__type(value, struct question);
 } questions SEC(".maps");
 
-/* Nearly all sockets have no memory of a BPF program; one load shows that. */
+/* Returns the question of a socket; null if there is none. Nearly all sockets have no memory of a BPF program; one
+ * load shows that. */
 static __always_inline struct question *question_of(const struct sock *sock)
 {
 	return sock->sk_bpf_storage ? bpf_sk_storage_get(&questions, (void *)sock, 0, 0) : 0;
 }
 
-/* Notes data on a socket that is not at a service's port. The receive records the time. */
+/* Stores the arrival time of data on a socket that is not at a service's port. The record of the receive has this
+ * time. */
 static __always_inline void trace_answer_arrives(const struct sock *sock)
 {
 	struct question *question = question_of(sock);
@@ -43,7 +45,7 @@ static __always_inline void trace_answer_arrives(const struct sock *sock)
 		store_once(question->arrived_ns, bpf_ktime_get_ns());
 }
 
-/* Records data at a service's port. It is not the work of the thread that the interrupt came upon. */
+/* Records the arrival of data at a service's port. It is not the work of the thread that the interrupt stopped. */
 static __always_inline void trace_data_ready(const struct sock *sock, uint32_t end_seq, uint32_t bytes, uint64_t at_ns)
 {
 	uint32_t cpu = bpf_get_smp_processor_id();
@@ -101,7 +103,7 @@ static __always_inline struct record of_start(struct sidelane_trace_cpu *state, 
 			  conn->started_ns);
 }
 
-/* Records a request that starts on this CPU, or started there in hindsight. */
+/* Records a request that starts on this CPU, or whose start there is known only now. */
 static __always_inline void trace_started(struct connection *conn, uint32_t cpu)
 {
 	struct sidelane_trace_cpu *state = trace_cpu(cpu);
@@ -112,8 +114,8 @@ static __always_inline void trace_started(struct connection *conn, uint32_t cpu)
 	tell(state, cpu, &start);
 }
 
-/* Notes the thread that runs here, if it was not seen to come: it ran already when it became the service's, or came
- * in a switch that the kernel hides. */
+/* Handles the running thread if its arrival on this CPU was not seen. It ran already when it became the service's,
+ * or came in a switch that the kernel hides. */
 static __always_inline void know_present(struct sidelane_trace_cpu *state, uint32_t service)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -127,7 +129,7 @@ static __always_inline void know_present(struct sidelane_trace_cpu *state, uint3
 	state->service = service;
 }
 
-/* Records data that the thread took. If it takes up a request with that, or more of one, that starts. */
+/* Records data that the thread received. If a request, or more of one, starts with the data, records that, too. */
 static __always_inline void trace_received(const struct sock *sock, struct tcp_sock *tcp, struct connection *conn,
 					  int bytes, uint32_t cpu, uint64_t now_ns)
 {
@@ -148,7 +150,7 @@ static __always_inline void trace_received(const struct sock *sock, struct tcp_s
 	tell_both(state, cpu, &received, &start);
 }
 
-/* Makes a thread of the service known that is about to be recorded. */
+/* Stores the identity of a service's thread that is about to be recorded. */
 static __always_inline void trace_present(struct connection *conn, uint32_t cpu)
 {
 	struct sidelane_trace_cpu *state = trace_cpu(cpu);
@@ -157,7 +159,7 @@ static __always_inline void trace_present(struct connection *conn, uint32_t cpu)
 		know_present(state, conn->service);
 }
 
-/* Part of the kernel's layout: enum tcp_chrono, the bits of nonagle, enum sk_pacing. */
+/* Constants of the kernel's TCP: enum tcp_chrono, the bits of nonagle, enum sk_pacing. */
 #define CHRONO_SNDBUF_LIMITED 3
 #define NAGLE_OFF 1
 #define NAGLE_CORK 2
@@ -169,7 +171,7 @@ static __always_inline bool waits_for_room(struct tcp_sock *tcp)
 	return BPF_CORE_READ_BITFIELD(tcp, chrono_type) == CHRONO_SNDBUF_LIMITED;
 }
 
-/* Returns what holds back data in the send buffer: enum sidelane_trace_hold. */
+/* Returns what holds back data in the socket's send buffer: bits of enum sidelane_trace_hold. */
 static __always_inline uint32_t what_holds(const struct sock *sock, struct tcp_sock *tcp, uint64_t now_ns)
 {
 	uint32_t unsent = tcp->write_seq - tcp->snd_nxt, mss = tcp->mss_cache, nonagle = BPF_CORE_READ_BITFIELD(tcp, nonagle);
@@ -198,7 +200,7 @@ static __always_inline uint32_t what_holds(const struct sock *sock, struct tcp_s
 	return holds;
 }
 
-/* Records a response, or a further part of one: the request has finished, so far. */
+/* Records that a response, or a further part of one, was sent: the request has finished, so far. */
 static __always_inline void trace_answered(const struct sock *sock, struct tcp_sock *tcp, struct connection *conn,
 					  int bytes, uint32_t cpu, uint64_t now_ns)
 {
@@ -218,8 +220,8 @@ static __always_inline void trace_answered(const struct sock *sock, struct tcp_s
 	tell_both(state, cpu, &sent, &finished);
 }
 
-/* Records that a thread of a service uses a socket that is not at the service's own port: it asks other services, or
- * is asked by other means than TCP. */
+/* Records that a thread of a service uses a socket that is not at the service's own port. It sends questions to
+ * other services, or receives requests by other means than TCP. */
 static __always_inline void trace_elsewhere(const struct sock *sock, uint32_t type, int bytes)
 {
 	uint32_t cpu = bpf_get_smp_processor_id();
@@ -241,7 +243,7 @@ static __always_inline void trace_elsewhere(const struct sock *sock, uint32_t ty
 	tell(state, cpu, &record);
 }
 
-/* A thread of a service begins to connect to another service. */
+/* Records that a thread of a service begins to connect to another service. */
 static __always_inline void trace_connects(const struct sock *sock)
 {
 	uint32_t cpu = bpf_get_smp_processor_id();
@@ -255,7 +257,7 @@ static __always_inline void trace_connects(const struct sock *sock)
 	tell(state, cpu, &record);
 }
 
-/* A connection to the service ends, or one side of it. */
+/* Records that a connection to the service ends, or one side of it. */
 static __always_inline void trace_state(const struct sock *sock, struct connection *conn, int old, int new, bool in_vain,
 				       uint64_t now_ns)
 {

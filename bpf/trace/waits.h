@@ -22,7 +22,7 @@ struct rw_semaphore {
 
 #pragma clang attribute pop
 
-/* ---- Page faults and signals: of the service only ---- */
+/* ---- Page faults and signals, of the service's threads only ---- */
 
 static __always_inline void tell_of_service(uint32_t type, uint32_t detail, uint64_t value)
 {
@@ -44,7 +44,7 @@ int BPF_PROG(trace_fault, unsigned long address)
 	return 0;
 }
 
-/* A fault in the kernel, while it copied to or from the thread's memory. */
+/* Records a page fault in the kernel, while it copied to or from the thread's memory. */
 SEC("tp_btf/page_fault_kernel")
 int BPF_PROG(trace_fault_in_kernel, unsigned long address)
 {
@@ -52,8 +52,9 @@ int BPF_PROG(trace_fault_in_kernel, unsigned long address)
 	return 0;
 }
 
-/* Handles a change in the number of pages of a process. If the thread is in the kernel for no system call, it is
- * there for a fault, and this is nearly the last step of it. Faults that change no number of pages have no end here. */
+/* Handles a change in the number of pages of a process, as the end of a page fault. A thread in the kernel outside
+ * any system call is there for a page fault, and this is nearly its last step. Faults that do not change the number
+ * of pages have no end here. */
 SEC("tp_btf/rss_stat")
 int BPF_PROG(trace_fault_ends, struct mm_struct *memory)
 {
@@ -76,7 +77,7 @@ int BPF_PROG(trace_signal, int number)
 	return 0;
 }
 
-/* ---- Locks and reclaim: of all threads on the way of requests ---- */
+/* ---- Locks and reclaim, of all threads that serve requests ---- */
 
 static __always_inline void tell_of_any(uint32_t type)
 {
@@ -101,15 +102,15 @@ int BPF_PROG(trace_reclaim_ends)
 	return 0;
 }
 
-/* Flags of contention_begin, include/trace/events/lock.h. */
+/* Flags of the tracepoint contention_begin, as in include/trace/events/lock.h. */
 #define LOCK_SPINS 0x01
 #define LOCK_READS 0x02
 #define LOCK_WRITES 0x04
 #define LOCK_IS_MUTEX 0x20
-/* The lowest bits of an owner are flags of the lock. */
+/* Mask of a lock's owner field, whose lowest bits are flags of the lock. */
 #define OWNER_MASK (~7ul)
 
-/* Returns the holder of a lock: always known for a mutex, for a semaphore only while a writer has it. */
+/* Returns the holder of a kernel lock: always known for a mutex, for a semaphore only while a writer has it. */
 static __always_inline struct task_struct *holder_of(const void *lock, uint32_t flags)
 {
 	uint64_t owner = 0;

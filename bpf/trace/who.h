@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Threads on the way of requests: those of a service, each thread that such a thread wakes, and each that these wake
- * in turn, up to a limit, until they sleep again. Each CPU knows it of the thread that runs there.
+ * Threads that serve requests: those of a service, each thread that such a thread wakes, and each that these wake in
+ * turn, up to a limit, until they sleep again. A flag of each CPU says it for the running thread.
  */
 #ifndef SIDELANE_TRACE_WHO_H
 #define SIDELANE_TRACE_WHO_H
@@ -9,11 +9,11 @@
 #include "trace/record.h"
 #include "who.h"
 
-/* Wake-ups that are followed: a service's thread wakes a kernel thread, which wakes another. Further ones are rarely
- * on the way. */
+/* Number of wakeups in a row that are followed: a service's thread wakes a kernel thread, which wakes another.
+ * Further ones rarely serve requests. */
 #define FOLLOWED_WAKES 3
 
-/* The kernel's layout of this word since 2.6, unless it is a real-time kernel. */
+/* Bit of the preempt count while a softirq is served, since Linux 2.6, unless it is a real-time kernel. */
 #define SERVES_SOFTIRQ 0x100
 #define SERVES_INTERRUPT 0xff0000
 
@@ -25,23 +25,23 @@ typedef struct {
 	int counter;
 } atomic_t;
 
-/* Any kernel type that begins with such a number. */
+/* Reference count; stands for any kernel type that begins with one. */
 struct refcount_struct {
 	atomic_t refs;
 };
 
 #pragma clang attribute pop
 
-/* Finds the CPU's preempt count. Kernels do not tell BPF programs the addresses of variables, but those of one CPU
- * lie at fixed distances. */
+/* Finds the address of the CPU's preempt count. Kernels do not tell BPF programs the addresses of variables, but the
+ * variables of one CPU are at fixed distances. */
 static __always_inline void find_preempt_count(struct sidelane_trace_cpu *state, struct task_struct *task)
 {
 	if (settings.preempt_count_offset && !state->preempt_count)
 		state->preempt_count = (uint64_t)BPF_CORE_READ(task, se.cfs_rq, rq) + settings.preempt_count_offset;
 }
 
-/* Returns whether an interrupt or a softirq does the present work, and not the thread that it came upon. If that is
- * not known, the work counts as the thread's own. */
+/* Returns whether an interrupt or a softirq does the present work, and not the thread that it interrupted. If that
+ * is unknown, the work counts as the thread's own. */
 static __always_inline bool is_interrupt(struct sidelane_trace_cpu *state)
 {
 	if (!settings.preempt_count_offset || !state->preempt_count)
@@ -51,7 +51,7 @@ static __always_inline bool is_interrupt(struct sidelane_trace_cpu *state)
 	return count->refs.counter & (SERVES_SOFTIRQ | SERVES_INTERRUPT);
 }
 
-/* Returns the place for a thread's id: it may belong to another thread. */
+/* Returns the table place for a thread id, which may belong to another thread. */
 static __always_inline struct sidelane_trace_thread *trace_thread(uint32_t tid)
 {
 	uint32_t place = tid % SIDELANE_TRACE_THREADS;
@@ -59,7 +59,7 @@ static __always_inline struct sidelane_trace_thread *trace_thread(uint32_t tid)
 	return bpf_map_lookup_elem(&trace_threads, &place);
 }
 
-/* Returns the thread's place, and takes it over if another thread has it. */
+/* Returns the thread's table place, and takes it over if another thread has it. */
 static __always_inline struct sidelane_trace_thread *see_thread(struct task_struct *task)
 {
 	struct sidelane_trace_thread *thread = trace_thread(task->pid);
@@ -73,7 +73,7 @@ static __always_inline struct sidelane_trace_thread *see_thread(struct task_stru
 	return thread;
 }
 
-/* Returns the request of the thread that runs here. */
+/* Returns the request of the running thread. */
 static __always_inline uint64_t present_request(struct sidelane_trace_cpu *state, uint32_t cpu)
 {
 	struct sidelane_request_word *word = state->service ? request_word(cpu) : 0;
@@ -81,7 +81,7 @@ static __always_inline uint64_t present_request(struct sidelane_trace_cpu *state
 	return word ? word->running : 0;
 }
 
-/* Records an event of the thread that runs here. */
+/* Records an event of the running thread. */
 static __always_inline void tell_of_present(struct sidelane_trace_cpu *state, uint32_t cpu, uint32_t type,
 					    uint32_t detail, uint64_t value)
 {

@@ -44,11 +44,12 @@
 
 #include "nanonap.h"
 
-/* The shallowest sleep, C1: the lane has to be back within a microsecond. Even in C1 the hardware
- * gives the core to the partner lane (section 3.2). */
+/* Sleep state of MWAIT: the shallowest, C1, since the lane has to be back within a microsecond.
+ * Even in C1 the hardware gives the core to the partner lane (section 3.2). */
 #define HINT_C1 0
 
-/* The interrupt itself ends the nap; the handler has nothing to do. */
+/* Handles the timer that ends a nap. The interrupt itself ends it; the handler has nothing to
+ * do. */
 static enum hrtimer_restart nanonap_over(struct hrtimer *timer)
 {
 	return HRTIMER_NORESTART;
@@ -75,8 +76,8 @@ static void nanonap_monitor(const u32 *word)
 	__monitor(word, 0, 0);
 }
 
-/* On some CPUs a lane that falls asleep shares buffers with its partner again. This clears them, as
- * the kernel's idle task does. */
+/* Clears buffers that a lane shares with its partner again when it falls asleep, on some CPUs.
+ * The kernel's idle task does the same. */
 static void nanonap_clear_buffers(void)
 {
 #ifdef NANONAP_CLEARS_BUFFERS
@@ -84,19 +85,20 @@ static void nanonap_clear_buffers(void)
 #endif
 }
 
-/* The sleep of figure 6. */
+/* Sleeps until the word's cache line is written, an interrupt comes or the time is over: the
+ * sleep of figure 6 of the paper. */
 static void nanonap_sleep(const u32 *word, u32 expected, u32 longest_ns)
 {
 	struct hrtimer timer;
 
 	preempt_disable();
 	local_irq_disable();
-	/* With interrupts off, since the timer must not expire before the nap begins. */
+	/* The timer is set with interrupts off, since it must not expire before the nap begins. */
 	nanonap_set_timer(&timer, longest_ns);
 	nanonap_clear_buffers();
 	nanonap_monitor(word);
 	if (READ_ONCE(*word) == expected && !need_resched()) {
-		/* Interrupts are on again after the next instruction. */
+		/* Interrupts are on again after the next instruction (STI). */
 		trace_hardirqs_on();
 		__sti_mwait(HINT_C1, 0);
 	} else {
@@ -141,7 +143,8 @@ static const struct file_operations nanonap_operations = {
 	.llseek = noop_llseek,
 };
 
-/* For root only, like real-time priorities; an administrator may give access to others. */
+/* Device file for root only, like real-time priorities; an administrator may give access to
+ * others. */
 static struct miscdevice nanonap_device = {
 	.minor = MISC_DYNAMIC_MINOR,
 	.name = "nanonap",

@@ -19,12 +19,12 @@ struct nanonap_nap {
 	__u32 longest_ns; /* 12: 1 to NANONAP_LONGEST_NS */
 };
 
-/* A quarter of the shortest timer tick: a thread waits for a napping lane no longer than for a
- * computing one. */
+/* Longest nap: a quarter of the shortest timer tick. So a thread waits for a napping lane no
+ * longer than for a computing one. */
 #define NANONAP_LONGEST_NS 250000
 
-/* Returns 0 after a nap, or without one if the word has changed. EFAULT: `word` is not in the
- * caller's memory; EINVAL: `word` is not aligned, or `longest_ns` is out of range. */
+/* Naps. Returns 0 after a nap, or without one if the word has changed. EFAULT: `word` is not in
+ * the caller's memory; EINVAL: `word` is not aligned, or `longest_ns` is out of range. */
 #define NANONAP_NAP _IOW('N', 0x40, struct nanonap_nap)
 
 #endif

@@ -85,7 +85,7 @@ static void refusals(void)
 	puts("refusals: ok");
 }
 
-/* The mean length of naps that only the timer ends. */
+/* Returns the mean length of naps that only the timer ends, in microseconds. */
 static double mean_nap_us(const void *word, uint32_t expected)
 {
 	uint64_t began_ns = now_ns();
@@ -108,7 +108,7 @@ static void ended_by_time(void)
 
 static _Atomic uint32_t turn;
 
-/* Writes when the napper is about to nap. */
+/* Writes to the word when the napping thread is about to nap. */
 static void *write_back(void *unused)
 {
 	uint32_t i;
@@ -154,7 +154,8 @@ static void *nap_on(void *word)
 	return NULL;
 }
 
-/* A thread that naps all the time leaves other threads their share of the lane (section 3.1). */
+/* Tests that a thread that naps all the time leaves other threads their share of the lane
+ * (section 3.1). */
 static void no_starvation(void)
 {
 	static _Atomic uint32_t word;
@@ -172,7 +173,7 @@ static void no_starvation(void)
 	pthread_join(napper, NULL);
 }
 
-/* An array as kernel programs share it, mapped read-only. */
+/* Maps an array of a kernel program, read-only, as kernel programs share it. */
 static const void *map_kernel_array(void)
 {
 	union bpf_attr array;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Records each class change of the lanes, for a drawing of a short stretch of a run. Attached after bpf/lanes.bpf.c to the
- * same tracepoint, so that the lane's word, which it reads, is of this switch already.
+ * Records each class change of the lanes, for a drawing of a short stretch of a run. Attached after bpf/lanes.bpf.c
+ * to the same tracepoint, so that the lane's word, which it reads, is of this switch already.
  */
 #include "kernel/types.h"
 #include <bpf/bpf_helpers.h>
@@ -10,18 +10,18 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* The class of the lane's holder, beside those of enum sidelane_class. */
+/* Class of the lane's holder in this experiment, besides those of enum sidelane_class. */
 #define HOLDER 4
 #define CHANGES 16384
 
-/* lab/src/experiment/changes.rs mirrors it. */
+/* Class change of a lane; lab/src/experiment/changes.rs mirrors this struct. */
 struct change {
-	uint64_t at_ns; /* 0: not recorded yet */
+	uint64_t at_ns; /* 0: time of the change; 0: not recorded yet */
 	uint32_t cpu;
 	uint32_t class_;
 };
 
-/* In place of these two are the tracker's own maps. */
+/* Placeholders for two maps: user space replaces them by the tracker's own maps. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -46,7 +46,7 @@ struct {
 	__type(value, struct change);
 } changes SEC(".maps");
 
-/* Changes so far. */
+/* Number of class changes so far. */
 uint64_t count;
 
 SEC("tp_btf/sched_switch")

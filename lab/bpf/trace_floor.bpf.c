@@ -8,7 +8,8 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* Named as the programs of a trace are, so that the same ones are chosen. */
+/* Defines an empty program, named as a program of a trace, so that user space loads the same
+ * ones. */
 #define EMPTY(name, tracepoint)                \
 	SEC("tp_btf/" #tracepoint)             \
 	int name(unsigned long long *context)  \

@@ -41,8 +41,8 @@ struct sidelane_emit_file {
 };
 
 struct sidelane_emit_self {
-	struct sidelane_emit_file *file; /* the file of `ring`; 0 before the first event */
-	struct sidelane_emit_ring *ring; /* 0: none was free */
+	struct sidelane_emit_file *file; /* file that contains `ring`; 0 before the first event */
+	struct sidelane_emit_ring *ring; /* 0: this thread's ring of events; 0: none was free */
 	uint32_t tid;
 };
 
@@ -72,8 +72,8 @@ static inline void *sidelane_emit_make_file(void)
 	return file;
 }
 
-/* The process's file; 0 while another thread makes it, so the first events of a thread may be
- * missing. */
+/* Returns the process's file of events; 0 while another thread makes it, so the first events of
+ * a thread may be missing. */
 static inline struct sidelane_emit_file *sidelane_emit_file(void)
 {
 	return (struct sidelane_emit_file *)sidelane_file_at(&sidelane_emit_process_, sidelane_emit_make_file);
@@ -89,7 +89,7 @@ static inline int sidelane_emit_has_ended(uint32_t tid)
 	return syscall(SYS_tgkill, getpid(), tid, 0) != 0;
 }
 
-/* A free ring, or else the ring of a thread that has ended. */
+/* Returns a free ring, or else the ring of a thread that has ended; 0 if there is none. */
 static inline struct sidelane_emit_ring *sidelane_emit_find_ring(struct sidelane_emit_file *file, uint32_t tid)
 {
 	int i;
@@ -105,7 +105,7 @@ static inline struct sidelane_emit_ring *sidelane_emit_find_ring(struct sidelane
 	return 0;
 }
 
-/* This thread's ring; 0 for none. */
+/* Returns this thread's ring of events; 0 for none. */
 static inline struct sidelane_emit_ring *sidelane_emit_ring(void)
 {
 	struct sidelane_emit_self *self = &sidelane_emit_self_;
@@ -138,13 +138,14 @@ static inline void sidelane_emit_write(struct sidelane_emit_ring *ring, uint32_t
 	__atomic_store_n(&ring->thread.written, seq, __ATOMIC_RELEASE);
 }
 
-/* Only the owner writes these counters, so its own loads need no memory ordering. */
+/* Adds one to a counter. Only the owner writes these counters, so its own loads need no memory
+ * ordering. */
 static inline void sidelane_emit_count(uint64_t *counter)
 {
 	__atomic_store_n(counter, *counter + 1, __ATOMIC_RELAXED);
 }
 
-/* All of the request has arrived. */
+/* Reports that all of the request has arrived. Any thread may call it. */
 static inline void sidelane_request_receive(uint64_t id)
 {
 	struct sidelane_emit_ring *ring = sidelane_emit_ring();
@@ -155,7 +156,7 @@ static inline void sidelane_request_receive(uint64_t id)
 	sidelane_emit_write(ring, SIDELANE_EMIT_RECEIVED, id, sidelane_now_ns());
 }
 
-/* This thread starts to work on the request. */
+/* Reports that this thread starts to work on the request. */
 static inline void sidelane_request_start(uint64_t id)
 {
 	struct sidelane_emit_ring *ring = sidelane_emit_ring();
@@ -169,7 +170,7 @@ static inline void sidelane_request_start(uint64_t id)
 	sidelane_emit_write(ring, SIDELANE_EMIT_STARTED, id, now_ns);
 }
 
-/* The request's response was sent. */
+/* Reports that the request's response was sent. Any thread may call it. */
 static inline void sidelane_request_finish(uint64_t id)
 {
 	struct sidelane_emit_ring *ring = sidelane_emit_ring();

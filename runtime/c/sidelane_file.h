@@ -23,26 +23,27 @@
 extern "C" {
 #endif
 
-/* From linux/fcntl.h, linux/memfd.h and linux/mman.h; C libraries differ in whether they define
- * these. */
+/* Constants of linux/fcntl.h, linux/memfd.h and linux/mman.h, which some C libraries do not
+ * define. */
 #define SIDELANE_MFD_CLOEXEC 1u
 #define SIDELANE_MFD_ALLOW_SEALING 2u
 #define SIDELANE_F_ADD_SEALS 1033
-#define SIDELANE_F_SEALS 7 /* no more seals, no shrinking, no growing */
+#define SIDELANE_F_SEALS 7 /* seals against more seals, shrinking and growing */
 #define SIDELANE_MADV_WIPEONFORK 18
 
-/* Marks definitions that a program's objects share if several of them include this file. */
+/* Marks definitions that a program's object files share if several of them include this file. */
 #define SIDELANE_ONE_DEFINITION __attribute__((weak))
 
-/* One for each process and kind of file. After a fork this memory is zero in the child, so that the
- * child makes a file of its own. */
+/* State of one shared file, for each process and kind of file. After a fork this memory is zero
+ * in the child, so that the child makes a file of its own. */
 struct sidelane_process {
 	void *file;
-	int busy;   /* 1 while a thread makes the file */
-	int failed; /* 1: the file could not be made */
+	int busy;   /* 1 while a thread makes the shared file */
+	int failed; /* 1: 1: the shared file could not be made */
 };
 
-/* The process's entry at `place`, made if there is none; 0 if no memory can be had. */
+/* Returns the process's state at `place`, and creates it if there is none; 0 if no memory is
+ * available. */
 static inline struct sidelane_process *sidelane_process_at(struct sidelane_process **place)
 {
 	struct sidelane_process *process = __atomic_load_n(place, __ATOMIC_ACQUIRE);
@@ -62,7 +63,7 @@ static inline struct sidelane_process *sidelane_process_at(struct sidelane_proce
 	return none;
 }
 
-/* A new file of zeroes, mapped; 0 if it cannot be made. */
+/* Creates a file of zeroes and maps it. Returns its memory, or 0 if that is not possible. */
 static inline void *sidelane_make_file(const char *name, size_t bytes)
 {
 	int fd = (int)syscall(SYS_memfd_create, name, SIDELANE_MFD_CLOEXEC | SIDELANE_MFD_ALLOW_SEALING);
@@ -70,7 +71,7 @@ static inline void *sidelane_make_file(const char *name, size_t bytes)
 
 	if (fd < 0)
 		return 0;
-	/* The descriptor stays open: readers find the file by it. */
+	/* The file descriptor stays open: readers find the file by it. */
 	if (ftruncate(fd, (off_t)bytes) || syscall(SYS_fcntl, fd, SIDELANE_F_ADD_SEALS, SIDELANE_F_SEALS)) {
 		close(fd);
 		return 0;
@@ -83,8 +84,8 @@ static inline void *sidelane_make_file(const char *name, size_t bytes)
 	return memory;
 }
 
-/* The process's file of the kind at `place`; `make` is called once. 0 if it cannot be made, or
- * while another thread makes it. */
+/* Returns the memory of the process's shared file at `place`; the first call makes it with
+ * `make`. Returns 0 if it cannot be made, or while another thread makes it. */
 static inline void *sidelane_file_at(struct sidelane_process **place, void *(*make)(void))
 {
 	struct sidelane_process *process = sidelane_process_at(place);

@@ -35,18 +35,20 @@ extern "C" {
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__)
 
 #define SIDELANE_CHECK_PAGE_WORDS 1024
-/* struct sidelane_service_word, busy_lanes */
+/* Index of the field busy_lanes in struct sidelane_service_word. */
 #define SIDELANE_CHECK_WORD 1
 
-/* One page of this program or library. The library maps the word that checks read over it. */
+/* Page of this program or library with the word that checks read. Sidelane's library maps the
+ * service's word over it. */
 __attribute__((weak, visibility("hidden"), aligned(4096)))
 volatile uint32_t sidelane_check_page[SIDELANE_CHECK_PAGE_WORDS];
 
-/* The function to call when the word is set. */
+/* Function to call when the check word is set; null without Sidelane's library. */
 __attribute__((weak, visibility("hidden")))
 void (*sidelane_check_slow_path)(void);
 
-/* Defined by the library; null in programs that run without it. */
+/* Function of Sidelane's library that maps the check word; null in programs that run without the
+ * library. */
 extern void (*sidelane_gate_join(volatile uint32_t *page))(void) __attribute__((weak));
 
 __attribute__((constructor)) static void sidelane_check_join(void)
@@ -55,7 +57,8 @@ __attribute__((constructor)) static void sidelane_check_join(void)
 		sidelane_check_slow_path = sidelane_gate_join(sidelane_check_page);
 }
 
-/* Naps here while the service needs this core. Safe in POSIX signal handlers; keeps errno. */
+/* Checks whether the service needs this core, and if so naps until it does not. Safe in POSIX
+ * signal handlers; keeps errno. */
 static inline void sidelane_check(void)
 {
 	if (__builtin_expect(sidelane_check_page[SIDELANE_CHECK_WORD] != 0, 0))
@@ -70,13 +73,13 @@ static inline void sidelane_check(void)
 
 #endif
 
-/* For programs that generate code, and link or look up the library themselves. */
+/* Functions for programs that generate code, and link or look up the library themselves. */
 
-/* The address of the word that checks read, constant until exec; null without Sidelane. */
+/* Returns the address of the word that checks read, constant until exec; null without Sidelane. */
 uint32_t *sidelane_check_address(void);
 
-/* To be called by any thread when that word is not 0, and once by each thread that is going to
- * check: Sidelane then relies on that thread's checks. Returns when the thread may go on. */
+/* Naps while the check word is not 0, and returns when the thread may go on. Each thread that is
+ * going to check calls it once: Sidelane then relies on that thread's checks. */
 void sidelane_gate_slow_path(void);
 
 #ifdef __cplusplus

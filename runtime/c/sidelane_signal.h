@@ -37,7 +37,7 @@ struct sidelane_signals_file {
 };
 
 SIDELANE_ONE_DEFINITION struct sidelane_process *sidelane_signals_process_;
-/* Written by signals that found no place. */
+/* Word for signals that found no place in the file; no observer reads it. */
 SIDELANE_ONE_DEFINITION uint64_t sidelane_signal_nowhere_;
 
 static inline void *sidelane_make_signals(void)
@@ -66,7 +66,8 @@ static inline int sidelane_signal_is(struct sidelane_signal *signal, const char 
 	       !strncmp(signal->name, name, SIDELANE_SIGNAL_NAME_BYTES - 1);
 }
 
-/* The word with that name, kind and thread; further calls get the same word. */
+/* Returns the word of the signal with that name, kind and thread; further calls return the same
+ * word. */
 static inline uint64_t *sidelane_signal_word(const char *name, uint32_t kind, uint32_t tid)
 {
 	struct sidelane_signals_file *file = sidelane_signals();
@@ -89,43 +90,44 @@ static inline uint64_t *sidelane_signal_word(const char *name, uint32_t kind, ui
 	return &sidelane_signal_nowhere_;
 }
 
-/* A word whose value names the current activity. Names longer than 47 bytes are cut. */
+/* Returns the word of a tag, whose value names the current activity. Names longer than 47 bytes
+ * are cut. */
 static inline uint64_t *sidelane_tag(const char *name)
 {
 	return sidelane_signal_word(name, SIDELANE_SIGNAL_TAG, 0);
 }
 
-/* A counter, whose value increases. */
+/* Returns the word of a counter, whose value increases. */
 static inline uint64_t *sidelane_counter(const char *name)
 {
 	return sidelane_signal_word(name, SIDELANE_SIGNAL_COUNTER, 0);
 }
 
-/* A tag of the calling thread. */
+/* Returns the word of a tag of the calling thread. */
 static inline uint64_t *sidelane_thread_tag(const char *name)
 {
 	return sidelane_signal_word(name, SIDELANE_SIGNAL_TAG, (uint32_t)syscall(SYS_gettid));
 }
 
-/* A counter of the calling thread. */
+/* Returns the word of a counter of the calling thread. */
 static inline uint64_t *sidelane_thread_counter(const char *name)
 {
 	return sidelane_signal_word(name, SIDELANE_SIGNAL_COUNTER, (uint32_t)syscall(SYS_gettid));
 }
 
-/* The tag is `value` from now on. */
+/* Sets a tag to `value`. */
 static inline void sidelane_set(uint64_t *word, uint64_t value)
 {
 	__atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
-/* Adds to a counter that no other thread writes. */
+/* Adds `count` to a counter that no other thread writes. */
 static inline void sidelane_add(uint64_t *word, uint64_t count)
 {
 	__atomic_store_n(word, *word + count, __ATOMIC_RELAXED);
 }
 
-/* Names a tag's value in results. One thread at a time. */
+/* Sets the name of a tag's value in results. Only one thread at a time may call it. */
 static inline void sidelane_name(const char *tag, uint64_t value, const char *name)
 {
 	struct sidelane_signals_file *file = sidelane_signals();

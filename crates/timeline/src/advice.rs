@@ -1,9 +1,10 @@
-//! Advice for each cause.
+//! Advice to the user for each cause of a slow request.
 
 use crate::cause::{BY_OWN, BY_TCP, Cause};
 use crate::record::pause;
 
-/// Returns the advice for `cause`; `detail` is that of the spans in which it took most time (`Span::detail`).
+/// Returns the advice for `cause`. `detail` is the `Span::detail` of the spans in which the
+/// cause took most time.
 pub fn advice(cause: Cause, detail: u64) -> &'static str {
     match cause {
         Cause::Safepoint if detail == u64::from(pause::CLASS_LOADING) => {
@@ -21,7 +22,7 @@ pub fn advice(cause: Cause, detail: u64) -> &'static str {
     }
 }
 
-/// Returns the advice for a cause with any detail.
+/// Returns the advice for a cause whose advice does not depend on the detail of its spans.
 pub fn usual(cause: Cause) -> &'static str {
     match cause {
         Cause::OnCpu => "The request itself is long: profile the service; keep long requests away from short ones.",
@@ -87,7 +88,7 @@ pub fn usual(cause: Cause) -> &'static str {
     }
 }
 
-/// Returns the advice for a response that leaves slowly.
+/// Returns the advice for a cause that delays the sending of a response.
 fn of_sending(cause: Cause) -> &'static str {
     match cause {
         Cause::Nagle => {
@@ -117,7 +118,7 @@ fn of_sending(cause: Cause) -> &'static str {
     }
 }
 
-/// Returns the advice for a wait for something outside the thread.
+/// Returns the advice for a cause that is a wait for something outside the thread, such as a lock or a disk.
 fn of_wait(cause: Cause) -> &'static str {
     match cause {
         Cause::Connect => {

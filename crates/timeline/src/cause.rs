@@ -1,4 +1,4 @@
-//! Causes of a request's time. A closed list: each cause has its name, the evidence that it needs, and advice.
+//! Causes of a request's time: a closed list. Each cause has a name, the evidence that it needs, and advice.
 
 use std::fmt;
 
@@ -6,89 +6,91 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::{Kind, Kinds};
 
-/// The reason for a span of a request's timeline: a wait, or work.
+/// Cause of a span in a request's timeline: a kind of wait, or work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
-    /// A thread of the service worked on it.
+    /// Work of a service's thread on the request.
     OnCpu,
-    /// From its first segment until its data was at the socket.
+    /// Time from the request's first TCP segment until all its data was at the socket.
     NetworkReceive,
-    /// Its data was at the socket, or in a queue of the service, and all threads that could take it worked on other
-    /// requests.
+    /// Wait at the socket or in a queue of the service, while all threads that could receive the request worked on
+    /// other requests.
     ServiceQueue,
-    /// A thread could run on and another had the CPU.
+    /// Wait of a ready thread for a CPU that another thread had.
     RunQueue,
-    /// The same, but the other thread is the tracer's. No cause of the service's: the diagnosis reports it separately.
+    /// Wait of a ready thread for a CPU that the tracer itself had. It is no cause of the service's: the diagnosis
+    /// reports it separately.
     Tracer,
-    /// The thread moved to another CPU, until its first moment there.
+    /// Move of the thread to another CPU, until it runs there.
     Migration,
-    /// The CPU woke from an idle state.
+    /// Exit of the CPU from an idle state.
     IdleExit,
-    /// An interrupt or softirq had the CPU.
+    /// Time in which an interrupt or softirq had the CPU.
     Interrupt,
-    /// The hypervisor had the CPU.
+    /// Time in which the hypervisor had the CPU (steal time).
     Stolen,
-    /// A thread of the service worked on it while batch ran on a lane of the same core. The cost of that is the excess
-    /// over the normal time.
+    /// Work on the request while batch ran on a lane of the same core. The cost of batch is the excess over the normal
+    /// time.
     Sibling,
-    /// The kernel filled in a page.
+    /// Page fault: the kernel provided a page of memory.
     PageFault,
-    /// The runtime stopped all threads of the service to collect garbage.
+    /// Stop of all the service's threads by the runtime, to collect garbage.
     Collection,
-    /// The runtime stopped all threads for another reason: a safepoint, class loading.
+    /// Stop of all the service's threads by the runtime for another reason than garbage collection: a safepoint, class
+    /// loading.
     Safepoint,
-    /// It waited for a lock, in the kernel or in user space, that another thread held.
+    /// Wait for a lock, in the kernel or in user space, that another thread held.
     Lock,
-    /// Its thread slept until another thread woke it, and it is not known that it waited for a lock.
+    /// Sleep of the thread until another thread woke it, if a lock is not known to be the reason.
     HandOver,
-    /// Its thread slept until a time that the program had set.
+    /// Sleep of the thread until a time that the program had set.
     Timer,
-    /// It waited for a disk.
+    /// Wait for a disk.
     Disk,
-    /// The kernel freed memory first.
+    /// Reclaim: the kernel freed memory before the thread could continue.
     Reclaim,
-    /// The group had used up its CPU quota.
+    /// Throttling: the thread's cgroup had used up its CPU quota.
     Throttled,
-    /// The group was frozen, or the process stopped.
+    /// Freeze: the cgroup was frozen, or the process was stopped.
     Frozen,
-    /// The response lay in the send buffer, and the socket's state does not show why.
+    /// Wait of the response in the send buffer, for a reason that the socket's state does not show.
     SendBuffer,
-    /// Nagle's algorithm held the response back until an acknowledgement came, which the peer delayed.
+    /// Wait of the response for an acknowledgement that the peer delayed, by Nagle's algorithm.
     Nagle,
-    /// The client reads slowly: its receive window was full.
+    /// Wait for a client that reads slowly: its receive window was full.
     SlowReader,
-    /// As much of the response was in flight as the congestion window allows.
+    /// Wait of the response because the congestion window was full.
     CongestionWindow,
-    /// The response waited in a queueing discipline, or TCP paced it.
+    /// Wait of the response in a queueing discipline, or because TCP paced it.
     Pacing,
-    /// All in the send buffer was in flight, and there was no room for the rest of the response.
+    /// Wait for room in the send buffer, of which all data was in flight.
     SendSpace,
-    /// A segment was lost and sent again.
+    /// Retransmission: a segment was lost and sent again.
     Retransmission,
-    /// It waited for the answer of another service.
+    /// Wait for the answer of another service.
     Downstream,
-    /// It waited for a connection to another service.
+    /// Wait for a connection to another service.
     Connect,
-    /// Another service did not answer, or was not reached, within the time that the program allows.
+    /// Wait for another service that did not answer, or was not reached, within the program's timeout.
     NoAnswer,
-    /// A pipe or socket to another process was full, and its thread waited until that was read.
+    /// Wait to write to a full pipe or socket, until another process read from it.
     Full,
-    /// The event loop that had it waited for events: the request waited for something inside the service that the kernel
-    /// does not see.
+    /// Wait of the event loop that had the request for events. The request waited for something inside the service that
+    /// the kernel does not see.
     Inside,
-    /// No record explains it.
+    /// Time that no record explains.
     NotExplained,
 }
 
-/// The detail of a wait for a CPU that a thread of the service itself had.
+/// Detail of a span's wait for a CPU if the service's own thread had that CPU.
 pub const BY_OWN: u64 = 1;
 
-/// The flag in the detail of [`Cause::Pacing`], beside the bytes, if TCP itself sent at a set rate.
+/// Flag in the detail of [`Cause::Pacing`], beside the bytes: TCP itself sent at a set rate.
 pub const BY_TCP: u64 = 1 << 40;
 
 impl Cause {
-    /// All causes.
+    /// All causes, in the order of their numbers.
     pub const ALL: [Cause; 33] = [
         Cause::OnCpu,
         Cause::NetworkReceive,
@@ -158,7 +160,7 @@ impl Cause {
         }
     }
 
-    /// Returns its name for people.
+    /// Returns the name of this cause in text for users.
     pub fn words(self) -> &'static str {
         match self {
             Cause::OnCpu => "work on it",
@@ -197,7 +199,7 @@ impl Cause {
         }
     }
 
-    /// Returns its meaning, in a sentence.
+    /// Returns the meaning of this cause, as a sentence for users.
     pub fn meaning(self) -> &'static str {
         match self {
             Cause::OnCpu => "a thread of the service worked on the request",
@@ -236,8 +238,8 @@ impl Cause {
         }
     }
 
-    /// Returns its place in the order of precedence: if several are true at once, time goes to the highest. Those with
-    /// 0 are stretches of a request's way, of which one at a time is true.
+    /// Returns the precedence of this cause: if several causes are true at once, time goes to the highest. Causes with
+    /// 0 are places on a request's path, of which one at a time is true.
     pub fn precedence(self) -> u8 {
         match self {
             Cause::Stolen => 13,
@@ -257,13 +259,13 @@ impl Cause {
         }
     }
 
-    /// Returns whether this cause can be found if only `recorded` can be recorded.
+    /// Returns whether this cause can be found if only the kinds `recorded` are recorded.
     pub fn can_be_told(self, recorded: Kinds) -> bool {
         self.needs().iter().all(|kind| recorded.has(*kind))
     }
 }
 
-/// Displays its key in results: `run-queue`.
+/// Writes the key of a cause in results, such as `run-queue`.
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)

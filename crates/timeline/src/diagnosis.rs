@@ -1,115 +1,116 @@
 //! The diagnosis: causes of slow requests, ranked by the tail time that they explain.
 //!
-//! These types are the result itself: the JSON of a trace has them as they are, with times in microseconds, and
-//! terminal, page and Perfetto are drawn from them.
+//! The JSON of a trace contains these types as they are, with times in microseconds. Terminal, page and Perfetto are
+//! drawn from them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::cause::Cause;
 
-/// One cause of slow requests.
+/// One cause of slow requests, with its share, evidence and advice.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// The cause.
+    /// Cause of this finding.
     pub cause: Cause,
-    /// Slow requests for which it is claimed: it took most of their time above the normal.
+    /// Number of slow requests of which this cause took most of the time above the normal.
     #[serde(rename = "requests_count")]
     pub requests: u64,
-    /// Time above the normal that it explains, of all slow requests.
+    /// Time above the normal that this cause explains, of all slow requests, in nanoseconds.
     #[serde(rename = "tail_us", with = "us")]
     pub tail_ns: u64,
-    /// The same as a share of all tail time.
+    /// Share of all tail time that this cause explains, in percent.
     pub share_percent: f64,
-    /// Numbers of requests that show it best, the clearest first.
+    /// Numbers of the requests that show this cause best, the clearest first.
     pub examples: Vec<u64>,
-    /// Evidence: the thread that had the CPU, the lock, the pause.
+    /// Evidence for this cause: the thread that had the CPU, the lock, the pause.
     pub evidence: Vec<String>,
-    /// The advice.
+    /// Advice to the user for this cause.
     pub advice: String,
 }
 
-/// A cause that cannot be told from the records of a trace.
+/// A cause that cannot be found from the records of a trace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UndetectableCause {
-    /// The cause.
+    /// Cause that cannot be found.
     pub cause: Cause,
-    /// The reason.
+    /// Reason why the cause cannot be found.
     pub why: String,
 }
 
 /// Requests of about the same latency: a bar in the distribution, coloured by cause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bar {
-    /// The lowest latency.
+    /// Lowest latency of the bar, in nanoseconds.
     #[serde(rename = "from_us", with = "us")]
     pub from_ns: u64,
-    /// The latency at which the next bar begins.
+    /// Latency at which the next bar begins, in nanoseconds.
     #[serde(rename = "to_us", with = "us")]
     pub to_ns: u64,
-    /// Number of requests.
+    /// Number of requests in the bar.
     #[serde(rename = "requests_count")]
     pub requests: u64,
-    /// Sum of their times, by cause.
+    /// Sum of the times of the bar's requests, by cause.
     pub time: Vec<CauseTime>,
 }
 
 /// Time that went to one cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CauseTime {
-    /// The cause.
+    /// Cause of the time.
     pub cause: Cause,
-    /// The time.
+    /// Length of the time, in nanoseconds.
     #[serde(rename = "us", with = "us")]
     pub ns: u64,
 }
 
-/// The findings in a trace.
+/// Causes of the slow requests of a trace, with counts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Diagnosis {
-    /// Requests with a whole timeline.
+    /// Number of requests with a complete timeline.
     pub requests: u64,
-    /// Requests slower than the objective.
+    /// Number of requests slower than the objective.
     pub slow: u64,
-    /// Slow requests without a cause that explains most of the time above the normal.
+    /// Number of slow requests of which no cause explains most of the time above the normal.
     pub mixed: u64,
-    /// Requests without a way, since records of them are missing.
+    /// Number of requests without a timeline, because records of them are missing.
     pub incomplete: u64,
-    /// A latency that half of the requests that were not slow do not exceed.
+    /// Median latency of the requests that were not slow, in nanoseconds.
     pub normal_ns: u64,
-    /// Time above the normal of the slow requests, without waits for the tracer, and without requests that it alone made
-    /// slow.
+    /// Time of the slow requests above the normal, in nanoseconds. Waits for the tracer, and requests that it alone
+    /// made slow, are left out.
     pub tail_ns: u64,
-    /// Cost of the tracer.
+    /// Cost of the tracer to the service.
     pub tracer: TracerCost,
-    /// The objective; if none was given, the percentile in its place.
+    /// Latency above which a request is slow, in nanoseconds; if none was given, a percentile of the trace.
     pub slo_ns: u64,
-    /// The causes, the largest first. "Not explained" is one of them, where it is.
+    /// Causes of slow requests, the largest first. "Not explained" may be one of them.
     pub findings: Vec<Finding>,
-    /// Causes that could not be found here.
+    /// Causes that could not be found in this trace.
     pub cannot_tell: Vec<UndetectableCause>,
 }
 
-/// Cost of the tracer's own threads to the service: they had a CPU that one of its threads waited for.
+/// Cost of the tracer to the service: its own threads had a CPU for which a thread of the service waited.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct TracerCost {
-    /// Requests that waited for them.
+    /// Number of requests that waited for the tracer.
     pub delayed: u64,
-    /// The longest such wait of one request, the sum of its parts.
+    /// Longest time that one request waited for the tracer, in nanoseconds, as the sum of its waits.
     pub longest_ns: u64,
-    /// Requests that were slow for that alone. They are left out of the causes.
+    /// Number of requests that only the tracer made slow. They are left out of the causes.
     pub made_slow: u64,
-    /// Time that all slow requests waited for them.
+    /// Time that all slow requests waited for the tracer, in nanoseconds.
     pub tail_ns: u64,
 }
 
 impl TracerCost {
-    /// Returns its part of the time that slow requests lost to it and to all causes, which took `tail_ns`: 0 to 1.
+    /// Returns the tracer's part of the time that slow requests lost, 0 to 1. `tail_ns` is the time that they lost to
+    /// all causes.
     pub fn share(&self, tail_ns: u64) -> f64 {
         self.tail_ns as f64 / (self.tail_ns + tail_ns).max(1) as f64
     }
 }
 
-/// Nanoseconds, written as microseconds.
+/// Serialization of nanoseconds as microseconds.
 mod us {
     use serde::{Deserialize, Deserializer, Serializer};
 

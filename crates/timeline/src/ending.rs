@@ -1,14 +1,14 @@
-//! Endings of requests without a response.
+//! Ways in which a request ends without a response.
 
-/// The side that ended a connection first; the numbers are those of `enum sidelane_trace_end`.
+/// The side that ended a connection first. The numbers are those of `enum sidelane_trace_end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Side {
-    /// Its FIN or RST came.
+    /// The client: its FIN or RST came.
     Client = 1,
-    /// It closed the socket, or its sending side.
+    /// The service: it closed the socket, or the socket's sending side.
     Service = 2,
-    /// A timeout, for example.
+    /// Neither side: a timeout, for example.
     Other = 3,
 }
 
@@ -19,26 +19,26 @@ impl Side {
     }
 }
 
-/// The ending of a request without a response, or with one that its client did not wait for.
+/// Way in which a request ended without a response, or with one for which its client did not wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ending {
     /// The client closed the connection while the request waited.
     Abandoned,
     /// The service closed the connection.
     ClosedByService,
-    /// A message that asks for no response: the client closed right after it, or sent more on a connection that never
-    /// had a response.
+    /// The message asked for no response: the client closed right after it, or sent more on a connection that never had
+    /// a response.
     NoAnswerWanted,
-    /// Not known.
+    /// The reason is unknown.
     Unknown,
 }
 
-/// Longest time from a client's last data to its close if it did not give up waiting: the message announced the close.
+/// Longest time from a client's last data to its close if the client did not give up waiting: the message announced the
+/// close.
 const LEAVES_WITHIN_NS: u64 = 1_000_000;
 
 impl Ending {
-    /// Returns the ending of a request whose last data came at `data_ns` and whose connection `side` ended at
-    /// `ended_ns`.
+    /// Returns how a request ended whose last data came at `data_ns` and whose connection `side` ended at `ended_ns`.
     pub fn of(side: Side, data_ns: u64, ended_ns: u64) -> Ending {
         match side {
             Side::Client if ended_ns.saturating_sub(data_ns) < LEAVES_WITHIN_NS => Ending::NoAnswerWanted,
@@ -49,21 +49,21 @@ impl Ending {
     }
 }
 
-/// A request that ended without a response that its client waited for.
+/// A request that ended without a response for which its client waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnansweredRequest {
-    /// Number of the request; 0 if no thread took it up.
+    /// Number of the request; 0 if no thread received it.
     pub request: u64,
-    /// Arrival of its data.
+    /// Arrival time of the request's data, in CLOCK_MONOTONIC nanoseconds.
     pub arrived_ns: u64,
-    /// Time at which one side ended the connection.
+    /// Time at which one side ended the connection, in CLOCK_MONOTONIC nanoseconds.
     pub ended_ns: u64,
-    /// The kind of ending.
+    /// Way in which the request ended.
     pub ending: Ending,
 }
 
 impl UnansweredRequest {
-    /// Returns the time for which its client waited.
+    /// Returns the time for which the client waited, in nanoseconds.
     pub fn waited_ns(&self) -> u64 {
         self.ended_ns.saturating_sub(self.arrived_ns)
     }

@@ -1,9 +1,9 @@
-//! Records of a trace; `abi/trace.h` is the format.
+//! Records of a trace, in the format of `abi/trace.h`.
 
-/// Bytes of a record.
+/// Size of a record in bytes.
 pub const RECORD_SIZE: usize = 64;
 
-/// The kind of a record; the numbers are those of `enum sidelane_trace_type`.
+/// Kind of a record. The numbers are those of `enum sidelane_trace_type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
 #[allow(missing_docs, reason = "abi/trace.h says what each means")]
@@ -45,7 +45,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds, in the order of their numbers.
+    /// All kinds of records, in the order of their numbers.
     pub const ALL: [Kind; 34] = [
         Kind::Segment,
         Kind::DataReady,
@@ -83,7 +83,7 @@ impl Kind {
         Kind::Tasks,
     ];
 
-    /// By number. Some are of kinds that are no longer recorded.
+    /// Kinds by number. `None` for numbers of kinds that are no longer recorded.
     const BY_NUMBER: [Option<Kind>; 37] = {
         let (mut table, mut next) = ([None; 37], 0);
         while next < Self::ALL.len() {
@@ -93,50 +93,50 @@ impl Kind {
         table
     };
 
-    /// Returns the kind with this number.
+    /// Returns the kind with this number; `None` if there is no such kind.
     pub fn of(number: u32) -> Option<Kind> {
         Self::BY_NUMBER.get(number as usize).copied().flatten()
     }
 }
 
-/// A set of kinds: those that a kernel can record.
+/// A set of kinds of records, such as those that a kernel can make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Kinds(u64);
 
 impl Kinds {
-    /// Returns every kind.
+    /// Returns the set of all kinds.
     pub fn all() -> Kinds {
         Kind::ALL.into_iter().fold(Kinds::default(), Kinds::with)
     }
 
-    /// Returns these and `kind`.
+    /// Returns this set with `kind` added.
     pub fn with(self, kind: Kind) -> Kinds {
         Kinds(self.0 | 1 << kind as u32)
     }
 
-    /// Returns these without `kind`.
+    /// Returns this set with `kind` removed.
     pub fn without(self, kind: Kind) -> Kinds {
         Kinds(self.0 & !(1 << kind as u32))
     }
 
-    /// Returns whether `kind` is one of them.
+    /// Returns whether `kind` is in this set.
     pub fn has(self, kind: Kind) -> bool {
         self.0 & 1 << kind as u32 != 0
     }
 }
 
-/// The detail of [`Kind::SleepsIn`] in place of a system call's number: `SIDELANE_TRACE_NO_CALL`.
+/// Detail of a [`Kind::SleepsIn`] record if the thread is in no system call: `SIDELANE_TRACE_NO_CALL`.
 pub const NO_CALL: u32 = u32::MAX;
 
-/// The value of [`Kind::Woken`] if a timer did it: `SIDELANE_TRACE_BY_TIMER`.
+/// Flag in the value of a [`Kind::Woken`] record: a timer woke the thread (`SIDELANE_TRACE_BY_TIMER`).
 pub const BY_TIMER: u64 = 1 << 32;
-/// The flag in the value of [`Kind::Woken`] if the thread may wake more than one: `SIDELANE_TRACE_WAKES_SEVERAL`.
+/// Flag in the value of a [`Kind::Woken`] record: the waker may wake several threads (`SIDELANE_TRACE_WAKES_SEVERAL`).
 pub const WAKES_SEVERAL: u64 = 1 << 33;
-/// The flag beside the expected value of a futex in [`Kind::SleepsIn`], if the futex lies on the thread's own stack:
-/// `SIDELANE_TRACE_OWN_STACK`.
+/// Flag beside the expected value of a futex in a [`Kind::SleepsIn`] record: the futex is on the thread's own stack
+/// (`SIDELANE_TRACE_OWN_STACK`).
 pub const OWN_STACK: u64 = 1 << 32;
 
-/// Phases of a page fault, in the detail of [`Kind::PageFault`].
+/// Phases of a page fault: values of the detail of [`Kind::PageFault`].
 #[allow(missing_docs, reason = "abi/trace.h says what each means")]
 pub mod fault {
     pub const BEGINS: u32 = 1;
@@ -144,19 +144,20 @@ pub mod fault {
     pub const BEGINS_IN_CALL: u32 = 3;
 }
 
-/// Threads on which a process runs tasks of its own, in the detail of [`Kind::Tasks`]; the numbers of `enum
-/// sidelane_trace_tasks`.
+/// Threads on which a process runs tasks of its own, such as goroutines, in the detail of [`Kind::Tasks`]. The numbers
+/// are those of `enum sidelane_trace_tasks`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Tasks {
-    /// Any of its threads, one after the other: a thread that wakes another one hands it no request, and holds no lock
-    /// for one.
+    /// A task may run on any thread of the process, one after the other. A thread that wakes another one hands it no
+    /// request, and holds no lock for one.
     Move = 1,
-    /// The thread of an event loop.
+    /// A task stays on the thread of an event loop.
     Stay = 2,
 }
 
-/// Reasons why a thread left the CPU, in the detail of [`Kind::Switched`]; the numbers of `enum sidelane_trace_leave`.
+/// Reasons why a thread left the CPU, in the detail of [`Kind::Switched`]. The numbers are those of `enum
+/// sidelane_trace_leave`.
 #[allow(missing_docs, reason = "abi/trace.h says what each means")]
 pub mod leave {
     pub const PREEMPTED: u32 = 0;
@@ -166,7 +167,8 @@ pub mod leave {
     pub const ENDED: u32 = 4;
 }
 
-/// Reasons of a runtime's pause, in the detail of [`Kind::PauseBegan`]; the numbers of `enum sidelane_trace_pause`.
+/// Reasons of a runtime's pause, in the detail of [`Kind::PauseBegan`]. The numbers are those of `enum
+/// sidelane_trace_pause`.
 #[allow(missing_docs, reason = "abi/trace.h says what each means")]
 pub mod pause {
     pub const OTHER: u32 = 0;
@@ -176,42 +178,42 @@ pub mod pause {
     pub const CLASS_LOADING: u32 = 4;
 }
 
-/// A thread and its process; 0 and 0 if no thread acted.
+/// A thread and its process; both numbers are 0 if no thread acted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub struct Task {
-    /// Number of the thread.
+    /// Thread id.
     pub tid: u32,
-    /// Number of its process.
+    /// Process id of the thread.
     pub pid: u32,
 }
 
-/// One record: `struct sidelane_event_slot` with the payload of `abi/trace.h`.
+/// A record of a trace: `struct sidelane_event_slot` with the payload of `abi/trace.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
-    /// CLOCK_MONOTONIC nanoseconds.
+    /// Time of the event, in CLOCK_MONOTONIC nanoseconds.
     pub at_ns: u64,
-    /// The event.
+    /// Kind of the event.
     pub kind: Kind,
-    /// Number of the record among those of its CPU, from 1 on; wraps. 0 for those of user space.
+    /// Sequence number of the record among those of its CPU, from 1 on; wraps. 0 for records from user space.
     pub seq: u32,
-    /// The thread of the event.
+    /// Thread that the event is about.
     pub task: Task,
-    /// The CPU of the event.
+    /// CPU on which the event happened.
     pub cpu: u32,
-    /// A detail, depending on the kind.
+    /// Detail of the event; its meaning depends on the kind.
     pub detail: u32,
-    /// Another thread, depending on the kind.
+    /// Another thread of the event, such as a waker; its role depends on the kind.
     pub other: Task,
-    /// Cookie of the socket, 0 for none.
+    /// Cookie of the socket; 0 for none.
     pub socket: u64,
-    /// Number of the request, 0 if unknown.
+    /// Number of the request; 0 if unknown.
     pub request: u64,
-    /// A value, depending on the kind.
+    /// Value of the event; its meaning depends on the kind.
     pub value: u64,
 }
 
 impl Record {
-    /// Returns the record in `bytes`; `None` if its kind is unknown or it was never written.
+    /// Returns the record in `bytes`; `None` if its kind is unknown or the record was never written.
     pub fn from_bytes(bytes: &[u8; RECORD_SIZE]) -> Option<Record> {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
@@ -231,7 +233,7 @@ impl Record {
         })
     }
 
-    /// Returns the record as it is in a ring or a log.
+    /// Returns the record as bytes, in the format of a ring or a log.
     pub fn to_bytes(&self) -> [u8; RECORD_SIZE] {
         let mut bytes = [0; RECORD_SIZE];
         let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);

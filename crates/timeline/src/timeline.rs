@@ -1,88 +1,90 @@
-//! A request's timeline: its time from arrival to the end of its response, divided among causes.
+//! Timeline of a request: its time from arrival to the end of its response, divided among causes.
 
 use crate::cause::Cause;
 use crate::diagnosis::CauseTime;
 use crate::wait::Wait;
 
-/// A part of a request's time.
+/// An interval of a request's time that has one cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// CLOCK_MONOTONIC nanoseconds.
+    /// Begin of the span, in CLOCK_MONOTONIC nanoseconds.
     pub from_ns: u64,
-    /// The begin of the next span.
+    /// End of the span, which is the begin of the next one, in CLOCK_MONOTONIC nanoseconds.
     pub to_ns: u64,
-    /// The cause of the time.
+    /// Cause of the span.
     pub cause: Cause,
-    /// The thread on whose way the request was, 0 for none (network).
+    /// Thread that had the request during the span; 0 for none (network).
     pub tid: u32,
-    /// The CPU, if one matters.
+    /// CPU of the span; `None` if no CPU matters.
     pub cpu: Option<u32>,
-    /// The thread that had the CPU, held the lock, or woke the thread; 0 if unknown.
+    /// Thread that had the CPU, held the lock, or woke the span's thread; 0 if unknown.
     pub by_tid: u32,
-    /// Process of that thread.
+    /// Process of the thread `by_tid`; 0 if unknown.
     pub by_pid: u32,
-    /// A detail of the cause: a lock's address, a pause (`record::pause`), a disk's device, an interrupt's number,
-    /// bytes that lay in the send buffer, the peer's port of a call. 0 for none.
+    /// Detail of the cause: a lock's address, a pause (`record::pause`), a disk's device, an interrupt's number, bytes
+    /// that lay in the send buffer, the peer's port of a call. 0 for none.
     pub detail: u64,
-    /// The request that the thread worked on then, if it was not this one; 0 for none.
+    /// Number of the other request on which the thread worked during the span; 0 for none.
     pub behind: u64,
-    /// The wait of the thread, if it is known.
+    /// Wait of the thread during the span, if it is known.
     pub wait: Option<Wait>,
 }
 
 impl Span {
-    /// Returns its length.
+    /// Returns the length of the span in nanoseconds.
     pub fn length_ns(&self) -> u64 {
         self.to_ns - self.from_ns
     }
 }
 
-/// The reason why only the times of a request are known.
+/// Reason why a request has only times and no explained spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Incomplete {
-    /// Records were lost while it was under way.
+    /// Records were lost while the request was under way.
     Lost,
-    /// It began before the trace, or before the oldest record in memory.
+    /// The request began before the trace, or before the oldest record in memory.
     Earlier,
-    /// The trace, or its connection, ended before its response had left.
+    /// The trace, or the connection, ended before the request's response had left.
     Cut,
-    /// It went through more threads, or lay in more pieces, than the limits for one request.
+    /// The request exceeded the limits of threads or pieces for one request.
     TooMuch,
 }
 
-/// A complete request.
+/// Timeline of a request that has ended.
 ///
 /// Spans lie end to end: the first begins at `arrived_ns`, the last ends at `ended_ns`, so their lengths sum to the
 /// latency.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timeline {
-    /// Number of the request.
+    /// Number of the request in request tracking.
     pub request: u64,
-    /// Cookie of its socket.
+    /// Cookie of the request's socket.
     pub socket: u64,
-    /// The port from which it came, 0 if unknown.
+    /// TCP port of the client that sent the request; 0 if unknown.
     pub peer_port: u32,
-    /// Time of its first segment or, if segments are not recorded, time at which its data was at the socket.
+    /// Arrival time of the request's first segment, in CLOCK_MONOTONIC nanoseconds. If segments are not recorded, the
+    /// time at which its data was at the socket.
     pub arrived_ns: u64,
-    /// Time at which a thread took it up.
+    /// Time at which a thread received the request, in CLOCK_MONOTONIC nanoseconds.
     pub started_ns: u64,
-    /// Time at which its response was given to the socket.
+    /// Time at which a thread wrote the response to the socket, in CLOCK_MONOTONIC nanoseconds.
     pub finished_ns: u64,
-    /// Time at which the last of its response left for the device, or `finished_ns` if that is not recorded.
+    /// Time at which the last data of the response left for the device, in CLOCK_MONOTONIC nanoseconds; `finished_ns`
+    /// if that is not recorded.
     pub ended_ns: u64,
-    /// The spans, end to end.
+    /// Spans of the request, end to end, in the order of time.
     pub spans: Vec<Span>,
-    /// Set if the records do not suffice: then all its time is one span, "not explained".
+    /// Reason why the records do not suffice; `None` if they do. If set, all the time is one span, "not explained".
     pub incomplete: Option<Incomplete>,
 }
 
 impl Timeline {
-    /// Returns the time from the first segment to the last of the response.
+    /// Returns the latency of the request: the time from its first segment to the last of the response, in nanoseconds.
     pub fn latency_ns(&self) -> u64 {
         self.ended_ns - self.arrived_ns
     }
 
-    /// Returns its time by cause, the longest first.
+    /// Returns the request's time by cause, the longest first.
     pub fn time(&self) -> Vec<CauseTime> {
         let times = Cause::ALL.into_iter().map(|cause| CauseTime { cause, ns: self.of_cause_ns(cause) });
         let mut times: Vec<CauseTime> = times.filter(|time| time.ns > 0).collect();
@@ -90,7 +92,7 @@ impl Timeline {
         times
     }
 
-    /// Returns the time of `cause`.
+    /// Returns the request's time that went to `cause`, in nanoseconds.
     pub fn of_cause_ns(&self, cause: Cause) -> u64 {
         self.spans.iter().filter(|span| span.cause == cause).map(Span::length_ns).sum()
     }

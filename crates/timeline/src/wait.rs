@@ -1,5 +1,5 @@
-//! A wait: the system call in which a thread slept, the object of its wait, the event that ended it, and what the
-//! thread that ended it had done.
+//! Waits of threads: the system call, its object, the event that ended the wait, and the activity of the thread that
+//! ended it.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::{Record, Task};
 
-/// Numbers of system calls, x86-64.
+/// Numbers of system calls on x86-64.
 #[allow(missing_docs, reason = "each is the name of a system call")]
 pub mod call {
     pub const READ: u32 = 0;
@@ -75,7 +75,7 @@ pub mod call {
     pub const FUTEX_WAITV: u32 = 449;
     pub const FUTEX_WAIT: u32 = 455;
 
-    /// Calls that look up, make or remove names of files, or change their length.
+    /// System calls that look up, make or remove names of files, or change a file's length.
     pub const OF_FILE_SYSTEMS: [(u32, &str); 24] = [
         (2, "open"),
         (3, "close"),
@@ -103,41 +103,41 @@ pub mod call {
         (437, "openat2"),
     ];
 
-    /// Returns whether only event loops wait in this call.
+    /// Returns whether only event loops wait in the system call with this number.
     pub fn is_epoll(number: u32) -> bool {
         matches!(number, EPOLL_WAIT | EPOLL_PWAIT | EPOLL_PWAIT2)
     }
 }
 
-/// The purpose of a system call, as far as that explains a wait.
+/// Purpose of a system call, if it explains a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Purpose {
-    /// It waits for any of several files.
+    /// The system call waits for any of several files.
     Poll,
-    /// It waits for data of one file.
+    /// The system call waits for data of one file.
     Receive,
-    /// It gives data to one file.
+    /// The system call writes data to one file.
     Send,
-    /// It opens a connection.
+    /// The system call opens a connection.
     Connect,
-    /// It waits on a futex.
+    /// The system call waits on a futex.
     Futex,
-    /// It waits for a lock on a file.
+    /// The system call waits for a lock on a file.
     FileLock,
-    /// It sleeps.
+    /// The system call sleeps for a time.
     Sleep,
-    /// It waits for operations on files that were started before.
+    /// The system call waits for the completion of operations on files that were started before.
     Completion,
-    /// It waits until a file is on its disk.
+    /// The system call waits until a file's data is on its disk.
     Sync,
-    /// It changes or looks up files.
+    /// The system call changes or looks up files.
     Files,
-    /// Any other purpose.
+    /// The system call has another purpose.
     Other,
 }
 
 impl Purpose {
-    /// Returns the purpose of the call with this number.
+    /// Returns the purpose of the system call with this number.
     pub fn of(number: u32) -> Purpose {
         match number {
             call::POLL | call::SELECT | call::PSELECT | call::PPOLL => Purpose::Poll,
@@ -159,13 +159,13 @@ impl Purpose {
         }
     }
 
-    /// Returns whether an event loop waits in such a call for the next event of any kind.
+    /// Returns whether an event loop waits in system calls with this purpose for the next event of any kind.
     pub fn is_of_event_loops(self) -> bool {
         matches!(self, Purpose::Poll | Purpose::Completion)
     }
 }
 
-/// Returns the name of a system call, if a wait in it has a purpose.
+/// Returns the name of the system call with this number; "a system call" if no wait in it has a known purpose.
 pub fn name_of(number: u32) -> &'static str {
     const NAMES: [(u32, &str); 53] = [
         (call::READ, "read"),
@@ -226,26 +226,26 @@ pub fn name_of(number: u32) -> &'static str {
     known.find(|(known, _)| *known == number).map_or("a system call", |(_, name)| name)
 }
 
-/// The other side of a socket.
+/// The other side of a socket: an address, or a process on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Peer {
-    /// An address, its port, and the protocol by its number in IP.
+    /// IP address, port, and number of the IP protocol.
     Address(IpAddr, u16, u8),
-    /// The process that listened at a Unix socket, or connected to it.
+    /// Process id of the other side of a Unix socket: the process that listened at it, or connected to it.
     Unix(u32),
 }
 
 const AF_UNIX: u32 = 1;
 const AF_INET: u32 = 2;
 const AF_INET6: u32 = 10;
-/// Of TCP and UDP, in IP.
+/// Numbers of TCP and UDP in IP headers.
 pub const TCP: u8 = 6;
 #[allow(missing_docs, reason = "as above")]
 pub const UDP: u8 = 17;
 
 impl Peer {
-    /// Returns the peer in a record of a socket elsewhere.
+    /// Returns the peer in a record about a socket to another service; `None` if the record has none.
     pub fn of(record: &Record) -> Option<Peer> {
         let (family, protocol, port) = (record.detail >> 24, (record.detail >> 16) as u8, record.detail as u16);
         let address: IpAddr = match family {
@@ -263,7 +263,7 @@ impl Peer {
         Some(Peer::Address(address, port, protocol))
     }
 
-    /// Returns its port; 0 for none.
+    /// Returns the port of the peer; 0 for none.
     pub fn port(self) -> u16 {
         match self {
             Peer::Address(_, port, _) => port,
@@ -286,104 +286,105 @@ fn suffix(protocol: u8) -> &'static str {
     if protocol == UDP { "/udp" } else { "" }
 }
 
-/// The object of a thread's wait.
+/// Object of a thread's wait, such as a futex or a pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Object {
-    /// It is not known.
+    /// Unknown object.
     #[default]
     Unknown,
-    /// A futex, by its operation, and whether it had the value of a contended mutex.
+    /// Futex: its operation, and whether it had the value of a contended mutex.
     Futex(u32, bool),
-    /// A pipe, by its inode.
+    /// Pipe, by its inode.
     Pipe(u32),
-    /// A Unix socket.
+    /// Unix socket whose other side is unknown.
     UnixSocket,
-    /// A socket of another family.
+    /// Socket of another family than IP and Unix.
     Socket,
-    /// The connection of the client.
+    /// Connection of a client.
     Client,
     /// Another service.
     Service(Peer),
-    /// An eventfd.
+    /// An eventfd, on which another thread signals events.
     Event,
-    /// A timerfd.
+    /// A timerfd, which becomes readable when its timer expires.
     Timer,
-    /// A file, by its number in the process, and its inode.
+    /// Other file: its descriptor number in the process, and its inode.
     File(u32, u32),
 }
 
-/// The event that ended a wait.
+/// Event that ended a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum WaitEnd {
-    /// It is not known.
+    /// The event is unknown.
     #[default]
     Unknown,
-    /// An interrupt: data, a disk, an acknowledgement.
+    /// An interrupt ended the wait: data, a disk, an acknowledgement.
     Interrupt,
-    /// A timer.
+    /// A timer ended the wait.
     Timer,
-    /// A thread, in the system call with this number, or in none.
+    /// A thread ended the wait, in the system call with this number, or in none.
     Thread(Option<u32>),
 }
 
-/// The activity of a thread while another one waited for it: the one that took most of that time.
+/// Activity of a thread for which another one waited: the activity that took most of that time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Activity {
-    /// It is not known.
+    /// The activity is unknown.
     #[default]
     Unknown,
-    /// It ran.
+    /// The thread ran on a CPU.
     Ran,
-    /// It could run, and had no CPU.
+    /// The thread could run, but had no CPU.
     WaitedForCpu,
-    /// It slept until a set time.
+    /// The thread slept until a set time.
     Slept,
-    /// It waited for a disk.
+    /// The thread waited for a disk.
     WaitedForDisk,
-    /// It waited for another service.
+    /// The thread waited for another service.
     Asked,
-    /// It worked on no request, and waited for the next one.
+    /// The thread worked on no request, and waited for the next one.
     WaitedForRequest,
-    /// It waited for something unknown.
+    /// The thread waited for something unknown.
     Waited,
 }
 
-/// The timeout of a wait that is unknown, or too long for the record.
+/// Timeout of a wait that is unknown, or too long for the record.
 pub const TIMEOUT_UNKNOWN: u32 = 0xfff_ffff;
 
-/// A wait.
+/// Wait of a thread: the call, its object, and the event that ended it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Wait {
-    /// The system call, where it is known.
+    /// Number of the system call; `None` if unknown.
     pub call: Option<u32>,
-    /// What was waited for.
+    /// Object of the wait.
     pub object: Object,
-    /// The timeout in milliseconds; 0: none; [`TIMEOUT_UNKNOWN`].
+    /// Timeout of the wait in milliseconds; 0: none; [`TIMEOUT_UNKNOWN`]: it has one of unknown length.
     pub timeout_ms: u32,
-    /// What ended it.
+    /// Event that ended the wait.
     pub ended: WaitEnd,
-    /// What the thread did that ended it, or the last one that this one waited for in turn.
+    /// Activity of the thread that ended the wait, or of the last thread in a chain of waits.
     pub doing: Activity,
-    /// That last thread, if it is another one.
+    /// Last thread in a chain of waits, if it is another than the thread that ended this wait.
     pub root: Task,
-    /// The thread waited for a lock that another session of the service held: a process that worked on a request of its
-    /// own.
+    /// Whether the wait was for a lock that another session of the service held: a process that worked on a request of
+    /// its own.
     pub of_session: bool,
-    /// It waited for a thread of its process that worked on a request of its own, and let it go on by a futex.
+    /// Whether the wait was for a thread of the same process that worked on its own request, and ended the wait by a
+    /// futex.
     pub of_peer: bool,
-    /// It waited for the connection itself.
+    /// Whether the wait was for the connection itself, not for an answer.
     pub connects: bool,
-    /// Several questions were under way on the connection at once: which answer was for which is not known.
+    /// Whether several questions were under way on the connection at once: which answer was for which is unknown.
     pub is_shared: bool,
 }
 
 impl Wait {
-    /// What the system call is for.
+    /// Returns the purpose of the wait's system call.
     pub fn purpose(&self) -> Purpose {
         self.call.map_or(Purpose::Other, Purpose::of)
     }
 
-    /// A wait for an answer of `peer`.
+    /// Returns a wait for an answer of `peer`.
     pub fn for_answer(peer: Option<Peer>, is_shared: bool) -> Wait {
         let object = peer.map_or(Object::Unknown, Object::Service);
         Wait { object, is_shared, ended: WaitEnd::Interrupt, ..Wait::default() }

@@ -1,4 +1,5 @@
-//! Answers of other services: when they came, when they were read, and what the network lost, in traces written by hand.
+//! Timelines of requests that wait for other services, from traces written by hand: when an answer came, when a thread
+//! read it, and what the network lost.
 
 mod common;
 
@@ -15,9 +16,9 @@ fn database() -> Object {
     Object::Service(Peer::Address([127, 0, 0, 1].into(), PORT, TCP))
 }
 
-/// An event loop, thread 1, has clients at sockets 7 and 8. Request 1 asks at 200 µs. Request 2 comes at 300 µs, and the
-/// loop works on it until 30 ms. Then it takes the answer for request 1. If it is recorded when the last of that came, it
-/// came at `came_us`.
+/// Returns the timeline of request 1, which an event loop (thread 1) sends on to another service at 200 µs. Request 2
+/// of another client comes at 300 µs, and the loop works on it until 30 ms. Then it reads the answer for request 1. If
+/// `came_us` is given, the answer's arrival is recorded at that time.
 fn asked_beside_a_long_request(came_us: Option<u64>) -> Timeline {
     let mut trace = request_is_taken_up();
     trace.asks(200, 1, 9, PORT, TCP).in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
@@ -63,7 +64,7 @@ fn an_answer_that_comes_late_to_a_busy_loop_is_late() {
 
 #[test]
 fn a_loop_that_never_sleeps_waits_for_answers_too() {
-    // The other request came before: the loop goes on with it at once.
+    // The other request came before the question, so the loop continues with it at once.
     let mut trace = request_is_taken_up();
     trace.ready(130, 8, 20).asks(200, 1, 9, PORT, TCP).received(210, 1, 8, 20, 2).started(210, 1, 8, 2, 130);
     trace.transmitted(30_000, 8, 30).sent(30_000, 1, 8, 30, 2).finished(30_000, 1, 8, 2, 210);
@@ -100,7 +101,8 @@ fn wait_after_the_arrival_of_an_answer_has_its_own_cause() {
     assert_eq!(times, [800_000, 19_000_000], "{timeline:?}");
 }
 
-/// A thread asks at 200 µs, the question is sent again at 200 ms, and the answer comes at 210 ms.
+/// Returns the timeline of a request whose question to another service is sent at 200 µs and again at 200 ms. The
+/// answer comes at 210 ms.
 fn asked_twice(is_got_twice: bool) -> Timeline {
     let mut trace = request_is_taken_up();
     trace.asks(200, 1, 9, PORT, TCP).in_call(210, 1, call::RECVFROM, 9).sleeps(210, 1);

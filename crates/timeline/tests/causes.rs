@@ -1,4 +1,4 @@
-//! Each cause, in a trace written by hand.
+//! One test for each cause of a request's time, each with a trace written by hand.
 
 mod common;
 
@@ -8,10 +8,10 @@ use sidelane_timeline::cause::Cause::{self, *};
 use sidelane_timeline::record::{Kind, Kinds, NO_CALL, Record, fault, leave, pause};
 use sidelane_timeline::timeline::Span;
 
-/// What every such request begins with.
+/// First spans of every request that `request_is_taken_up` begins: begin and end in µs, and cause.
 const BEGIN: [(u64, u64, Cause); 3] = [(100, 102, NetworkReceive), (102, 110, RunQueue), (110, 120, OnCpu)];
 
-/// The spans of request 1 after it was taken up, which is told as it should be.
+/// Returns the spans of request 1 after `BEGIN`, and checks that its timeline is complete.
 #[track_caller]
 fn then(trace: &Trace) -> Vec<(u64, u64, Cause)> {
     let timeline = trace.first();
@@ -24,7 +24,7 @@ fn then(trace: &Trace) -> Vec<(u64, u64, Cause)> {
     parts
 }
 
-/// The span with this cause.
+/// Returns the span with this cause in the timeline of request 1.
 #[track_caller]
 fn span(trace: &Trace, cause: Cause) -> Span {
     trace.first().spans.into_iter().find(|span| span.cause == cause).expect("such a span")
@@ -177,7 +177,7 @@ fn fault_without_an_end_lasts_until_the_next_record_if_soon() {
 fn fault_with_a_recorded_end_has_its_full_length() {
     let mut trace = request_is_taken_up();
     trace.event(200, Kind::PageFault, 1, 1).event(9_000, Kind::PageFault, 1, 2);
-    // Pages that are counted twice, a fault that changes no number of pages, and much work after it.
+    // Pages that are counted twice, a fault that does not change the number of pages, and long work after it.
     trace.event(9_001, Kind::PageFault, 1, 2).event(9_100, Kind::PageFault, 1, 1);
     trace.event(9_500, Kind::PageFault, 1, 1).event(9_503, Kind::PageFault, 1, 1).event(9_700, Kind::PageFault, 1, 2);
     answered(&mut trace, 9_900, 1);
@@ -212,7 +212,7 @@ fn sleep_belongs_to_the_current_fault_and_no_earlier_one() {
     assert_eq!(cause(fault::BEGINS_IN_CALL, 2_995, NO_CALL), Some(HandOver), "that call is over");
 }
 
-/// A mutex that another thread has.
+/// A futex with the value of a mutex that another thread holds.
 const MUTEX: On = On { argument: 0xbeef, named: 0, expected: 2, socket: 0, file: 0, timeout_ms: 0 };
 
 #[test]
@@ -377,7 +377,7 @@ fn request_handed_to_a_worker_and_back_is_followed() {
 fn late_start_record_of_a_busy_worker_is_a_service_queue() {
     let mut trace = request_is_taken_up();
     trace.records.retain(|record| record.kind != Kind::RequestStarted);
-    // Worker 2 has request 5 until 300, takes ours up then, and sends at 500.
+    // Worker 2 works on request 5 until 300 µs, then receives request 1, and sends the response at 500 µs.
     trace.comes(1, 2).on_cpu(1).started(90, 2, 8, 5, 80).on_cpu(1).finished(300, 2, 8, 5, 90).on_cpu(1);
     trace.sleeps(130, 1);
     trace.started(300, 2, 7, 1, 100).on_cpu(1);
@@ -437,10 +437,10 @@ fn thread_on_a_cpu_has_quota_without_a_record_of_it() {
 #[test]
 fn thread_with_a_reused_number_inherits_no_state() {
     let mut trace = request_is_taken_up();
-    // Thread 2 gets the request, sleeps in a call, and ends.
+    // Thread 2 gets the request, sleeps in a system call, and ends.
     trace.woken(130, 1, 2).switched(140, 1, 2, leave::SLEEPS).in_call(160, 2, 202, 0xbeef);
     trace.switched(160, 2, IDLE_TASK, leave::ENDED);
-    // Another one with its number sleeps in no call, and wakes thread 3.
+    // A new thread with number 2 sleeps in no system call, and wakes thread 3.
     trace.woken(200, IDLE_TASK, 2).comes(210, 2).sleeps(220, 2).woken(230, 6, 2).comes(240, 2);
     trace.woken(250, 2, 3).switched(260, 2, 3, leave::SLEEPS).woken(300, 3, 1).switched(310, 3, 1, leave::SLEEPS);
     answered(&mut trace, 500, 1);
@@ -448,7 +448,7 @@ fn thread_with_a_reused_number_inherits_no_state() {
     assert!(!way.contains(&3), "what it had was not handed on: {way:?}");
 }
 
-/// A kernel that does not tell an interrupt's work from that of the thread that it came upon.
+/// Tests a kernel that does not tell an interrupt's work from the work of the thread that it interrupted.
 #[test]
 fn without_wakers_no_lock_and_no_other_thread_is_claimed() {
     let kinds = Kinds::all().without(Kind::Woken);
@@ -456,7 +456,7 @@ fn without_wakers_no_lock_and_no_other_thread_is_claimed() {
         let timelines = build(Settings { kinds, ..Settings::default() }, trace.numbered());
         parts(&timelines[0]).into_iter().filter(|(from_us, ..)| *from_us >= 120).collect::<Vec<_>>()
     };
-    // Futex, poll, write.
+    // The system calls futex, poll and write.
     for call in [202, 7, 1] {
         let mut trace = request_is_taken_up();
         trace.in_call(200, 1, call, 0x10).sleeps(200, 1).woken(400, 901, 1).comes(410, 1);

@@ -1,4 +1,4 @@
-//! What made requests slow, from timelines written by hand.
+//! Tests of the diagnosis: causes of slow requests, found in timelines written by hand.
 
 use sidelane_timeline::cause::Cause::{self, *};
 use sidelane_timeline::diagnoser::{Diagnoser, DiagnoserSettings, NameSource, Objective};
@@ -9,7 +9,7 @@ use sidelane_timeline::wait::{Activity, Object, Peer, TCP, UDP, Wait, WaitEnd, c
 
 const MS: u64 = 1_000_000;
 
-/// A request whose time went to these causes.
+/// Returns the timeline of a request whose time went to these causes, in nanoseconds.
 fn timeline(request: u64, times: &[(Cause, u64)]) -> Timeline {
     let (from_ns, mut at_ns) = (1_000_000 * request, 1_000_000 * request);
     let mut span = |&(cause, length_ns): &(Cause, u64)| {
@@ -180,7 +180,7 @@ fn memory_is_independent_of_requests_and_sums_are_within_1pc() {
     assert!(diagnoser.bytes() < 4 << 20, "{}", diagnoser.bytes());
 }
 
-/// Knows a process at each address, and its name.
+/// Names for the tests: each address has a process with a name.
 struct Machine;
 
 impl NameSource for Machine {
@@ -197,7 +197,7 @@ impl NameSource for Machine {
     }
 }
 
-/// What is said of requests whose time went to this wait: the evidence and the advice.
+/// Returns the evidence and the advice for requests whose time went to this wait.
 fn said_of(cause: Cause, by: Task, wait: Wait) -> (String, String) {
     let mut diagnoser = diagnoser(Objective::Latency(MS));
     let mut slow = timeline(2_000, &[(cause, 200 * MS)]);
@@ -226,7 +226,7 @@ fn downstream_finding_has_address_process_and_next_command() {
     let expected = "the answer of 127.0.0.1:9191 (python3, process 42) had come, but ";
     assert!(seen.contains(expected) && seen.contains("worked on other requests and had not read it"), "{seen}");
     assert!(advice.contains("move long work to other threads"), "{seen}\n{advice}");
-    // The thread had asked before, and now sleeps.
+    // The sleeping thread had asked the other service before.
     let (_, advice) = said_of(Timer, NONE, Wait::for_answer(Some(Peer::Unix(42)), false));
     assert!(!advice.contains("Unix sockets"), "{advice}");
     let timeout = Wait { timeout_ms: 200, call: Some(call::POLL), ..Wait::for_answer(Some(peer(UDP)), false) };

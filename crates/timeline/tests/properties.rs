@@ -1,4 +1,5 @@
-//! Timelines of any records: sound ones that come out of order or are lost, and nonsense.
+//! Property tests of timelines, from random records: sound records that come out of order or are lost, and nonsensical
+//! ones.
 
 mod common;
 
@@ -14,7 +15,7 @@ use sidelane_timeline::wait::Activity;
 
 const CASES: u32 = 10_000;
 
-/// Spans lie end to end from the first to the last moment, and an incomplete one says nothing.
+/// Returns whether the spans of a timeline lie end to end, and whether an incomplete timeline has no causes.
 fn is_tiled(timeline: &Timeline) -> bool {
     let ends: Vec<u64> = timeline.spans.iter().map(|span| span.to_ns).collect();
     let begins = timeline.spans.iter().map(|span| span.from_ns);
@@ -26,7 +27,7 @@ fn is_tiled(timeline: &Timeline) -> bool {
         && sum_ns == timeline.latency_ns()
 }
 
-/// Something that happens to a thread while it has a request.
+/// An event that happens to a thread while it has a request.
 #[derive(Debug, Clone, Copy)]
 enum Episode {
     Works,
@@ -42,8 +43,8 @@ enum Episode {
     IsThrottled,
 }
 
-/// A request of a service with three threads: how long it comes after the last one, on which connection, and what
-/// happens.
+/// Plan of one random request to a service with three threads: its distance from the last request, its connection, and
+/// its events.
 #[derive(Debug, Clone)]
 struct Plan {
     gap_us: u64,
@@ -80,7 +81,7 @@ fn plans() -> impl Strategy<Value = Vec<Plan>> {
     vec(plan, 1..8)
 }
 
-/// Writes a trace of such a service. Each thread has a CPU of its own.
+/// Writer of the trace of a service with three threads, each on its own CPU.
 struct Writer {
     trace: Trace,
     us: u64,
@@ -100,7 +101,7 @@ impl Writer {
         self.us
     }
 
-    /// Lets thread 1 sleep for `us`, until `by` wakes it.
+    /// Adds the records that thread 1 sleeps for `us`, until thread `by` wakes it.
     fn sleeps(&mut self, us: u64, why: u32, by: u32) {
         let at = self.step(1);
         self.trace.switched(at, 1, IDLE_TASK, why);
@@ -215,12 +216,13 @@ fn write(plans: &[Plan]) -> Vec<Record> {
     writer.trace.numbered()
 }
 
-/// The requests by number.
+/// Returns the timelines that a builder makes from these records, by request number.
 fn told(given: impl IntoIterator<Item = Record>) -> BTreeMap<u64, Timeline> {
     build(Settings::default(), given).into_iter().map(|timeline| (timeline.request, timeline)).collect()
 }
 
-/// Whether no record of its CPU comes after this one. A ring never loses these: new records overwrite old ones.
+/// Returns whether no later record belongs to the same CPU. A ring never loses such records, since new records
+/// overwrite old ones.
 fn is_last(records: &[Record], index: usize) -> bool {
     records[index + 1..].iter().all(|record| record.cpu != records[index].cpu)
 }
@@ -247,7 +249,7 @@ fn any_record() -> impl Strategy<Value = Record> {
     })
 }
 
-/// Without what the threads did that were waited for: less may be known of that.
+/// Removes the activities of threads that were waited for. With lost records less may be known of them.
 fn without_doing(mut timeline: Timeline) -> Timeline {
     for wait in timeline.spans.iter_mut().filter_map(|span| span.wait.as_mut()) {
         wait.doing = Activity::Unknown;

@@ -1,4 +1,4 @@
-//! A service with 20 000 requests a second, replayed: what is kept of it is bounded.
+//! Tests with a service that handles 20 000 requests a second: the builder's memory is bounded.
 
 mod common;
 
@@ -15,12 +15,12 @@ const BETWEEN_NS: u64 = 1_000_000_000 / REQUESTS_PER_SECOND;
 const CONNECTIONS: u64 = 64;
 const MEMORY_MAX: usize = 100_000_000;
 
-/// How a replay is made worse.
+/// Behaviour of the simulated service and its clients.
 #[derive(Clone, Copy, PartialEq)]
 enum Manner {
     /// Each request is answered, on CPU 0.
     Calm,
-    /// Connections and threads come and do not go, requests are not answered, records are lost.
+    /// Connections and threads appear and never end, requests have no response, and records are lost.
     Bad,
 }
 
@@ -63,7 +63,7 @@ impl Replay {
         });
     }
 
-    /// A request as redis has it: 40 µs long, and each thousandth a hundred times as long.
+    /// Adds the records of a request like one of Redis. It takes 40 µs; each thousandth takes a hundred times as long.
     fn request(&mut self, number: u64, manner: Manner) {
         let is_bad = manner == Manner::Bad && number.is_multiple_of(10);
         let at_ns = START_NS + number * BETWEEN_NS;
@@ -131,7 +131,7 @@ fn memory_is_bounded_if_nothing_ever_ends() {
     assert!(replay.whole > 0 && replay.not_whole > 0);
 }
 
-/// `TRACE_HOURS=1 cargo test -p sidelane-timeline --test replay -- --ignored --nocapture`
+/// Run this long test by `TRACE_HOURS=1 cargo test -p sidelane-timeline --test replay -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes as long as a day of 20 000 requests a second takes to replay: half an hour"]
 fn a_day_is_kept_in_a_hundred_megabytes() {

@@ -1,4 +1,4 @@
-//! Responses that leave slowly: what held them back is told by the socket's state.
+//! Tests of responses that leave slowly: the socket's state shows what held them back.
 
 mod common;
 
@@ -7,7 +7,7 @@ use sidelane_timeline::cause::BY_TCP;
 use sidelane_timeline::cause::Cause::{self, *};
 use sidelane_timeline::record::{Kind, Task};
 
-/// Bits of `enum sidelane_trace_hold`.
+/// Reasons why data waits in a socket, as bits of `enum sidelane_trace_hold`.
 const WINDOW: u32 = 1;
 const CONGESTION: u32 = 2;
 const SMALL: u32 = 4;
@@ -18,7 +18,7 @@ const LOSS: u32 = 128;
 const ROOM: u32 = 256;
 const KNOWN: u32 = 512;
 
-/// The last record's socket is in this state, with `unsent` bytes unsent.
+/// Sets the state of the last record's socket: the bits `holds`, and `unsent` bytes that TCP has not sent.
 fn in_state(trace: &mut Trace, holds: u32, unsent: u32) {
     let last = trace.records.iter_mut().rev().find(|record| matches!(record.kind, Kind::Sent | Kind::Acknowledged));
     last.expect("a record of a socket").other = Task { tid: holds, pid: unsent };
@@ -29,7 +29,7 @@ fn acknowledged(trace: &mut Trace, us: u64, up_to: u32, holds: u32, unsent: u32)
     in_state(trace, holds, unsent);
 }
 
-/// A response of which the second part, 20 bytes, waits in a socket in this state until 40 ms.
+/// Returns a trace with a response whose second part, 20 bytes, waits until 40 ms in a socket with the state `holds`.
 fn held(holds: u32, unsent: u32) -> Trace {
     let mut trace = request_is_taken_up();
     trace.transmitted(300, 7, 10).sent(300, 1, 7, 10, 1).finished(300, 1, 7, 1, 120);
@@ -42,7 +42,7 @@ fn held(holds: u32, unsent: u32) -> Trace {
     trace
 }
 
-/// The causes of the request's time from `from_us` on, with their details.
+/// Returns the spans of the request's time from `from_us` on: begin, end, cause, detail.
 fn from(trace: &Trace, from_us: u64) -> Vec<(u64, u64, Cause, u64)> {
     let (timeline, from_ns) = (trace.first(), at(from_us));
     let spans = timeline.spans.iter().filter(|span| span.from_ns >= from_ns);
@@ -71,7 +71,7 @@ fn a_log_without_states_does_not_tell_what_held_the_response() {
     assert_eq!(from(&trace, 310), [(310, 40_305, SendBuffer, 20)]);
 }
 
-/// The thread sleeps in one send of a long response.
+/// The thread sleeps in one send call for a long response.
 #[test]
 fn slow_reader_is_the_cause_of_a_sleep_in_send() {
     for (holds, unsent, cause) in [(WINDOW | IN_FLIGHT, 900, SlowReader), (ROOM | IN_FLIGHT, 0, SendSpace)] {
@@ -86,7 +86,7 @@ fn slow_reader_is_the_cause_of_a_sleep_in_send() {
     }
 }
 
-/// The thread waits for events, and works on another request, until it can send more.
+/// The thread waits for events, and works on another request, until it can send more of the response.
 #[test]
 fn slow_reader_is_the_cause_when_an_event_loop_sends_in_parts() {
     let mut trace = request_is_taken_up();
@@ -99,7 +99,7 @@ fn slow_reader_is_the_cause_when_an_event_loop_sends_in_parts() {
     assert_eq!(from(&trace, 210)[0], (210, 50_002, SlowReader, 490));
 }
 
-/// A probe, where the client's window is full and no segment is lost.
+/// TCP sends a probe, because the client's window is full. No segment is lost.
 #[test]
 fn a_segment_that_is_sent_again_as_a_probe_is_no_loss() {
     for (holds, cause) in [(WINDOW | IN_FLIGHT, SlowReader), (LOSS | IN_FLIGHT, Retransmission)] {
@@ -110,7 +110,8 @@ fn a_segment_that_is_sent_again_as_a_probe_is_no_loss() {
     }
 }
 
-/// The client acknowledges late, so that TCP probes for a loss, and says that it has got the segment twice.
+/// The client acknowledges late, so TCP sends a segment again as a probe for loss. The client reports that it received
+/// the segment twice.
 #[test]
 fn segment_received_twice_was_not_lost() {
     const TWICE: u32 = 1_024;
@@ -124,16 +125,16 @@ fn segment_received_twice_was_not_lost() {
     let mut lost_before = trace.clone();
     acknowledged(&mut trace, 9_050, 10, TWICE, 0);
     assert_eq!((trace.first().ended_ns, trace.first().of_cause_ns(Retransmission)), (at(300), 0));
-    // One that was lost before stays lost.
+    // A segment that was lost before the needless retransmission still counts as lost.
     again(&mut lost_before, 20_000);
     acknowledged(&mut lost_before, 20_050, 10, TWICE, 0);
     assert_eq!(lost_before.first().ended_ns, at(9_000));
-    // Both were sent again for nothing.
+    // Both retransmissions were needless.
     acknowledged(&mut lost_before, 20_060, 10, TWICE, 0);
     assert_eq!(lost_before.first().ended_ns, at(300));
 }
 
-/// Its next request comes before it says so, and is answered.
+/// The client's next request arrives, and is answered, before the client reports that it received the segment twice.
 #[test]
 fn segment_received_twice_was_not_lost_with_next_request() {
     let mut trace = request_is_taken_up();

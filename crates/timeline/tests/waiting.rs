@@ -1,4 +1,4 @@
-//! Requests that have no response yet, and those whose response does not end.
+//! Tests of requests that have no response yet, and of responses that do not end.
 
 mod common;
 
@@ -7,7 +7,7 @@ use sidelane_timeline::builder::{Builder, Settings};
 use sidelane_timeline::ending::{Ending, Side, UnansweredRequest};
 use sidelane_timeline::record::{Kind, Record};
 
-/// When the requests arrived that wait when these records have been read.
+/// Returns the arrival times of requests that wait for a response after these records.
 fn waiting(records: Vec<Record>) -> Vec<u64> {
     let mut builder = Builder::new(Settings::default());
     records.into_iter().for_each(|record| builder.push(record, &mut |_| ()));
@@ -53,14 +53,15 @@ const CLOSED: u32 = 7;
 const CLOSE_WAIT: u32 = 8;
 const IN_VAIN: u64 = 0x100;
 
-/// The connection's state changes; `side` ended it first.
+/// Adds the record that the state of the connection changes from `old` to `new`; `side` ended the connection first.
 fn state(trace: &mut Trace, us: u64, (old, new): (u32, u32), side: Side, flags: u64) {
     trace.add(us, Kind::SocketState, IDLE_TASK, |record| {
         (record.socket, record.detail, record.value) = (7, old << 16 | new, side as u64 | flags);
     });
 }
 
-/// Requests that were cut off, requests that were answered, and requests and one-way messages that wait.
+/// Returns the requests that were cut off, and the numbers of answered requests, waiting requests, and connections with
+/// one-way messages.
 fn endings(trace: &Trace) -> (Vec<UnansweredRequest>, usize, usize, u64) {
     let (mut answered, mut builder) = (0, Builder::new(Settings::default()));
     trace.numbered().into_iter().for_each(|record| builder.push(record, &mut |_| answered += 1));

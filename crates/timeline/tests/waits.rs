@@ -1,4 +1,4 @@
-//! What a thread waited for, in traces written by hand.
+//! Tests of the object and the end of a thread's wait, with traces written by hand.
 
 mod common;
 
@@ -13,7 +13,7 @@ const FUTEX_WAIT: u32 = 128;
 const FUTEX_WAIT_BITSET: u32 = 128 | 9;
 const LOCK: u64 = 0x7f00_1000;
 
-/// The longest span of request `number`.
+/// Returns the longest span of request `number`.
 #[track_caller]
 fn longest_of(trace: &Trace, number: u64) -> Span {
     let timeline = trace.timelines().into_iter().find(|timeline| timeline.request == number).expect("it has ended");
@@ -36,7 +36,7 @@ fn a_timeout_after_a_question_is_no_answer() {
     trace.asks(200, 1, 9, 5_399, UDP);
     let poll = On { timeout_ms: 200, ..On::default() };
     trace.in_call_on(210, 1, call::POLL, poll).sleeps(210, 1).woken_by_timer(200_300, 1).comes(200_310, 1);
-    // The next question is answered.
+    // The other service answers the next question.
     trace.asks(200_320, 1, 9, 5_399, UDP).in_call_on(200_330, 1, call::POLL, poll).sleeps(200_330, 1);
     trace.woken(200_400, IDLE_TASK, 1).comes(200_410, 1).elsewhere(200_420, Kind::Received, 1, 9);
     answered(&mut trace, 200_500, 1);
@@ -47,7 +47,7 @@ fn a_timeout_after_a_question_is_no_answer() {
     assert_eq!(trace.first().of_cause_ns(NotExplained), 0);
 }
 
-/// The thread waits for 50 ms in `number`, until the timeout.
+/// Returns a trace in which the thread waits for 50 ms in the system call `number`, until its timeout.
 fn slept_in(number: u32) -> Trace {
     let mut trace = request_is_taken_up();
     let wait = On { timeout_ms: 50, ..On::default() };
@@ -70,14 +70,14 @@ fn a_timeout_of_an_event_loop_is_no_sleep() {
     let is_loop = |number| matches!(number, call::EPOLL_WAIT | call::IO_URING_ENTER);
     for number in SLEEPING {
         let cause = if is_loop(number) { Inside } else { Timer };
-        // The thread has another client, which is connected and asks for nothing; or has gone.
+        // The thread has another client, which is connected and sends nothing, or which has closed its connection.
         let mut other = slept_in(number);
         other.ready(50, 8, 20).received(60, 1, 8, 20, 2).started(60, 1, 8, 2, 50);
         other.transmitted(70, 8, 30).sent(70, 1, 8, 30, 2).finished(70, 1, 8, 2, 60);
         let mut gone = other.clone();
         gone.add(80, Kind::SocketState, IDLE_TASK, |record| (record.socket, record.detail, record.value) = (8, 7, 1));
         assert_eq!((longest(&other).cause, longest(&gone).cause), (cause, Timer), "{number}");
-        // The runtime is known.
+        // The trace has a record of the process's language runtime.
         let mut runtime = slept_in(number);
         runtime.event(10, Kind::Tasks, SERVICE, Tasks::Stay as u32);
         assert_eq!(longest(&runtime).cause, cause, "{number}");
@@ -145,7 +145,7 @@ fn an_event_loop_sends_for_the_request_for_which_it_connected() {
     trace.asks(200, 1, 9, 81, 6);
     trace.records.last_mut().expect("a record").kind = Kind::Connects;
     trace.in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
-    // While it waits, it takes another request.
+    // While thread 1 waits, it receives another request.
     trace
         .ready(300, 8, 20)
         .woken(301, IDLE_TASK, 1)
@@ -162,7 +162,7 @@ fn an_event_loop_sends_for_the_request_for_which_it_connected() {
     assert_eq!(times, [200_000, 9_080_000, 0], "{timeline:?}");
 }
 
-/// Thread 1 waits at a futex until thread 5 wakes it.
+/// Adds the records that thread 1 waits at a futex until thread 5 wakes it in the system call `number`.
 fn on_futex(trace: &mut Trace, named: u32, expected: u64, number: u32) {
     let on = On { argument: LOCK, named, expected, ..On::default() };
     trace.in_call_on(210, 1, call::FUTEX, on).sleeps(210, 1).woken_in(9_000, 5, 1, number).comes(9_010, 1);
@@ -189,7 +189,7 @@ fn a_condition_a_park_and_a_join_are_no_locks() {
 #[test]
 fn futex_that_wakes_all_waiters_is_no_lock() {
     let mut trace = Trace::new();
-    // Both threads wait and wake there, as at a barrier.
+    // Both threads wait and wake at this futex, as at a barrier.
     let on = On { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..On::default() };
     trace.in_call_on(10, 5, call::FUTEX, on).on_cpu(1).sleeps(10, 5).on_cpu(1);
     trace.woken_with_others(50, 1, 5).comes(60, 5).on_cpu(1);
@@ -199,7 +199,8 @@ fn futex_that_wakes_all_waiters_is_no_lock() {
     assert_eq!((longest(&trace).cause, longest(&trace).by_tid), (HandOver, 5));
 }
 
-/// Thread 5 wakes thread 1 as if it gave a mutex back, and ends: in musl that is how it tells of its end.
+/// Returns the cause of a wait that thread 5 ends as if it released a mutex, before it ends itself. A thread of musl
+/// that ends wakes another thread in this way.
 fn woken_by_a_thread_that_ends(before_its_end: impl Fn(&mut Trace)) -> Cause {
     let mut trace = request_is_taken_up();
     trace.comes(200, 5).on_cpu(1);
@@ -245,7 +246,7 @@ fn futex_is_no_lock_if_a_session_wakes_all_its_waiters() {
 #[test]
 fn futex_that_its_waiters_hold_in_turns_is_a_lock() {
     let mut trace = Trace::new();
-    // Thread 5 waits there, too, and thread 1 wakes it.
+    // Thread 5 waits at this futex, too, and thread 1 wakes it.
     let on = On { argument: LOCK + 4, named: FUTEX_WAIT_BITSET, ..On::default() };
     trace.in_call_on(10, 5, call::FUTEX, on).on_cpu(1).sleeps(10, 5).on_cpu(1);
     trace.woken_in(50, 1, 5, call::FUTEX).comes(60, 5).on_cpu(1);
@@ -260,7 +261,7 @@ fn futex_that_its_waiters_hold_in_turns_is_a_lock() {
 fn request_waits_for_the_thread_that_creates_its_own() {
     let mut trace = Trace::new();
     let on = On { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..On::default() };
-    // Thread 5 accepts connections, and needs a lock for that, which thread 6 has.
+    // Thread 5 accepts connections and needs a lock for that. Thread 6 holds the lock.
     trace.comes(20, 6).on_cpu(1).comes(30, 5).in_call_on(60, 5, call::FUTEX, on).sleeps(60, 5);
     trace.ready(100, 7, 10).woken_in(9_000, 6, 5, call::FUTEX).on_cpu(1).comes(9_010, 5);
     trace.woken_in(9_050, 5, 1, call::CLONE3).switched(9_060, 5, 1, leave::PREEMPTED);
@@ -286,7 +287,7 @@ fn turns_with_a_timeout_are_one_wait_for_the_lock() {
         } else {
             trace.woken_in(from_us + 2_000, 5, 1, call::FUTEX);
         }
-        // After its first turn it waits for the CPU, which thread 5 has.
+        // After its first turn, thread 1 waits for the CPU, which thread 5 has.
         match from_us {
             210 => trace.switched(5_240, 5, 1, leave::PREEMPTED),
             5_250 => trace.comes(10_260, 1),
@@ -303,7 +304,7 @@ fn turns_with_a_timeout_are_one_wait_for_the_lock() {
 fn activity_of_another_session_with_the_lock_is_described() {
     const OTHER: u32 = 950;
     let mut trace = request_is_taken_up();
-    // A process of the service with a request of its own, which sleeps for a while and then signals.
+    // A process of the service with a request of its own sleeps for a while and then signals the waiting process.
     trace.started(150, OTHER, 8, 2, 140).on_cpu(1);
     trace.in_call(160, OTHER, call::EPOLL_WAIT, 3).on_cpu(1).sleeps(160, OTHER).on_cpu(1);
     trace.woken_by_timer(50_000, OTHER).on_cpu(1).comes(50_010, OTHER).on_cpu(1);
@@ -319,7 +320,7 @@ fn activity_of_another_session_with_the_lock_is_described() {
 #[test]
 fn a_chain_of_waits_is_followed_to_its_end() {
     let mut trace = request_is_taken_up();
-    // Thread 1 waits for 2, which waits for 3, which runs.
+    // Thread 1 waits for thread 2, which waits for thread 3, which runs.
     for (tid, by, cpu, end_us) in [(1, 2, 0, 9_000), (2, 3, 1, 8_990)] {
         let on = On { argument: LOCK + u64::from(tid) * 4_096, named: FUTEX_WAIT, expected: 2, ..On::default() };
         trace.comes(150 + u64::from(tid), tid).on_cpu(cpu);
@@ -362,7 +363,8 @@ fn a_lock_on_a_file_is_a_lock_of_the_process_that_gives_it_back() {
     assert_eq!((longest(&trace).cause, longest(&trace).by_pid), (Lock, STRANGER));
 }
 
-/// Requests 1 and 2 are with one event loop, which then sleeps in `number` until `timer`.
+/// Returns a trace with requests 1 and 2 on one event loop, which then sleeps in the system call `number`. A timer ends
+/// the sleep if `by_timer`.
 fn two_on_a_loop(number: u32, by_timer: bool) -> Trace {
     let mut trace = request_is_taken_up();
     trace.ready(130, 8, 20).received(140, 1, 8, 20, 2).started(140, 1, 8, 2, 130);
@@ -379,10 +381,10 @@ fn an_event_loop_that_waits_for_events_is_not_busy() {
         let trace = two_on_a_loop(number, false);
         assert_eq!((longest_of(&trace, 1).cause, longest_of(&trace, 2).cause), (Inside, Inside), "{number}");
     }
-    // Whose timer it was is not known.
+    // For which of the two requests the timer was is unknown.
     let by_timer = two_on_a_loop(call::EPOLL_WAIT, true);
     assert_eq!((longest_of(&by_timer, 1).cause, longest_of(&by_timer, 2).cause), (Inside, Inside));
-    // A thread that reads is another request's.
+    // A thread that sleeps in a read works on the other request.
     assert_eq!(longest_of(&two_on_a_loop(call::READ, false), 1).cause, ServiceQueue);
 }
 
@@ -426,8 +428,8 @@ fn questions_of_two_requests_on_one_connection_share_it() {
     }
 }
 
-/// Thread 1 gives its request to thread 5 of a client library, which asks another service. Adds the records
-/// of `during`. Then the answer comes, and thread 5 wakes thread 1.
+/// Returns the span in which request 1 waits for thread 5 of a client library. Thread 1 gives its request to thread 5,
+/// which asks another service. `during` adds records. Then the answer comes, and thread 5 wakes thread 1.
 fn asked_by_a_library(during: impl Fn(&mut Trace)) -> Span {
     let mut trace = request_is_taken_up();
     trace.comes(150, 5).on_cpu(1).in_call(160, 5, call::EPOLL_WAIT, 4).on_cpu(1).sleeps(160, 5).on_cpu(1);
@@ -461,7 +463,7 @@ fn connection_used_by_one_request_after_another_is_not_shared() {
     let mut trace = request_is_taken_up();
     trace.asks(200, 1, 9, 6_379, 6).in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
     trace.woken(5_000, IDLE_TASK, 1).comes(5_010, 1).elsewhere(5_020, Kind::Received, 1, 9);
-    // The first request still computes when the second one asks.
+    // Thread 1 still computes for the first request when the second request sends its question.
     trace.ready(5_030, 8, 20).received(5_040, 1, 8, 20, 2).started(5_040, 1, 8, 2, 5_030).asks(5_050, 1, 9, 6_379, 6);
     trace.in_call(5_060, 1, call::EPOLL_WAIT, 4).sleeps(5_060, 1);
     trace.woken(9_000, IDLE_TASK, 1).comes(9_010, 1).elsewhere(9_020, Kind::Received, 1, 9);
@@ -472,7 +474,8 @@ fn connection_used_by_one_request_after_another_is_not_shared() {
     assert_eq!((causes, shared(1), shared(2)), ([Downstream, Downstream], false, false));
 }
 
-/// Threads 1, 3 and 2 wait in turns for what thread 2 had first, each at a futex of its own; thread 2 slept with it.
+/// Returns a trace in which threads 1, 3 and 2 wait in turns for what thread 2 had first. Each waits at its own futex;
+/// thread 2 slept while it had the object.
 fn convoy(own_requests: bool) -> Trace {
     let mut trace = request_is_taken_up();
     let futex = |argument| On { argument, named: FUTEX_WAIT_BITSET, ..On::default() };
@@ -507,7 +510,7 @@ fn lock_convoy_is_followed_to_the_first_holder() {
     let span = longest(&convoy(true));
     let wait = span.wait.expect("what it waited for");
     assert_eq!((span.cause, wait.of_peer, wait.doing, wait.root), (Lock, true, Activity::Slept, task(2)));
-    // Of threads without requests it is not known whether they held anything.
+    // If the threads have no requests of their own, it is unknown whether they held anything.
     let span = longest(&convoy(false));
     let wait = span.wait.expect("what it waited for");
     assert_eq!((span.cause, wait.of_peer, wait.doing, wait.root), (HandOver, false, Activity::Slept, task(2)));
@@ -530,7 +533,7 @@ fn a_wait_that_a_signal_interrupts_goes_on() {
     answered(&mut trace, 9_100, 1);
     let timeline = trace.first();
     assert_eq!((timeline.of_cause_ns(HandOver), timeline.of_cause_ns(Timer)), (8_760_000, 0));
-    // Without a signal the first wait is one of its own.
+    // Without the POSIX signal, the first part of the wait is a wait of its own.
     trace.records.retain(|record| record.kind != Kind::SignalDelivered);
     let timeline = trace.first();
     assert_eq!((timeline.of_cause_ns(HandOver), timeline.of_cause_ns(Timer)), (4_970_000, 3_790_000));
@@ -569,7 +572,7 @@ fn file_system_calls_wait_for_the_disk_for_any_waker() {
 fn run_queue_delay_of_a_lock_holder_counts_as_the_lock() {
     let mut trace = Trace::new();
     let on = On { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..On::default() };
-    // Thread 5 has the CPU and the lock when the request comes.
+    // Thread 5 has the CPU and the lock when the request arrives.
     trace.comes(10, 5).ready(90, 7, 10).woken(91, IDLE_TASK, 1).switched(4_000, 5, 1, leave::PREEMPTED);
     trace.received(4_010, 1, 7, 10, 1).started(4_010, 1, 7, 1, 90);
     trace.in_call_on(4_020, 1, call::FUTEX, on).switched(4_020, 1, 5, leave::SLEEPS);
@@ -597,7 +600,7 @@ fn a_wait_for_a_cpu_says_whether_the_service_itself_had_it() {
 fn threads_of_a_user_space_scheduler_hold_no_lock() {
     for (number, cause) in [(call::FUTEX, Inside), (call::EPOLL_WAIT, Inside), (call::NANOSLEEP, Timer)] {
         let mut trace = request_is_taken_up();
-        // Thread 1 wakes 5, and later 5 wakes 1, as threads of a mutex do.
+        // Thread 1 wakes thread 5, and later thread 5 wakes thread 1, as threads that share a mutex do.
         trace.in_call(10, 5, call::FUTEX, LOCK).on_cpu(1).sleeps(10, 5).on_cpu(1);
         trace.woken_in(150, 1, 5, call::FUTEX).comes(160, 5).on_cpu(1);
         let on = On { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..On::default() };
@@ -611,7 +614,8 @@ fn threads_of_a_user_space_scheduler_hold_no_lock() {
     }
 }
 
-/// An event loop asks at 200 µs, waits until `answer`, if there is one, and then for a timeout.
+/// Returns the timeline of a request on an event loop that asks another service at 200 µs. The loop waits until an
+/// answer, if there is one, and then for a timeout.
 fn asked_on_a_loop(port: u16, connects: bool, has_answered_before: bool) -> Timeline {
     let mut trace = Trace::new();
     if has_answered_before {
@@ -626,7 +630,7 @@ fn asked_on_a_loop(port: u16, connects: bool, has_answered_before: bool) -> Time
         trace.records.last_mut().expect("a record").kind = Kind::Connects;
     }
     trace.in_call(210, 1, call::EPOLL_WAIT, 4).sleeps(210, 1);
-    // Other events wake the loop.
+    // Other events wake the event loop.
     trace.woken(300, IDLE_TASK, 1).comes(310, 1).in_call(320, 1, call::EPOLL_WAIT, 4).sleeps(320, 1);
     trace.ready(4_000, 18, 10).woken(4_000, IDLE_TASK, 1).comes(4_010, 1).received(4_020, 1, 18, 10, 3);
     trace.started(4_020, 1, 18, 3, 4_000).transmitted(4_030, 18, 30).sent(4_030, 1, 18, 30, 3);
@@ -645,7 +649,7 @@ fn question_that_is_never_answered_on_a_loop_is_no_answer() {
         assert_eq!((wait.object, wait.connects), (local(port, UDP), connects));
         assert!(timeline.of_cause_ns(NoAnswer) > 4_900_000, "{port}: {timeline:?}");
     }
-    // Not each peer answers: one that takes statistics does not.
+    // Some peers never answer: a collector of statistics, for example.
     assert_eq!(asked_on_a_loop(8_125, false, false).of_cause_ns(NoAnswer), 0);
 }
 

@@ -1,9 +1,9 @@
-//! The analysis thread: puts records through the pipeline, in SCHED_IDLE.
+//! The analysis thread: passes records through the pipeline, in the SCHED_IDLE class.
 //!
 //! Records have to be fetched in time; the analysis can wait. While this thread has no CPU and its queue is full, no
-//! records are fetched: the kernel's rings fill up, and records without room there are lost and counted. The fetched
-//! records have no gap, so requests between two losses are complete. At the end the user waits for the rest; on a CPU
-//! of the service it is dropped after 5 seconds, and counted.
+//! records are fetched. The kernel's rings fill up, and records without room there are lost and counted. The fetched
+//! records have no gap, so requests between two losses are complete. At the end the user waits for the remaining
+//! records; on a CPU of the service they are dropped after 5 seconds, and counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,49 +22,50 @@ use super::run::TraceOptions;
 use sidelane_report::watch_progress::WatchProgress;
 use sidelane_rollback::own_threads::{LOOK_INTERVAL, Patient, is_apart, waited_for};
 
-/// The most records that may wait for the analysis: some 30 MB.
+/// The most records in the queue of the analysis thread: about 30 MB.
 const ROOM: usize = 1 << 19;
-/// Time after which the rest is dropped on a CPU of the service.
+/// Time after the end of the trace at which the remaining records are dropped, if the thread runs on a CPU of the
+/// service.
 const DROPS_AFTER: Duration = Duration::from_secs(5);
-/// Records between two checks whether to drop the rest.
+/// Number of records between two checks whether to drop the remaining records.
 const PIECE: usize = 1_024;
 
-/// Records, and the moment before which none is missing.
+/// Records, and the time before which no record is missing.
 struct Batch {
     records: Vec<Record>,
     until_ns: u64,
 }
 
-/// The state of the thread.
+/// State of the analysis thread.
 struct Analysis {
     pipeline: Pipeline,
     log: Option<LogWriter>,
     progress: Progress,
-    /// Set when no more records come.
+    /// Flag: no more records come.
     ends: Arc<AtomicBool>,
     ends_since: Option<Instant>,
     dropped: u64,
 }
 
-/// The fetching side's handle of the thread.
+/// Handle of the analysis thread for the thread that fetches records.
 pub(super) struct AnalysisThread {
     sender: Sender<Batch>,
-    /// Records that wait for the analysis.
+    /// Number of records that wait for the analysis.
     waiting: Arc<AtomicUsize>,
     ends: Arc<AtomicBool>,
     thread: JoinHandle<Analysis>,
 }
 
-/// The result of the analysis.
+/// Result of the analysis of all records.
 pub(super) struct Analysed {
     pub pipeline: Pipeline,
     pub log: Option<LogWriter>,
-    /// Records that were fetched and dropped.
+    /// Number of records that were fetched, but dropped before their analysis.
     pub dropped: u64,
 }
 
 impl AnalysisThread {
-    /// Starts the thread.
+    /// Starts the analysis thread.
     pub(super) fn start(pipeline: Pipeline, log: Option<LogWriter>, progress: Progress) -> Result<Self> {
         let (sender, batches) = channel();
         let waiting = Arc::new(AtomicUsize::new(0));
@@ -75,19 +76,19 @@ impl AnalysisThread {
         Ok(Self { sender, waiting, ends, thread: thread.context("cannot start the thread that analyses records")? })
     }
 
-    /// Returns whether it takes more records.
+    /// Returns whether the queue of the analysis thread has room for more records.
     pub(super) fn has_room(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) < ROOM
     }
 
-    /// Hands over records. Later ones are not older than `until_ns`.
+    /// Passes records to the analysis thread. Later records are not older than `until_ns`.
     pub(super) fn give(&mut self, records: Vec<Record>, until_ns: u64) {
         self.waiting.fetch_add(records.len(), Ordering::Relaxed);
-        // A panic of the thread is reported by `end`.
+        // A panic of the analysis thread is reported by `end`.
         let _ = self.sender.send(Batch { records, until_ns });
     }
 
-    /// Waits until all is analysed.
+    /// Waits until all records are analysed, and returns the result.
     pub(super) fn end(self) -> Result<Analysed> {
         drop(self.sender);
         self.ends.store(true, Ordering::Relaxed);
@@ -125,7 +126,8 @@ impl Analysis {
         progress.show();
     }
 
-    /// Returns whether the user has waited long enough for a thread that gets no time from the service.
+    /// Returns whether to drop the remaining records: the service leaves this thread no CPU time, and the user has
+    /// waited long enough.
     fn drops(&mut self) -> bool {
         if !self.ends.load(Ordering::Relaxed) {
             return false;
@@ -135,7 +137,7 @@ impl Analysis {
     }
 }
 
-/// The requests that were traced so far.
+/// Progress line on the terminal: the number of requests that were traced so far.
 pub(super) struct Progress {
     watch: WatchProgress,
     limit_ns: u64,
@@ -162,7 +164,7 @@ impl Progress {
         });
     }
 
-    /// Removes it from the terminal.
+    /// Removes the progress line from the terminal.
     pub(super) fn clear(&self) {
         self.watch.clear();
     }

@@ -1,4 +1,4 @@
-//! The records that belong to one request: those of its socket, of its threads, and of the lanes on which they ran.
+//! Excerpt of a trace: the records of one request, of its socket, its threads, and the lanes on which they ran.
 
 use std::collections::BTreeSet;
 
@@ -7,25 +7,25 @@ use sidelane_timeline::timeline::Timeline;
 
 use super::recent::Recent;
 
-/// The most records that are kept of one request.
+/// The most records in the excerpt of one request.
 pub const RECORDS_MAX: usize = 1_500;
-/// Time kept before and after the request, as a part of its latency, and at least.
+/// Divisor of the latency: records of this part of it, before and after the request, are kept, too.
 const MARGIN_DIVISOR: u64 = 20;
 const MARGIN_MIN_NS: u64 = 20_000;
 
-/// A request and the records around it.
+/// A request with the records that belong to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Excerpt {
-    /// The request.
+    /// Timeline of the request.
     pub timeline: Timeline,
-    /// The records of its threads, lanes and socket, in the order of time.
+    /// Records of the request's threads, lanes and socket, in the order of time.
     pub records: Vec<Record>,
-    /// Records beyond the limit.
+    /// Number of records that were left out, since the limit was reached.
     pub left_out: u64,
 }
 
 impl Excerpt {
-    /// Cuts `timeline`'s records out of the recent ones.
+    /// Returns the excerpt of the request with this timeline, from the recent records.
     pub fn of(timeline: &Timeline, recent: &Recent) -> Self {
         let margin_ns = (timeline.latency_ns() / MARGIN_DIVISOR).max(MARGIN_MIN_NS);
         let (from_ns, to_ns) = (timeline.arrived_ns.saturating_sub(margin_ns), timeline.ended_ns + margin_ns);
@@ -42,7 +42,7 @@ impl Excerpt {
     }
 }
 
-/// The request's threads, lanes and socket.
+/// Threads, lanes and socket of a request.
 pub(super) struct RequestPath {
     request: u64,
     arrived_ns: u64,
@@ -63,13 +63,13 @@ impl RequestPath {
         }
     }
 
-    /// Returns whether the record belongs to the request. Switches on the lanes of the request count, too: its threads
-    /// waited for the threads that had these lanes.
+    /// Returns whether the record belongs to the request. Context switches on the request's lanes belong to it, too:
+    /// its threads waited for the threads that had these lanes.
     fn includes(&self, record: &Record) -> bool {
         let of_thread = [record.task.tid, record.other.tid].iter().any(|tid| self.threads.contains(tid));
         let of_socket = record.socket != 0 && record.socket == self.socket;
         match record.kind {
-            // Its socket is not known yet.
+            // The record of an arriving segment does not yet name its socket.
             Kind::Segment => record.at_ns == self.arrived_ns || of_socket,
             Kind::DataReady
             | Kind::Received

@@ -1,4 +1,5 @@
-//! Requests that are kept in full: the slowest, the slowest of each cause, and a few usual ones to compare them with.
+//! Requests whose records are kept in full: the slowest, the slowest of each cause, and a few usual requests for
+//! comparison.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +10,12 @@ use super::excerpt::Excerpt;
 
 /// Number of the slowest requests that are kept.
 const SLOWEST_MAX: usize = 150;
-/// Number of the slowest requests of each cause.
+/// Number of the slowest requests that are kept for each cause.
 const OF_CAUSE_MAX: usize = 12;
-/// Number of usual requests.
+/// Number of usual requests that are kept.
 const USUAL_MAX: usize = 4;
 
-/// Requests that are kept.
+/// Requests whose records are kept in full.
 #[derive(Debug, Default)]
 pub struct Exemplars {
     excerpts: BTreeMap<u64, Excerpt>,
@@ -25,7 +26,7 @@ pub struct Exemplars {
 }
 
 impl Exemplars {
-    /// Keeps the request if it is one of those that are shown; only then its excerpt is made.
+    /// Keeps the request if it is one of those that the report shows. Calls `excerpt` only then.
     pub fn offer(&mut self, timeline: &Timeline, excerpt: impl FnOnce() -> Excerpt) {
         self.offered += 1;
         let (number, latency_ns) = (timeline.request, timeline.latency_ns());
@@ -35,7 +36,7 @@ impl Exemplars {
             let best = self.of_cause.entry(cause).or_default();
             is_kept |= best.offer(number, timeline.of_cause_ns(cause), OF_CAUSE_MAX, &mut gone);
         }
-        // The first, the tenth, the hundredth, the thousandth of all.
+        // Usual requests are the first, the tenth, the hundredth and the thousandth of all.
         if self.usual.len() < USUAL_MAX && self.offered == 10_u64.pow(self.usual.len() as u32) {
             self.usual.push(number);
             is_kept = true;
@@ -46,7 +47,7 @@ impl Exemplars {
         self.forget(&gone);
     }
 
-    /// Forgets requests that are in no list any more.
+    /// Removes requests that are in no list any more.
     fn forget(&mut self, gone: &[u64]) {
         for number in gone {
             let is_wanted = self.slowest.has(*number)
@@ -58,7 +59,7 @@ impl Exemplars {
         }
     }
 
-    /// Returns all of them, the slowest first.
+    /// Returns all kept requests, the slowest first.
     pub fn into_slowest_first(self) -> Vec<Excerpt> {
         let mut excerpts: Vec<Excerpt> = self.excerpts.into_values().collect();
         excerpts.sort_by_key(|excerpt| (std::cmp::Reverse(excerpt.timeline.latency_ns()), excerpt.timeline.request));
@@ -66,18 +67,19 @@ impl Exemplars {
     }
 }
 
-/// Returns the cause of most of the request's time, except work.
+/// Returns the cause of most of the request's time; work on a CPU does not count.
 fn main_cause(timeline: &Timeline) -> Option<Cause> {
     let others = Cause::ALL.into_iter().filter(|cause| *cause != Cause::OnCpu);
     others.max_by_key(|cause| timeline.of_cause_ns(*cause)).filter(|cause| timeline.of_cause_ns(*cause) > 0)
 }
 
-/// Requests with the greatest of some measure.
+/// Requests with the greatest measure, such as latency: each measure with the request's number.
 #[derive(Debug, Default)]
 struct Best(Vec<(u64, u64)>);
 
 impl Best {
-    /// Returns whether the request is one of the `most` greatest; adds the one that it replaces to `gone`.
+    /// Adds the request if its measure is among the `most` greatest, and returns whether it is. The request that it
+    /// replaces is added to `gone`.
     fn offer(&mut self, number: u64, measure: u64, most: usize, gone: &mut Vec<u64>) -> bool {
         if self.0.len() < most {
             self.0.push((measure, number));

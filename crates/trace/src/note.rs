@@ -1,11 +1,11 @@
-//! Notes of a trace.
+//! Notes to the user about a trace, such as degraded data.
 
 use std::time::Duration;
 
 use sidelane_diagnostics::diagnostics;
 
 diagnostics! {
-    /// Note of a trace.
+    /// Note about a trace.
     pub enum TraceNote in Trace;
     degraded {
         TasksUnseen {

@@ -1,4 +1,5 @@
-//! Objects that a service waits for, and the processes of this machine behind them: searched once, when first seen.
+//! Objects for which a service waits, and the processes of this machine behind them. Each object is searched once, when
+//! it is first seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -8,46 +9,46 @@ use sidelane_host::owners::{Protocol, WantedFiles, owners, path_of, sockets_at, 
 use sidelane_timeline::record::{Kind, Record};
 use sidelane_timeline::wait::{Peer, Purpose, UDP};
 
-/// The most objects of each kind that are searched.
+/// The most waited-for objects of each kind that are searched.
 const OBJECTS_MAX: usize = 256;
-/// The kind of a pipe in `SLEEPS_IN`.
+/// Number of the kind "pipe" in a `SLEEPS_IN` record.
 const PIPE: u32 = 1;
 const FILE_MASK: u32 = 0xf;
 
-/// Findings on the objects of waits.
+/// Processes and paths of the objects for which threads waited.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Objects {
-    /// The process that is asked at an address.
+    /// Addresses of other services, each with the process that listens there.
     #[serde(default)]
     peers: Vec<(Peer, u32)>,
-    /// The process that reads from a pipe.
+    /// Process that reads from each pipe, by the pipe's inode.
     #[serde(default)]
     readers: BTreeMap<u32, u32>,
-    /// The path of a file.
+    /// Path of each file, by its inode.
     #[serde(default)]
     paths: BTreeMap<u32, String>,
-    /// The path at which a process is asked, by process id.
+    /// Path of the Unix socket at which each process listens, by process id.
     #[serde(default)]
     unix_paths: BTreeMap<u32, String>,
 }
 
 impl Objects {
-    /// Returns the process at a peer.
+    /// Returns the process that listens at the address of `peer`.
     pub fn process_at(&self, peer: Peer) -> Option<u32> {
         self.peers.iter().find(|(known, _)| *known == peer).map(|(_, pid)| *pid)
     }
 
-    /// Returns the process that reads from a pipe.
+    /// Returns the process that reads from the pipe with this inode.
     pub fn reader_of(&self, pipe: u32) -> Option<u32> {
         self.readers.get(&pipe).copied()
     }
 
-    /// Returns the path of a file.
+    /// Returns the path of the file with this inode.
     pub fn path_of(&self, inode: u32) -> Option<&str> {
         self.paths.get(&inode).map(String::as_str)
     }
 
-    /// Returns the path of the Unix socket of a peer.
+    /// Returns the path of the Unix socket at which `peer` listens.
     pub fn path_at(&self, peer: Peer) -> Option<&str> {
         match peer {
             Peer::Unix(pid) => self.unix_paths.get(&pid).map(String::as_str),
@@ -55,17 +56,17 @@ impl Objects {
         }
     }
 
-    /// Returns the processes that were found.
+    /// Returns the process ids of all peers and readers that were found.
     pub fn pids(&self) -> BTreeSet<u32> {
         self.peers.iter().map(|(_, pid)| *pid).chain(self.readers.values().copied()).collect()
     }
 }
 
-/// Objects in records.
+/// Search for the objects that appear in records.
 #[derive(Debug, Default)]
 pub struct Sightings {
     seen: BTreeSet<Peer>,
-    /// Objects that were not searched yet, each with the process that waits.
+    /// Peers that were not searched yet, each with the process that waits for it.
     peers: Vec<(Peer, u32)>,
     pipes: BTreeSet<u32>,
     seen_pipes: BTreeSet<u32>,
@@ -74,7 +75,7 @@ pub struct Sightings {
 }
 
 impl Sightings {
-    /// Notes the objects in a record.
+    /// Notes the objects in a record, for the next search.
     pub fn note(&mut self, record: &Record) {
         match record.kind {
             Kind::Sent | Kind::Connects => {
@@ -97,7 +98,7 @@ impl Sightings {
         }
     }
 
-    /// Searches new objects.
+    /// Searches the objects that were noted since the last search.
     pub fn look(&mut self) {
         for (inode, (pid, number)) in std::mem::take(&mut self.files) {
             self.found.paths.extend(path_of(pid, number).map(|path| (inode, path)));
@@ -127,7 +128,7 @@ impl Sightings {
         self.found.peers.extend(found);
     }
 
-    /// Returns the findings.
+    /// Returns the processes and paths that were found.
     pub fn found(&self) -> &Objects {
         &self.found
     }

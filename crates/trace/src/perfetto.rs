@@ -1,5 +1,5 @@
-//! A trace for Perfetto: a track for each kept request, each of their threads, and each lane; arrows for wake-ups and
-//! for the way of a request.
+//! Output of a trace for Perfetto: a track for each kept request, for each of their threads, and for each lane. Arrows
+//! show wakeups and the paths of requests.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use sidelane_report::trace::{Arrow, ArrowKind, Occupant, RowKind, TimelineView, 
 use super::report::TraceReport;
 
 impl TraceReport {
-    /// Returns the trace for Perfetto.
+    /// Returns the trace in Perfetto's format.
     pub fn to_trace(&self) -> TraceBuilder {
         let mut trace = TraceBuilder::new(&format!("sidelane trace: {}", self.service), self.begin_ns);
         let mut tracks = Tracks::new(&mut trace);
@@ -26,7 +26,7 @@ impl TraceReport {
     }
 }
 
-/// A request as on the page, and the begin of its own time.
+/// A request's picture as on the page, and the begin of its own time.
 struct Drawn<'a> {
     request: &'a TimelineView,
     arrived_ns: u64,
@@ -46,7 +46,7 @@ impl Drawn<'_> {
         }
     }
 
-    /// Collects turns without interrupts: these lie within turns of threads and would hide them.
+    /// Adds the turns to the tracks. Interrupts are left out: they lie within turns of threads and would hide them.
     fn collect_turns(&self, tracks: &mut Tracks) {
         for row in &self.request.rows {
             let turns = tracks.turns.entry(Tracks::key(row)).or_default();
@@ -77,16 +77,16 @@ impl Drawn<'_> {
     }
 }
 
-/// The key of a track: whether it is a lane, and its name.
+/// Key of a track: whether it is a lane, and its name.
 type Key = (bool, String);
 
-/// The tracks of threads and lanes, which requests share.
+/// Tracks of threads and lanes, which several requests share.
 struct Tracks {
     requests: Track,
     threads: Track,
     lanes: Track,
     known: BTreeMap<Key, Track>,
-    /// Turns on each track: begin, end, name. Requests that overlap see the same turns, each of which is drawn once.
+    /// Turns on each track: begin, end, name. Overlapping requests have the same turns, and each turn is drawn once.
     turns: BTreeMap<Key, BTreeMap<u64, (u64, String)>>,
     arrows: u64,
 }
@@ -112,8 +112,8 @@ impl Tracks {
         *self.known.entry(key.clone()).or_insert_with(|| trace.slices_below(parent, &key.1))
     }
 
-    /// Adds turns. Slices of one track may not overlap: a turn of which a request saw only the end begins where the
-    /// last ended.
+    /// Adds turns to the trace. Slices of one track may not overlap. A turn of which a request saw only the end begins
+    /// where the last turn ended.
     fn add_turns(&mut self, trace: &mut TraceBuilder) {
         for (key, turns) in std::mem::take(&mut self.turns) {
             let track = self.of(trace, &key);

@@ -1,4 +1,4 @@
-//! From records to the report of a trace: timelines, their diagnosis, and pictures of some requests.
+//! Pipeline from records to the report of a trace: timelines, their diagnosis, and pictures of some requests.
 
 use sidelane_timeline::builder::{Builder, Settings};
 use sidelane_timeline::diagnoser::{Diagnoser, DiagnoserSettings, Objective};
@@ -19,13 +19,13 @@ use sidelane_diagnostics::note::Note;
 use sidelane_requests::RequestNote;
 use sidelane_requests::{Times, notes_of};
 
-/// Time for which records are kept for the excerpt of a request. Its timeline comes when all its records are known to
-/// be there, which takes a second at most.
+/// Time for which records are kept for the excerpt of a request. Its timeline is made when all its records must have
+/// arrived, at most a second after its end.
 const RECENT_NS: u64 = 5_000_000_000;
-/// The most records that are kept: 32 MB.
+/// The most records that are kept for excerpts: 32 MB.
 const RECENT_MAX: usize = 1 << 19;
 
-/// A trace that goes on. Its memory is bounded, for any length.
+/// A running trace. Its memory is bounded, whatever the length of the trace.
 pub struct Pipeline {
     builder: Builder,
     requests: Requests,
@@ -33,26 +33,26 @@ pub struct Pipeline {
     threshold: SlowThreshold,
 }
 
-/// Data kept of requests.
+/// Data that is kept of requests.
 struct Requests {
     diagnoser: Diagnoser,
     recent: Recent,
     exemplars: Exemplars,
     latency: Times,
     cut: Cut,
-    /// The objective, if one was given.
+    /// Latency above which a request is slow, in nanoseconds; `None` if no objective was given.
     limit_ns: Option<u64>,
-    /// Earliest arrival of requests that count.
+    /// Earliest arrival time of requests that count.
     from_ns: u64,
-    /// Arrival before which requests count.
+    /// Arrival time before which requests count.
     until_ns: u64,
 }
 
-/// The end of a trace.
+/// What is known at the end of a trace, besides its records.
 pub struct Ended {
-    /// The service, as the user named it.
+    /// Name of the service, as the user wrote it.
     pub service: String,
-    /// Times and losses.
+    /// Length, losses and cost of the trace.
     pub end: LogEnd,
     /// Names of threads.
     pub names: Names,
@@ -61,7 +61,7 @@ pub struct Ended {
 }
 
 impl Pipeline {
-    /// Creates a trace in which all these kinds of records are made from `begin_ns` on. Requests that arrived before do
+    /// Creates a trace in which the kinds `recorded` are recorded from `begin_ns` on. Requests that arrived before do
     /// not count, since some of their records are missing.
     pub fn new(recorded: Kinds, threshold: SlowThreshold, begin_ns: u64) -> Self {
         let settings = Settings { kinds: recorded, ..Settings::default() };
@@ -82,30 +82,30 @@ impl Pipeline {
         Self { builder: Builder::new(settings), requests, begin_ns, threshold }
     }
 
-    /// Restricts it to requests that arrive from `from_ns` on and before `until_ns`.
+    /// Restricts the trace to requests that arrive from `from_ns` on and before `until_ns`.
     pub fn only(mut self, from_ns: u64, until_ns: u64) -> Self {
         (self.requests.from_ns, self.requests.until_ns) = (from_ns, until_ns);
         self
     }
 
-    /// Sets, by number of the CPU, how many records were written before the first of these.
+    /// Sets, by number of the CPU, how many records each CPU wrote before its first record of this trace.
     pub fn begins(mut self, written: &[u32]) -> Self {
         (0..).zip(written).for_each(|(cpu, seq)| self.builder.begins(cpu, *seq));
         self
     }
 
-    /// Names the process that traces: waits for its threads are told apart.
+    /// Sets the process id of the tracer, so that waits for the tracer's threads have a cause of their own.
     pub fn traced_by(mut self, pid: u32) -> Self {
         self.builder.traced_by(pid);
         self
     }
 
-    /// Returns the number of missing records among those that were taken in.
+    /// Returns the number of missing records, found by gaps in the sequence numbers.
     pub fn lost(&self) -> u64 {
         self.builder.counts().lost
     }
 
-    /// Takes in a record; `each` gets the requests that are complete with it, and count.
+    /// Processes a record. Calls `each` with the requests that are now complete and that count.
     pub fn add(&mut self, record: &Record, each: &mut dyn FnMut(&Timeline)) {
         let Self { builder, requests, .. } = self;
         requests.recent.push(record);
@@ -113,13 +113,14 @@ impl Pipeline {
         builder.take_unanswered().for_each(|unanswered| requests.take_unanswered(&unanswered));
     }
 
-    /// Notes that no record from before `until_ns` comes any more: so a request is complete even if nothing follows it.
+    /// Advances the time: no record from before `until_ns` comes any more. Requests become complete by this even if no
+    /// record follows.
     pub fn advance(&mut self, until_ns: u64, each: &mut dyn FnMut(&Timeline)) {
         let Self { builder, requests, .. } = self;
         builder.advance(until_ns, &mut |timeline| requests.take(&timeline, each));
     }
 
-    /// Returns the report of the trace.
+    /// Ends the trace, and returns its report.
     pub fn end(mut self, ended: Ended) -> TraceReport {
         let Self { builder, requests, .. } = &mut self;
         builder.finish(&mut |timeline| requests.take(&timeline, &mut |_| ()));
@@ -150,7 +151,7 @@ impl Pipeline {
         }
     }
 
-    /// Returns notes on responses that are streams.
+    /// Returns notes to the user about responses that are streams.
     fn streams(&self) -> impl Iterator<Item = RequestNote> + use<> {
         let known = self.builder.counts();
         notes_of(&kernel::Counts::default(), known.whole + known.incomplete, known.streamed)
@@ -170,7 +171,7 @@ impl Pipeline {
             ..Counts::default()
         };
         if (from_ns, until_ns) != (self.begin_ns, u64::MAX) {
-            // The arrivals of those requests are not known.
+            // The arrival times of requests without a response are unknown.
             return counts;
         }
         Counts { unanswered: known.unanswered, given_up: known.given_up, unknown: known.unknown, ..counts }
@@ -224,7 +225,7 @@ mod tests {
     fn requests_without_a_response_are_counted_and_reported() {
         let all = sample::records();
         let number = all.iter().find(|record| record.kind == Kind::RequestFinished).unwrap().request;
-        // After this time the service sends no answers.
+        // After this time, the service in the test sends no responses.
         let is_answer = |record: &&Record| matches!(record.kind, Kind::Sent | Kind::RequestFinished);
         let stuck_ns = all.iter().find(|record| record.request > number + 290 && is_answer(record)).unwrap().at_ns;
         let mut records: Vec<Record> =

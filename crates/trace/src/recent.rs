@@ -1,29 +1,29 @@
-//! The last records of a trace, in bounded memory.
+//! The most recent records of a trace, in bounded memory.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use sidelane_timeline::builder::CPUS_MAX;
 use sidelane_timeline::record::{Kind, Record};
 
-/// Records in the order of time; the oldest are dropped for new ones.
+/// Records in the order of time, of which the oldest are dropped for new ones.
 #[derive(Debug)]
 pub struct Recent {
     records: VecDeque<Record>,
     records_max: usize,
     length_ns: u64,
-    /// The number of the last dropped record of each CPU.
+    /// Sequence number of the last dropped record of each CPU.
     gone: Vec<u32>,
-    /// The time of the last dropped record.
+    /// Time of the last dropped record.
     gone_ns: u64,
-    /// Facts of processes in dropped records, which stay true.
+    /// Records about processes, by process id, that were dropped and whose facts stay true.
     tasks: BTreeMap<u32, Record>,
 }
 
-/// The most processes with such facts.
+/// The most processes of which such records are kept.
 const PROCESSES_MAX: usize = 4_096;
 
 impl Recent {
-    /// Creates it for the records of the last `length_ns`, and at most `records_max`.
+    /// Creates a buffer for the records of the last `length_ns`, and at most `records_max` records.
     pub fn new(length_ns: u64, records_max: usize) -> Self {
         Self {
             records: VecDeque::new(),
@@ -35,7 +35,7 @@ impl Recent {
         }
     }
 
-    /// Adds the newest record.
+    /// Adds the newest record, and drops the oldest records if necessary.
     pub fn push(&mut self, record: &Record) {
         if self.records.len() >= self.records_max {
             self.make_room();
@@ -61,13 +61,13 @@ impl Recent {
             self.gone.resize(cpu + 1, 0);
         }
         let before = &mut self.gone[cpu];
-        // Records of one CPU come nearly in the order of their numbers.
+        // Records of one CPU are nearly in the order of their sequence numbers.
         if *before == 0 || oldest.seq.wrapping_sub(*before) as i32 > 0 {
             *before = oldest.seq;
         }
     }
 
-    /// Returns, by number of the CPU, the number of the last dropped record; 0 for none.
+    /// Returns the sequence number of the last dropped record of each CPU, by its number; 0 for none.
     pub fn gone(&self) -> &[u32] {
         &self.gone
     }
@@ -77,13 +77,13 @@ impl Recent {
         self.gone_ns
     }
 
-    /// Returns the records from `from_ns` to `to_ns`, included.
+    /// Returns the records from `from_ns` to `to_ns`, both included.
     pub fn between(&self, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &Record> {
         let first = self.records.partition_point(|record| record.at_ns < from_ns);
         self.records.range(first..).take_while(move |record| record.at_ns <= to_ns)
     }
 
-    /// Returns all records, after the facts of processes from before.
+    /// Returns all records. Dropped records about processes whose facts are still true come first.
     pub fn all(&self) -> impl Iterator<Item = Record> {
         let begin_ns = self.records.front().map_or(self.gone_ns, |first| first.at_ns);
         let known = self.tasks.values().map(move |record| Record { at_ns: begin_ns, ..*record });

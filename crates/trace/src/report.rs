@@ -1,4 +1,4 @@
-//! The report of a trace: terminal, page, JSON and Perfetto are made from it.
+//! Report of a trace, from which the output for terminal, page, JSON and Perfetto is made.
 
 use serde_json::{Map, Value, json};
 
@@ -15,66 +15,67 @@ use sidelane_diagnostics::machine;
 use sidelane_diagnostics::note::{Note, written};
 use sidelane_requests::Times;
 
-/// A trace that has ended.
+/// Results of a trace that has ended.
 #[derive(Debug)]
 pub struct TraceReport {
-    /// The service, as the user named it.
+    /// Name of the service, as the user wrote it.
     pub service: String,
-    /// The limit of slow requests.
+    /// Definition of a slow request.
     pub threshold: SlowThreshold,
-    /// Length of the trace.
+    /// Length of the trace in seconds.
     pub wall_s: f64,
-    /// Begin of the trace, on `CLOCK_MONOTONIC`.
+    /// Begin of the trace, in nanoseconds of `CLOCK_MONOTONIC`.
     pub begin_ns: u64,
-    /// The causes of slow requests.
+    /// Causes of the slow requests.
     pub diagnosis: Diagnosis,
     /// Latencies of all requests.
     pub latency: Times,
-    /// All requests by latency and cause.
+    /// Distribution of all requests by latency and cause.
     pub bars: Vec<Bar>,
     /// Pictures of some requests, the slowest first.
     pub requests: Vec<TimelineView>,
-    /// Counts of records and requests that were read, and that are missing.
+    /// Numbers of records and requests that were read, and that are missing.
     pub counts: Counts,
-    /// Requests without a response that their client waited for.
+    /// Requests that ended without a response for which their client waited.
     pub cut: Cut,
-    /// CPU time of tracing, if this process traced.
+    /// CPU time of the tracer, in percent of one CPU; `None` if this process did not trace.
     pub cpu_percent: Option<f64>,
     /// Notes on what was degraded or failed.
     pub notes: Vec<Note>,
 }
 
-/// Counts of records and requests that were read, and that are missing.
+/// Numbers of records and requests that were read, and that are missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Records that were read.
+    /// Number of records that were read.
     pub records: u64,
-    /// Records that were lost before they were read.
+    /// Number of records that were lost before they were read.
     pub lost: u64,
-    /// Runs of the kernel program that were left out, each of which may have been a record.
+    /// Number of times that the kernel left out a run of its program, each of which may have been a record.
     pub left_out: u64,
-    /// Requests that were taken up and had no response at the end.
+    /// Number of requests that a thread had received and that had no response when the trace ended.
     pub open: u64,
-    /// Time since the arrival of the oldest of them.
+    /// Time since the arrival of the oldest request without a response, in nanoseconds.
     pub oldest_open_ns: u64,
-    /// Requests without a response for an unknown reason.
+    /// Number of requests without a response for an unknown reason.
     pub unanswered: u64,
-    /// Requests that were given up: they had no event for a long time, or there were too many.
+    /// Number of requests that were given up: they had no event for a long time, or there were too many.
     pub given_up: u64,
-    /// Responses to requests whose beginning was not seen.
+    /// Number of responses to requests whose start was not recorded.
     pub unknown: u64,
 }
 
-/// Requests without a response that their client waited for.
+/// Requests that ended without a response for which their client waited.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
-    /// Waits of clients that closed their connection before a response came.
+    /// Waiting times of clients that closed their connection before a response came.
     pub abandoned: Times,
-    /// Waits longer than the objective, if one was given.
+    /// Number of these waits that were longer than the objective; 0 if none was given.
     pub abandoned_slow: u64,
-    /// Requests whose connection the service closed.
+    /// Number of requests whose connection the service closed.
     pub closed_by_service: u64,
-    /// Messages that ask for no response: the client closed right after them, or sent more and more without one.
+    /// Number of messages that ask for no response: the client closed right after them, or sent more and more without
+    /// one.
     pub one_way: u64,
 }
 
@@ -93,18 +94,18 @@ impl Cut {
     }
 }
 
-/// Returns a time for people.
+/// Returns a time as text for users.
 pub(super) fn human_ns(ns: u64) -> String {
     Unit::Ns.human(ns as f64)
 }
 
-/// Returns a number for people.
+/// Returns a number as text for users.
 pub(super) fn human_count(count: u64) -> String {
     Unit::Count.human(count as f64)
 }
 
 impl TraceReport {
-    /// Returns the trace for programs and for the page.
+    /// Returns the results of the trace, for JSON and for the page.
     pub fn to_result(&self) -> ResultFile {
         let mut result = ResultFile::new(machine::describe(PairKind::Declared), self.settings());
         result.rows.push(self.own_row());
@@ -192,7 +193,7 @@ impl TraceReport {
         }
     }
 
-    /// Returns every cause that is shown anywhere.
+    /// Returns every cause that appears anywhere in the report.
     fn causes(&self) -> Vec<Cause> {
         let found = |cause| self.diagnosis.findings.iter().any(|finding| finding.cause == cause);
         let missing = |cause| self.diagnosis.cannot_tell.iter().any(|missing| missing.cause == cause);

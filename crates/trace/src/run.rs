@@ -1,4 +1,5 @@
-//! `sidelane trace` and `sidelane report`: records come from the kernel, or from the log of an earlier trace.
+//! The commands `sidelane trace` and `sidelane report`: records come from the kernel, or from the log of an earlier
+//! trace.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -23,19 +24,19 @@ use sidelane_rollback::own_threads::in_bulk;
 /// Options of `sidelane trace`.
 #[derive(Clone, Debug)]
 pub struct TraceOptions {
-    /// The service.
+    /// Service to trace.
     pub target: Target,
-    /// The limit of slow requests.
+    /// Definition of a slow request.
     pub threshold: SlowThreshold,
     /// Length of the trace.
     pub length: Duration,
     /// Whether softirqs and incoming segments are left out.
     pub light: bool,
-    /// The log to which records are written.
+    /// Path of the log to which records are written; `None` for no log.
     pub log: Option<PathBuf>,
 }
 
-/// Traces until the end, or until a POSIX signal asks to end.
+/// Traces until the length is over, or until a POSIX signal ends it.
 pub fn trace(options: &TraceOptions) -> Result<TraceReport> {
     let mut source = Source::start(&options.target, options.light, Shutdown::signal()?)?;
     let begin_ns = now_ns();
@@ -43,7 +44,7 @@ pub fn trace(options: &TraceOptions) -> Result<TraceReport> {
     let pipeline = Pipeline::new(source.recorded(), options.threshold, begin_ns);
     let pipeline = pipeline.traced_by(std::process::id());
     let mut analysis = AnalysisThread::start(pipeline, log, Progress::new(options))?;
-    // A script that sends requests to be traced waits for this line.
+    // Scripts that send requests to a traced service wait for this line.
     let (target, length) = (&options.target, options.length);
     eprint_fitted(&format!("sidelane: tracing the requests of {target} for {length:?}; Ctrl-C ends it sooner"));
     let (began, cpu_began) = (Instant::now(), process_cpu_ns());
@@ -57,7 +58,7 @@ pub fn trace(options: &TraceOptions) -> Result<TraceReport> {
     }
     source.finish(&mut records);
     analysis.give(records, now_ns());
-    // The rest of the records is analysed after the trace.
+    // The remaining records are analysed after the trace.
     let wall_ns = now_ns() - begin_ns;
     let Analysed { pipeline, log, dropped } = analysis.end()?;
     let cpu_percent = Some((process_cpu_ns() - cpu_began) as f64 * 100.0 / wall_ns as f64);
@@ -89,18 +90,19 @@ fn open_log(options: &TraceOptions, source: &Source, begin_ns: u64) -> Result<Op
     options.log.as_ref().map(|path| LogWriter::create(path, &head)).transpose()
 }
 
-/// The wanted part of a log.
+/// Options for the analysis of a log: the part to analyse, and the objective.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReplayOptions {
-    /// Start of the report: requests that arrive this long after the begin of the trace, or later.
+    /// Begin of the analysed part, in seconds after the begin of the trace. Requests that arrive before it are left
+    /// out.
     pub from_s: f64,
-    /// End of the report: requests that arrive before this.
+    /// End of the analysed part, in seconds after the begin of the trace; `None` for all of it.
     pub to_s: Option<f64>,
-    /// Another objective than that of the trace.
+    /// Objective in place of the one in the log; `None` to keep that one.
     pub threshold: Option<SlowThreshold>,
 }
 
-/// Reads the log at `path` and analyses it again.
+/// Reads the log at `path`, analyses it again, and returns the report.
 pub fn replay(path: &Path, options: &ReplayOptions) -> Result<TraceReport> {
     let mut log = LogReader::open(path)?;
     let head = log.head().clone();

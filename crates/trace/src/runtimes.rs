@@ -1,5 +1,5 @@
-//! Runtimes whose tasks the kernel does not see: goroutines, coroutines, virtual threads. A request waits there without
-//! a thread.
+//! Language runtimes whose tasks the kernel does not see: goroutines, coroutines, virtual threads. A request waits in
+//! such a task without a thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ use sidelane_timeline::record::{Kind, Record, Task, Tasks};
 
 use crate::note::TraceNote;
 
-/// A runtime with tasks of its own.
+/// A language runtime that runs tasks of its own on its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Runtime {
     Go,
@@ -26,7 +26,7 @@ enum Runtime {
 }
 
 impl Runtime {
-    /// Returns the runtime of a process, if it has a known one.
+    /// Returns the runtime of a process; `None` if it has no known one.
     fn of(pid: u32) -> Option<Self> {
         let program = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
         let name = program.file_name()?.to_str()?;
@@ -41,8 +41,8 @@ impl Runtime {
         }
     }
 
-    /// Returns the runtime of a Python program that waits with epoll. It has coroutines if it has loaded a module for
-    /// them. Otherwise it waits for its clients in a loop, and has no tasks besides its threads.
+    /// Returns the runtime of a Python program that waits with epoll. The program has coroutines if it has loaded a
+    /// module for them. Otherwise it waits for its clients in a loop, and has no tasks besides its threads.
     fn of_python(pid: u32) -> Option<Self> {
         let modules = text_of(&format!("/proc/{pid}/maps")).unwrap_or_default();
         let has = |module: &str| {
@@ -56,7 +56,7 @@ impl Runtime {
         has_epoll(pid).then_some(runtime)
     }
 
-    /// Returns the threads on which it runs its tasks.
+    /// Returns the threads on which this runtime runs its tasks.
     fn tasks(self) -> Tasks {
         match self {
             Self::Go | Self::Tokio | Self::VirtualThreads => Tasks::Move,
@@ -76,7 +76,7 @@ impl Runtime {
     }
 }
 
-/// Returns whether Go's linker has made the program, by a section of it.
+/// Returns whether Go's linker has made the program, which has a section with Go's build data.
 fn is_of_go(pid: u32) -> bool {
     let Ok(file) = File::open(format!("/proc/{pid}/exe")) else { return false };
     let cache = ReadCache::new(file);
@@ -84,19 +84,19 @@ fn is_of_go(pid: u32) -> bool {
     elf.is_ok_and(|elf| elf.section_by_name(".go.buildinfo").is_some())
 }
 
-/// Returns whether a process waits for events with epoll.
+/// Returns whether a process has an epoll descriptor.
 fn has_epoll(pid: u32) -> bool {
     let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     files.filter_map(|file| fs::read_link(file.path()).ok()).any(|link| link.as_os_str() == "anon_inode:[eventpoll]")
 }
 
-/// Times that a process without a known runtime is looked at: it may be about to start one.
+/// Number of times that a process without a known runtime is examined: it may be about to start one.
 const LOOKS: u32 = 20;
 
-/// The device and inode of a process's program: they change if it executes another program.
+/// Device and inode of a process's program. They change if the process executes another program.
 type Program = (u64, u64);
 
-/// State of a process.
+/// What is known about the runtime of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Process {
     program: Option<Program>,
@@ -104,17 +104,17 @@ struct Process {
     looks: u32,
 }
 
-/// The runtimes of a service's processes.
+/// Runtimes of a service's processes.
 #[derive(Clone, Debug, Default)]
 pub struct Runtimes {
     known: BTreeMap<u32, Process>,
     names: BTreeSet<(Runtime, String)>,
-    /// Processes whose runtime was found, and not reported yet.
+    /// Processes whose runtime was found but not yet reported, by process id.
     found: BTreeMap<u32, Runtime>,
 }
 
 impl Runtimes {
-    /// Looks at processes without a known runtime: they may have started one, or execute another program.
+    /// Examines processes without a known runtime: they may have started one, or execute another program.
     pub fn look_at(&mut self, pids: &BTreeSet<u32>) {
         for pid in pids {
             let program = program_of(*pid);
@@ -136,7 +136,7 @@ impl Runtimes {
         self.known.retain(|pid, _| pids.contains(pid));
     }
 
-    /// Puts records of new findings before `records`, which are in the order of time.
+    /// Inserts the records of newly found runtimes before `records`, which are in the order of time.
     pub fn tell(&mut self, records: &mut Vec<Record>) {
         let Some(first) = records.first() else { return };
         let at_ns = first.at_ns;
@@ -144,7 +144,7 @@ impl Runtimes {
         records.splice(0..0, found.into_iter().map(|(pid, runtime)| record(pid, runtime, at_ns)));
     }
 
-    /// Returns notes on what is not seen of each runtime.
+    /// Returns notes on what a trace does not see of each runtime.
     pub fn notes(&self) -> impl Iterator<Item = TraceNote> {
         self.names.iter().map(|(runtime, program)| {
             let (runtime, tasks) = runtime.text();
@@ -157,7 +157,7 @@ fn program_of(pid: u32) -> Option<Program> {
     fs::metadata(format!("/proc/{pid}/exe")).ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// Returns a record of a runtime. It belongs to no CPU, and so has no number among a CPU's.
+/// Returns the record that reports a runtime. It belongs to no CPU, and so has no sequence number.
 fn record(pid: u32, runtime: Runtime, at_ns: u64) -> Record {
     Record {
         at_ns,
@@ -182,7 +182,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the reported runtime of each process.
+    /// Returns the reported kind of tasks of each process.
     fn reported(runtimes: &mut Runtimes) -> Vec<(u32, u32)> {
         let mut records = vec![record(1, Runtime::Go, 7)];
         runtimes.tell(&mut records);
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn process_without_a_known_runtime_has_none() {
-        // Not this process: another test has workers of tokio here.
+        // The test needs a process of its own: another test has workers of tokio in this one.
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let mut runtimes = Runtimes::default();
         (0..2 * LOOKS).for_each(|_| runtimes.look_at(&BTreeSet::from([child.id(), u32::MAX])));
@@ -223,7 +223,7 @@ mod tests {
         worker.unwrap().join().unwrap();
     }
 
-    /// Returns the runtime of a Python program that prints a line when it is ready, and then reads.
+    /// Returns the runtime of a Python program, after the program has printed a line. The program then reads its input.
     fn of_python(program: &str) -> Option<Option<Runtime>> {
         let program = format!("{program}\nprint(flush=True); input()");
         let python =
@@ -258,7 +258,7 @@ mod tests {
         let mut runtimes = Runtimes::default();
         let pids = BTreeSet::from([child.id()]);
         (0..LOOKS).for_each(|_| runtimes.look_at(&pids));
-        // As before it executed `sleep`.
+        // Simulates that the process executed `sleep` only after the last examination.
         runtimes.known.values_mut().for_each(|process| process.program = None);
         runtimes.look_at(&pids);
         child.kill().unwrap();

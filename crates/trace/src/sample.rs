@@ -1,5 +1,5 @@
-//! An invented trace for tests: a server on lane 1, whose network is served on lane 0. Most requests take 200 µs; some
-//! wait behind another program, for a lock, for a collection, or in the send buffer.
+//! An invented trace for tests: a server on lane 1, whose network is served on lane 0. Most requests take 200 µs. Some
+//! wait behind another program, for a lock, for a garbage collection, or in the send buffer.
 
 use std::time::Duration;
 
@@ -21,13 +21,13 @@ pub const SERVER: Task = Task { tid: 100, pid: 100 };
 pub const WORKER: Task = Task { tid: 101, pid: 100 };
 pub const STRANGER: Task = Task { tid: 900, pid: 900 };
 const IDLE_TASK: Task = Task { tid: 0, pid: 0 };
-/// Begin of the trace.
+/// Begin of the invented trace, in nanoseconds.
 const BEGIN_NS: u64 = 5_000_000_000;
-/// Time between two arrivals.
+/// Time between the arrivals of two requests, in nanoseconds.
 const APART_NS: u64 = 50_000_000;
 const REQUESTS: u64 = 300;
 
-/// Returns a record on lane 1 without a thread.
+/// Returns a record on lane 1 that is about no thread.
 pub fn record(at_ns: u64, kind: Kind) -> Record {
     Record {
         at_ns,
@@ -43,7 +43,7 @@ pub fn record(at_ns: u64, kind: Kind) -> Record {
     }
 }
 
-/// Returns a request of the server whose time went to these causes, one after the other.
+/// Returns the timeline of a request whose time went to these causes, one after the other.
 pub fn timeline(request: u64, arrived_ns: u64, parts: &[(Cause, u64)]) -> Timeline {
     let mut from_ns = arrived_ns;
     let mut spans = Vec::new();
@@ -81,12 +81,12 @@ pub fn timeline(request: u64, arrived_ns: u64, parts: &[(Cause, u64)]) -> Timeli
     }
 }
 
-/// The whole trace.
+/// The invented trace: excerpts of its requests.
 pub struct Sample {
     pub names: Names,
     pub begin_ns: u64,
     pub excerpts: Vec<Excerpt>,
-    /// A request that waited for its lane.
+    /// Excerpt of a request that waited behind another program for its lane.
     pub behind: Excerpt,
 }
 
@@ -101,7 +101,7 @@ pub fn trace() -> Sample {
     Sample { names, begin_ns: BEGIN_NS, excerpts, behind }
 }
 
-/// Returns the report of the trace.
+/// Returns the report of the invented trace.
 pub fn report() -> TraceReport {
     let trace = trace();
     let (mut exemplars, mut latency) = (Exemplars::default(), Times::default());
@@ -127,14 +127,14 @@ pub fn report() -> TraceReport {
     }
 }
 
-/// Returns all requests by latency.
+/// Returns the distribution of all requests by latency.
 fn bars(excerpts: &[Excerpt]) -> Vec<Bar> {
     let mut diagnoser = Diagnoser::new(DiagnoserSettings::default());
     excerpts.iter().for_each(|excerpt| diagnoser.add(&excerpt.timeline));
     diagnoser.bars()
 }
 
-/// Returns a diagnosis like that of a diagnoser.
+/// Returns a diagnosis of the requests, like that of a diagnoser.
 fn diagnosis(excerpts: &[Excerpt]) -> Diagnosis {
     let slo_ns = 2_000_000;
     let slow: Vec<&Timeline> =
@@ -182,7 +182,7 @@ const FOUND: [(Cause, &str, &str); 4] = [
     (Cause::Lock, "worker (101) held the lock at 0x7f10", "hold the lock for less long, or split it"),
 ];
 
-/// Returns the records of the whole trace, in the order of time, numbered by CPU.
+/// Returns the records of the invented trace in the order of time, with sequence numbers.
 pub fn records() -> Vec<Record> {
     let mut records: Vec<Record> = trace().excerpts.into_iter().flat_map(|excerpt| excerpt.records).collect();
     records.sort_by_key(|record| record.at_ns);
@@ -190,7 +190,7 @@ pub fn records() -> Vec<Record> {
     records
 }
 
-/// Numbers records by CPU.
+/// Sets the sequence numbers of the records, for each CPU from 1 on.
 pub fn number(records: &mut [Record]) {
     let mut written = [0; 2];
     for record in records {
@@ -199,13 +199,13 @@ pub fn number(records: &mut [Record]) {
     }
 }
 
-/// Returns all kinds but those of disks, as on a kernel without them.
+/// Returns all kinds of records but those of disks, as on a kernel without them.
 pub fn kinds() -> Kinds {
     let known = Kind::ALL.into_iter().filter(|kind| !matches!(kind, Kind::DiskIssued | Kind::DiskCompleted));
     known.fold(Kinds::default(), Kinds::with)
 }
 
-/// Returns one request: its delay, and its records.
+/// Returns the excerpt of the request with this number.
 fn request(number: u64) -> Excerpt {
     let arrived_ns = BEGIN_NS + number * APART_NS;
     let late_ns = 1_000_000 + number * 37_777 % 9_000_000;
@@ -234,7 +234,7 @@ fn request(number: u64) -> Excerpt {
     Excerpt { timeline, records: way.records, left_out: 0 }
 }
 
-/// A request on its way.
+/// A request that is being built, with its records so far.
 struct SampleRequest {
     records: Vec<Record>,
     parts: Vec<(Cause, u64)>,

@@ -1,4 +1,4 @@
-//! The latency from which a request is slow.
+//! Definition of a slow request.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,20 +8,20 @@ use sidelane_host::units::parse_time;
 use sidelane_policy::borrow::Objective;
 use sidelane_requests::objective::{parse_objective, written};
 
-/// The definition of a slow request.
+/// Definition of a slow request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SlowThreshold {
-    /// A limit for every request.
+    /// Limit for the latency of every request.
     Limit(Duration),
-    /// A limit for a percentile of the requests. Requests above it are slow, and the objective is broken if they are
-    /// too many.
+    /// Limit for a percentile of the requests' latency. Requests above it are slow. If they are too many, the objective
+    /// is broken.
     Percentile(Objective),
-    /// None was given: the p99 of the trace is the limit.
+    /// No limit was given: the p99 of the trace is the limit.
     P99,
 }
 
 impl SlowThreshold {
-    /// Reads `10ms` or `p99=10ms`.
+    /// Parses a threshold such as `10ms` or `p99=10ms`.
     ///
     /// # Errors The problem with the text, and how a threshold is written.
     pub fn parse(text: &str) -> Result<Self, String> {
@@ -35,7 +35,7 @@ impl SlowThreshold {
         Ok(Self::Limit(limit))
     }
 
-    /// Returns the latency above which a request is slow, if it was given.
+    /// Returns the latency above which a request is slow, in nanoseconds; `None` if no limit was given.
     pub fn limit_ns(self) -> Option<u64> {
         match self {
             SlowThreshold::Limit(limit) => Some(limit.as_nanos() as u64),
@@ -44,7 +44,7 @@ impl SlowThreshold {
         }
     }
 
-    /// Returns its name next to its number.
+    /// Returns the name of the threshold for display beside its value.
     pub fn name(self) -> String {
         match self {
             SlowThreshold::Limit(_) => "objective".to_owned(),

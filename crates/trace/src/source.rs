@@ -1,4 +1,4 @@
-//! Source of a running trace: the kernel's recorder, which follows its service.
+//! Source of a running trace: the kernel's recorder, which follows the traced service.
 
 use std::time::{Duration, Instant};
 
@@ -23,15 +23,15 @@ use sidelane_requests::{notes_of, unseen};
 use sidelane_rollback::own_threads;
 use sidelane_rollback::own_threads::Patient;
 
-/// Interval at which a restarted service is searched.
+/// Interval at which the service's processes and ports are searched again: it may have restarted.
 const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Longest delay of a record. The recorder holds each back for less, except those of a CPU that the hypervisor took
+/// Longest delay of a record. The recorder holds each record back for less, except on a CPU that the hypervisor took
 /// away.
 const SETTLED_NS: u64 = 100_000_000;
-/// Shortest and longest interval of fetches, in ms.
+/// Shortest and longest interval between two fetches of records, in milliseconds.
 const FETCH_EVERY_MS: (u32, u32) = (1, 50);
 
-/// A running trace.
+/// A running trace of a service, with the kernel's recorder.
 pub struct Source {
     _reader: Patient,
     target: Target,
@@ -41,22 +41,21 @@ pub struct Source {
     runtimes: Runtimes,
     until: Shutdown,
     looked_at: Instant,
-    /// The reason why the service is no longer followed.
+    /// Reason why the service is no longer followed; `None` while it is.
     lost_sight: Option<String>,
-    /// A note on sockets of the service that are not traced.
+    /// Note on sockets of the service that are not traced.
     unseen: Option<RequestNote>,
 }
 
 impl Source {
-    /// Returns whether the service listens: one that has just been started does not yet.
+    /// Returns whether the service listens at a port. A service that has just been started does not yet.
     pub fn is_there(target: &Target) -> bool {
         target.find().is_ok_and(|service| !listeners(&service.pids, service.port).is_empty())
     }
 
-    /// Starts to record the service, until it is asked to end; `light`: without softirqs and incoming segments.
+    /// Starts to record the service, until `until` ends it. `light`: without softirqs and incoming segments.
     ///
-    /// # Errors
-    /// If the service is not there, or if this kernel or this process's rights do not suffice.
+    /// # Errors If the service is not there, or if this kernel or this process's rights do not suffice.
     pub fn start(target: &Target, light: bool, until: Shutdown) -> Result<Self> {
         let service = target.find()?;
         own_threads::keep_off(&target.to_string(), &service.pids);
@@ -82,18 +81,18 @@ impl Source {
             lost_sight: None,
             unseen,
         };
-        // Finds processes that have started since.
+        // Finds processes of the service that have started since.
         source.look_after();
         Ok(source)
     }
 
-    /// Returns the kinds of records that exist here.
+    /// Returns the kinds of records that this machine can make.
     pub fn recorded(&self) -> Kinds {
         self.pauses.kinds_beside(self.recorder.recorded())
     }
 
-    /// Returns notes on what is not seen here, besides what the kernel lacks, and on requests that may be none of the
-    /// service's.
+    /// Returns notes on what the trace cannot see on this machine, and on observed requests that are perhaps not
+    /// application requests.
     pub fn notes(&self) -> Vec<Note> {
         let lost_sight = self.lost_sight.iter().map(|error| TraceNote::ServiceNotFollowed { error: error.clone() });
         let counts = self.recorder.counts(0);
@@ -109,7 +108,7 @@ impl Source {
         self.until.wait(Duration::from_millis(period_ms.clamp(FETCH_EVERY_MS.0, FETCH_EVERY_MS.1).into()))
     }
 
-    /// Fetches the records since the last call. Returns the moment before which all are there.
+    /// Fetches the records since the last call. Returns the time before which all records have been fetched.
     pub fn read(&mut self, records: &mut Vec<Record>) -> Result<u64> {
         let settled_ns = now_ns().saturating_sub(SETTLED_NS);
         let before = records.len();
@@ -124,10 +123,10 @@ impl Source {
         Ok(settled_ns.min(self.pauses.held_since_ns()))
     }
 
-    /// Follows the service, which may have restarted, or listen elsewhere, or have other JVMs.
+    /// Follows the service, which may have restarted, or listen at other ports, or have other JVMs.
     fn look_after(&mut self) {
         self.sightings.look();
-        // A service that is not there now may be there at the next look.
+        // A service that is not there now may be there at the next search.
         let Ok(service) = self.target.find() else { return };
         if let Err(error) = self.recorder.look_again(0, &service) {
             self.lost_sight = Some(error.to_string());
@@ -137,7 +136,7 @@ impl Source {
         own_threads::keep_off(&self.target.to_string(), &service.pids);
     }
 
-    /// Ends recording, and fetches the rest.
+    /// Ends the recording, and fetches the remaining records.
     pub fn finish(&mut self, records: &mut Vec<Record>) {
         self.recorder.finish(records);
         records.iter().for_each(|record| self.sightings.note(record));
@@ -150,13 +149,13 @@ impl Source {
         self.recorder.lost()
     }
 
-    /// Returns the runs of the kernel program that were left out so far, since it was at work on that CPU already;
-    /// `None` if the kernel does not count them.
+    /// Returns how often the kernel left out a run of its program so far, since it already ran on that CPU. `None` if
+    /// the kernel does not count that.
     pub fn left_out(&self) -> Option<u64> {
         self.recorder.missed().ok()
     }
 
-    /// Returns the names of threads in records.
+    /// Returns the names of the threads that appear in records.
     pub fn names(&self) -> Names {
         let mut names = Names::default();
         for pid in self.sightings.found().pids() {

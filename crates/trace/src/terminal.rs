@@ -1,5 +1,5 @@
-//! A trace on the terminal: about ten lines. The first has the finding and the advice. Then come the causes, those that
-//! could not be found, and the cost of tracing. Empty and zero values have no line.
+//! Text of a trace's report for the terminal, about ten lines. The first has the finding and the advice. Then come the
+//! causes, those that could not be found, and the cost of tracing. Empty and zero values have no line.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +12,17 @@ use sidelane_timeline::diagnosis::Finding;
 use super::report::{Cut, TraceReport, human_count, human_ns};
 use super::slow_threshold::SlowThreshold;
 
-/// The most causes with lines of their own; the rest is summed up in one line.
+/// The most causes with lines of their own. One line sums up the others.
 const CAUSES_MAX: usize = 3;
-/// A cause below this share has no line of its own.
+/// Share of the lost time, in percent, below which a cause has no line of its own.
 const SHARE_MIN_PERCENT: f64 = 5.0;
-/// A cause below this share is not mentioned, unless it is time without explanation.
+/// Share of the lost time, in percent, below which a cause is not mentioned. Time without explanation is always
+/// mentioned.
 const WORD_MIN_PERCENT: f64 = 1.0;
-/// Indentation of the lines after a cause's line.
+/// Indentation of the lines below a cause's first line.
 const INDENT: &str = "        ";
 
-/// Returns the whole text, in lines of at most `width` characters.
+/// Returns the whole text of the report, in lines of at most `width` characters.
 pub fn text(report: &TraceReport, width: usize) -> String {
     let mut lines = vec![Line::plain(headline(report))];
     lines.extend(causes(report));
@@ -31,9 +32,9 @@ pub fn text(report: &TraceReport, width: usize) -> String {
     lines.iter().map(|line| line.folded(width)).collect()
 }
 
-/// A line, which may be longer than the terminal is wide.
+/// A line of the report before folding: it may be longer than the terminal is wide.
 struct Line {
-    /// Text before it.
+    /// Text at the begin of the line, such as an indentation.
     begin: String,
     text: String,
 }
@@ -43,7 +44,7 @@ impl Line {
         Self { begin: String::new(), text }
     }
 
-    /// Folds it: further lines begin below the text's beginning, or a little to the right of it.
+    /// Returns the line, folded to `width`. Further lines are indented to the begin of the text, or a little more.
     fn folded(&self, width: usize) -> String {
         let indent = " ".repeat(if self.begin.is_empty() { 2 } else { length(&self.begin) });
         let lines = fold(&self.text, width.saturating_sub(indent.len()));
@@ -52,7 +53,7 @@ impl Line {
     }
 }
 
-/// Returns the finding and the advice, in one or two sentences. It says whether clients gave requests up, and whether
+/// Returns the finding and the advice, in one or two sentences. They say whether clients gave up requests, and whether
 /// requests wait that are slower than all that have ended.
 pub fn headline(report: &TraceReport) -> String {
     let (waits, longest) = (report.counts.oldest_open_ns, report.latency.max_ns.max(report.diagnosis.slo_ns));
@@ -61,7 +62,8 @@ pub fn headline(report: &TraceReport) -> String {
     sentences.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns whether clients gave requests up after longer than the objective allows; without one, whether any did.
+/// Returns whether clients gave up requests after longer than the objective allows; without an objective, whether any
+/// did.
 fn is_abandoned_slow(report: &TraceReport) -> bool {
     let Cut { abandoned, abandoned_slow, .. } = &report.cut;
     *abandoned_slow > 0 || (report.threshold == SlowThreshold::P99 && abandoned.histogram.count() > 0)
@@ -139,10 +141,10 @@ fn found(report: &TraceReport) -> String {
     }
 }
 
-/// Share of the tracer in the lost time of slow requests from which it is mentioned.
+/// Part of the slow requests' lost time from which the tracer's own share is mentioned, 0 to 1.
 const TRACER_SHARE_MIN: f64 = 0.01;
 
-/// Returns the first sentence if the tracer itself delayed the service.
+/// Returns the first sentence of the report if the tracer itself delayed the service; otherwise an empty text.
 fn in_the_way(report: &TraceReport) -> String {
     let (diagnosis, tracer) = (&report.diagnosis, &report.diagnosis.tracer);
     let share = tracer.share(diagnosis.tail_ns);
@@ -164,7 +166,7 @@ fn in_the_way(report: &TraceReport) -> String {
     )
 }
 
-/// Returns the tracer's cost to the requests.
+/// Returns the cost of the tracer to the requests, as text.
 fn delayed(report: &TraceReport) -> String {
     let (requests, tracer) = (human_count(report.diagnosis.requests), &report.diagnosis.tracer);
     match tracer.delayed {
@@ -184,7 +186,7 @@ fn limit(report: &TraceReport) -> String {
     }
 }
 
-/// Returns a line for each of the largest causes, the advice for all but the first, and one line for the rest.
+/// Returns a line for each of the largest causes, the advice for all but the first, and one line for the others.
 fn causes(report: &TraceReport) -> Vec<Line> {
     let findings = &report.diagnosis.findings;
     let large = |finding: &&Finding| finding.share_percent >= SHARE_MIN_PERCENT;
@@ -210,14 +212,14 @@ fn percent(percent: f64) -> String {
     if percent < 1.0 { "< 1 %".to_owned() } else { format!("{percent:.0} %") }
 }
 
-/// Returns the cause, the number of requests, the evidence, and the clearest example.
+/// Returns the text of one cause: its name, the number of requests, the evidence, and the clearest example.
 fn cause(report: &TraceReport, finding: &Finding) -> String {
     let requests = match finding.requests {
         0 => None,
         1 => Some("made 1 request slow".to_owned()),
         many => Some(format!("made {} requests slow", human_count(many))),
     };
-    // The first sentence has the number of requests, the next ones have the thread or object.
+    // The first sentence of the evidence has the number of requests. The next ones name the thread or object.
     let seen = finding.evidence.get(1).or(finding.evidence.first()).cloned();
     let parts = [requests, seen, clearest(report, finding)];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
@@ -234,7 +236,7 @@ fn clearest(report: &TraceReport, finding: &Finding) -> Option<String> {
     Some(format!("clearest: request {number}{times}"))
 }
 
-/// Returns causes that could not be found, joined if the reason is the same.
+/// Returns the causes that could not be found, joined if the reason is the same.
 fn cannot_tell(report: &TraceReport) -> Option<String> {
     let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for missing in &report.diagnosis.cannot_tell {
@@ -245,7 +247,7 @@ fn cannot_tell(report: &TraceReport) -> Option<String> {
     (!reasons.is_empty()).then(|| format!("Not known here: {}", reasons.join("; ")))
 }
 
-/// Returns the missing records and requests.
+/// Returns the numbers of missing records and requests, as text.
 fn missing(report: &TraceReport) -> Option<String> {
     let (counts, broken) = (&report.counts, report.diagnosis.incomplete);
     let part = |count: u64, words: &dyn Fn() -> String| (count > 0).then(words);
@@ -278,7 +280,7 @@ fn missing(report: &TraceReport) -> Option<String> {
     (!parts.is_empty()).then(|| format!("Missing: {}", parts.join("; ")))
 }
 
-/// Returns the cost of tracing.
+/// Returns the cost of tracing as text: records, CPU time and delayed requests; `None` without records.
 fn cost(report: &TraceReport) -> Option<String> {
     let records = report.counts.records;
     if records == 0 {
@@ -304,7 +306,7 @@ mod tests {
     use super::super::report::Counts;
     use super::*;
 
-    /// The text of the invented trace in a terminal of 120 columns.
+    /// The text of the invented trace's report on a terminal of 120 columns.
     const WHOLE: &str = "\
 76 of 300 requests of port:8080 took longer than 2 ms (objective). Largest cause: response in the send buffer, 42 % of
   their lost time. What to do: set TCP_NODELAY on the service's sockets

@@ -1,4 +1,4 @@
-//! Spans and threads in words.
+//! Descriptions of spans and threads as text.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use sidelane_tracker::requests::own_number;
 
 use super::objects::Objects;
 
-/// Names of threads, by their numbers, and objects of their waits.
+/// Names of threads, by thread id, and of the objects for which they waited.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     threads: BTreeMap<u32, String>,
@@ -19,38 +19,38 @@ pub struct Names {
 }
 
 impl Names {
-    /// Adds a name, or replaces it.
+    /// Sets the name of a thread.
     pub fn put(&mut self, tid: u32, name: impl Into<String>) {
         self.threads.insert(tid, name.into());
     }
 
-    /// Returns the name of a thread.
+    /// Returns the name of the thread; `None` if unknown.
     pub fn name(&self, tid: u32) -> Option<&str> {
         self.threads.get(&tid).map(String::as_str)
     }
 
-    /// Returns the name of a thread, or of a process: that of its first thread.
+    /// Returns the name of a thread or, if that is unknown, of its process's first thread.
     pub fn of_task(&self, task: Task) -> Option<String> {
         let tid = if task.tid == 0 { task.pid } else { task.tid };
         self.name(tid).map(str::to_owned)
     }
 
-    /// Returns a thread in words: "redis-server (1234)".
+    /// Returns the name and number of a thread as text: "redis-server (1234)".
     pub fn text(&self, tid: u32) -> String {
         self.name(tid).map_or_else(|| format!("thread {tid}"), |name| format!("{name} ({tid})"))
     }
 
-    /// Returns all names.
+    /// Returns all threads with their names.
     pub fn all(&self) -> impl Iterator<Item = (u32, &str)> {
         self.threads.iter().map(|(tid, name)| (*tid, name.as_str()))
     }
 
-    /// Sets the findings on the objects of waits.
+    /// Sets the processes and paths of the objects for which threads waited.
     pub fn found(&mut self, objects: Objects) {
         self.objects = objects;
     }
 
-    /// Returns the findings on the objects of waits.
+    /// Returns the processes and paths of the objects for which threads waited.
     pub fn objects(&self) -> &Objects {
         &self.objects
     }
@@ -78,7 +78,7 @@ impl NameSource for Names {
     }
 }
 
-/// Returns the details of a span besides its cause: the thread, the CPU, and the thread that it waited for.
+/// Returns the details of a span besides its cause, as text: the thread, the CPU, and the thread for which it waited.
 pub fn of_span(span: &Span, names: &Names) -> String {
     let thread = (span.tid != 0).then(|| names.text(span.tid));
     let lane = span.cpu.map(|cpu| format!("on lane {cpu}"));
@@ -87,7 +87,7 @@ pub fn of_span(span: &Span, names: &Names) -> String {
     [thread, lane, by, behind].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the role of a span's other thread.
+/// Returns the role of a span's other thread, as text: "behind", for example.
 fn role_of_by(cause: Cause) -> &'static str {
     match cause {
         Cause::RunQueue | Cause::Tracer => "behind",

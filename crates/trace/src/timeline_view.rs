@@ -1,4 +1,5 @@
-//! The picture of one request: its threads and lanes as rows, the turns on them, wake-ups and its own way as arrows.
+//! Picture of one request: rows for its threads and lanes, the turns of threads on them, and arrows for wakeups and the
+//! request's path.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use sidelane_tracker::requests::own_number;
 use super::excerpt::{Excerpt, RequestPath};
 use super::text::{Names, of_span};
 
-/// Returns the picture of a request; its arrival counts from `begin_ns`, the begin of the trace.
+/// Returns the picture of a request. Its arrival is counted from `begin_ns`, the begin of the trace.
 pub fn timeline_view(excerpt: &Excerpt, names: &Names, begin_ns: u64) -> TimelineView {
     let timeline = &excerpt.timeline;
     let rows = Rows::of(excerpt, names);
@@ -43,7 +44,7 @@ fn marks(excerpt: &Excerpt, us: impl Fn(u64) -> f64) -> Vec<Mark> {
         (timeline.finished_ns, "answered"),
         (timeline.ended_ns, "left the machine"),
     ];
-    // A stage that is not recorded has the time of the one before.
+    // A stage of the request that is not recorded has the time of the stage before.
     let last = usize::from(timeline.ended_ns > timeline.finished_ns);
     stages[..3 + last].iter().map(|(at_ns, words)| Mark { us: us(*at_ns), words: (*words).to_owned() }).collect()
 }
@@ -63,14 +64,14 @@ impl Rows {
             span.cpu.into_iter().for_each(|lane| add(&mut rows.lanes, lane, true));
         }
         for record in &excerpt.records {
-            // Without a thread the record belongs to an interrupt or the idle thread, which is no reason for a lane's
-            // row.
+            // A record without a thread belongs to an interrupt or the idle thread. It is no reason for a row of the
+            // lane.
             add(&mut rows.lanes, record.cpu, record.kind == Kind::Switched);
             for task in [record.task, record.other] {
                 add(&mut rows.processes, task.pid, rows.threads.contains(&task.tid));
             }
         }
-        // A named waker of the service has a row, too: a pool's acceptor.
+        // A waker of the service that a span names has a row, too: a pool's acceptor, for example.
         for waker in excerpt.timeline.spans.iter().filter(|span| span.cause == Cause::HandOver) {
             let is_known = waker.by_tid != 0 && names.name(waker.by_tid).is_some();
             add(&mut rows.threads, waker.by_tid, is_known && rows.processes.contains(&waker.by_pid));
@@ -147,7 +148,7 @@ fn interrupt(record: &Record, us: impl Fn(u64) -> f64) -> Block {
     }
 }
 
-/// A stretch in which a thread had a lane.
+/// An interval in which a thread had a lane.
 struct Turn {
     task: Task,
     cpu: u32,
@@ -155,7 +156,7 @@ struct Turn {
     to_ns: u64,
 }
 
-/// Turns of threads on lanes, from the switches. A turn whose beginning was not recorded begins with the excerpt.
+/// Turns of threads on lanes, from context switches. A turn whose begin was not recorded begins with the excerpt.
 struct Blocks {
     turns: Vec<Turn>,
 }
@@ -169,8 +170,8 @@ impl Blocks {
         for record in excerpt.records.iter().filter(|record| record.kind == Kind::Switched) {
             let since = running.remove(&record.cpu).filter(|(task, _)| task.tid == record.task.tid);
             let from_ns = since.map_or(begin_ns, |(_, from_ns)| from_ns);
-            // Only the first switch of a lane may end a turn that began earlier; the begins of later turns are
-            // recorded.
+            // Only the first context switch of a lane may end a turn that began before the excerpt. The begins of later
+            // turns are recorded.
             if since.is_some() || !turns.iter().any(|turn: &Turn| turn.cpu == record.cpu) {
                 turns.push(Turn { task: record.task, cpu: record.cpu, from_ns, to_ns: record.at_ns });
             }
@@ -186,7 +187,7 @@ impl Blocks {
     }
 }
 
-/// Returns wake-ups of the request's threads, and its way from lane to lane.
+/// Returns the arrows of the picture: wakeups of the request's threads, and the request's path from lane to lane.
 fn arrows(excerpt: &Excerpt, rows: &Rows, names: &Names, us: impl Fn(u64) -> f64 + Copy) -> Vec<Arrow> {
     let mut arrows = wakes(excerpt, rows, names, us);
     arrows.extend(flow(excerpt, rows, us));
@@ -213,7 +214,7 @@ fn wakes(excerpt: &Excerpt, rows: &Rows, names: &Names, us: impl Fn(u64) -> f64)
     arrows
 }
 
-/// Returns the stages at which a record shows the request's place, each joined to the next.
+/// Returns arrows between the places of the request that records show, in the order of time.
 fn flow(excerpt: &Excerpt, rows: &Rows, us: impl Fn(u64) -> f64) -> Vec<Arrow> {
     let way = RequestPath::of(&excerpt.timeline);
     let timeline = &excerpt.timeline;

@@ -13,7 +13,7 @@
 
 #include <time.h>
 
-/* Divisions between two counts, in a fast and in a slow phase. */
+/* Number of divisions between two counts, in a fast and in a slow phase. */
 enum { FAST = 2, SLOW = 40 };
 
 static double now_s(void)
@@ -57,5 +57,5 @@ int main(int argc, char **argv)
 		}
 	}
 	printf("%.0f\n", (double)count / (now_s() - began));
-	return value == 0; /* never, but the compiler does not know */
+	return value == 0; /* never true, but the compiler does not know */
 }

@@ -40,7 +40,7 @@ static void *work(void *worked)
 	return 0;
 }
 
-/* Returns 0 if all threads worked. */
+/* Runs the work on several threads. Returns 0 if all of them worked. */
 static int work_with_threads(void)
 {
 	pthread_t threads[THREADS];

@@ -68,7 +68,7 @@ UNCHECKED static double now_s(void)
 	return now.tv_sec + now.tv_nsec / 1e9;
 }
 
-/* Work without checks. */
+/* Computes without checks until the time `end_s`. */
 UNCHECKED static void spin_until(double end_s)
 {
 	while (now_s() < end_s)

@@ -21,8 +21,8 @@ static double now_s(void)
 	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* Multiplications that depend on each other, so that the processor can neither skip them nor run
- * them in parallel. */
+/* Does `steps` multiplications that depend on each other, so that the processor can neither skip
+ * them nor run them in parallel. */
 static uint64_t work(uint64_t value, long steps)
 {
 	for (long step = 0; step < steps; step++)
@@ -30,7 +30,7 @@ static uint64_t work(uint64_t value, long steps)
 	return value;
 }
 
-/* Steps of work in a number of cycles, less the loop's own cycles. */
+/* Returns the number of work steps that take `cycles` cycles, without the loop's own cycles. */
 static long steps_in(long cycles)
 {
 	const long measured = 1000000;
@@ -67,5 +67,5 @@ int main(int argc, char **argv)
 		passed = now_s() - began;
 	}
 	printf("%.0f\n", (double)count / passed);
-	return value == 0; /* never, but the compiler does not know */
+	return value == 0; /* never true, but the compiler does not know */
 }

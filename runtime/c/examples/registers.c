@@ -42,7 +42,7 @@ CHECKED static vector vectors(vector a, vector b, vector c, vector d, vector e, 
 	return a + 2 * b + 3 * c + 4 * d + 5 * e + 6 * f + 7 * g + 8 * h;
 }
 
-/* AL has the number of vector registers. */
+/* Tests a variadic call: register AL has the number of vector registers. */
 CHECKED static double variadic(int count, ...)
 {
 	va_list list;
@@ -55,7 +55,7 @@ CHECKED static double variadic(int count, ...)
 	return sum;
 }
 
-/* RDI has the address of the result. */
+/* Tests a call that returns a struct: register RDI has the address of the result. */
 CHECKED static struct large by_value(long first)
 {
 	struct large made;
@@ -65,7 +65,7 @@ CHECKED static struct large by_value(long first)
 	return made;
 }
 
-/* The result of the call before is in x87 registers. */
+/* Tests x87 registers, which hold the result of the previous call. */
 CHECKED static long double extended(long double a, double b)
 {
 	return a * 3 + b;
@@ -101,7 +101,7 @@ UNCHECKED static int vectors_arrive(long n)
 	return 1;
 }
 
-/* R10 has the frame of the enclosing function: GNU C. */
+/* Tests a nested function of GNU C: register R10 has the frame of the enclosing function. */
 UNCHECKED static int nested_arrives(long n)
 {
 	long kept = n + 5;

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Longer than most interrupts. */
+/* Shortest gap between two reads of the clock that ends a turn: longer than most interrupts. */
 #define GAP_NS 50000
 #define TURNS_MAX (1 << 22)
 

@@ -44,7 +44,7 @@ static int emit_in_child(void)
 
 	if (!child) {
 		emit(1);
-		/* The child's own file, with its own pid. */
+		/* Checks that the child has a file of its own, with its own pid. */
 		_exit(sidelane_emit_self_.file->head.pid != (uint32_t)getpid());
 	}
 	waitpid(child, &status, 0);

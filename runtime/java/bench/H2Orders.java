@@ -7,7 +7,10 @@ import java.sql.SQLException;
 import java.sql.Statement;
 import java.util.Random;
 
-/** Orders, payments and reports on an H2 database in memory, similar to TPC-C: WARM-UP. */
+/**
+ * Benchmark with orders, payments and reports on an H2 database in memory, similar to TPC-C.
+ * Argument: the number of warm-up rounds.
+ */
 public final class H2Orders {
     private static final int ITEMS = 1000;
     private static final int CUSTOMERS = 500;
@@ -25,7 +28,9 @@ public final class H2Orders {
         Timed.rounds(Integer.parseInt(args[0]), H2Orders::round);
     }
 
-    /** Every round has a database of its own, so that all rounds do the same work. */
+    /**
+     * Runs one round. Every round has a database of its own, so that all rounds do the same work.
+     */
     private static long round() throws SQLException {
         try (Connection db = DriverManager.getConnection("jdbc:h2:mem:orders")) {
             db.setAutoCommit(false);
@@ -93,7 +98,7 @@ public final class H2Orders {
         }
     }
 
-    /** The sum of the first column. */
+    /** Returns the sum of the first column of a query's result. */
     private long ask(String sql, Object... arguments) throws SQLException {
         long sum = 0;
         try (PreparedStatement s = prepared(sql, arguments); ResultSet rows = s.executeQuery()) {

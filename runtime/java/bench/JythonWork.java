@@ -3,7 +3,10 @@ import org.python.core.Py;
 import org.python.core.PyFunction;
 import org.python.util.PythonInterpreter;
 
-/** A Python program: planets, queens, words and sorting: WARM-UP. */
+/**
+ * Benchmark that runs a Python program: planets, queens, words and sorting. Argument: the number of
+ * warm-up rounds.
+ */
 public final class JythonWork {
     private static final String PROGRAM = String.join("\n",
             "def planets(steps):",

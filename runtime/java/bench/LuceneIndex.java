@@ -20,7 +20,10 @@ import org.apache.lucene.index.IndexWriterConfig;
 import org.apache.lucene.index.SerialMergeScheduler;
 import org.apache.lucene.store.ByteBuffersDirectory;
 
-/** Builds a full-text index in memory over the text below a folder: FOLDER MEGABYTES WARM-UP. */
+/**
+ * Benchmark that builds a full-text index in memory over the text below a folder. Arguments:
+ * folder, megabytes, number of warm-up rounds.
+ */
 public final class LuceneIndex {
     private static final int PARAGRAPHS_A_DOCUMENT = 8;
 

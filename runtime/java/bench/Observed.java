@@ -13,19 +13,21 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * Measures the cost of tags, and the cost of being observed: NAME PAIRS ROUNDS FOLDER PLAIN-COMMAND
- * TAGGED-COMMAND OBSERVER-COMMAND PERIOD..., words of a command separated by single spaces. In the
- * observer's command, PID, PERIOD and RESULT are replaced by their values.
+ * Benchmark of the cost of tags, and of the cost of being observed. Arguments: NAME PAIRS ROUNDS
+ * FOLDER PLAIN-COMMAND TAGGED-COMMAND OBSERVER-COMMAND PERIOD..., words of a command separated by
+ * single spaces. In the observer's command, PID, PERIOD and RESULT are replaced by their values.
  *
  * A pair is two fresh JVMs. First they run in turns, without and with tags. Then the JVM with tags
- * goes on while an observer reads the tags, between two stretches without an observer: the compiled
- * code is the same, so only the observer makes the difference.
+ * continues while an observer reads the tags, between two stretches without an observer. The
+ * compiled code is the same, so only the observer makes the difference.
  */
 public final class Observed {
-    /** An observer may need this long to find its target. */
+    /** Time that an observer may need to find its target, in nanoseconds. */
     private static final long ATTACHED_NS = 1_000_000_000;
-    /** The observer's figures; how often the word was seen to change shows for how much of the time
-     * both ran. */
+    /**
+     * Keys of the observer's figures. The number of changes that it saw in the tag's word shows for
+     * how much of the time both ran.
+     */
     private static final List<String> ACHIEVED = List.of("period_mean_cycles", "line_transfers_min_per_s");
 
     private final Map<String, List<Double>> results = new LinkedHashMap<>();
@@ -74,7 +76,7 @@ public final class Observed {
         return ns;
     }
 
-    /** The rounds within the time in which the observer runs. */
+    /** Returns the times of the rounds during which the observer ran. */
     private List<Long> observedRounds(Program program, String period) throws Exception {
         Path result = folder.resolve(name + "-" + period + ".json");
         Path said = folder.resolve(name + "-" + period + ".txt");

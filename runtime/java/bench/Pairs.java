@@ -3,8 +3,8 @@ import java.util.Arrays;
 import java.util.Locale;
 
 /**
- * Compares a program without and with checks: NAME PAIRS ROUNDS PLAIN-COMMAND CHECKED-COMMAND, words
- * of a command separated by single spaces.
+ * Comparison of a program without and with checks. Arguments: NAME PAIRS ROUNDS PLAIN-COMMAND
+ * CHECKED-COMMAND, words of a command separated by single spaces.
  *
  * A pair is two fresh JVMs that run in turns, a round each, so that other load on the machine
  * affects both alike. The ratio of a pair is the median of its rounds' ratios.
@@ -37,7 +37,10 @@ public final class Pairs {
         }
     }
 
-    /** The median ratio of b to a; each of them runs first in half of the rounds. */
+    /**
+     * Returns the median ratio of b's times to a's; each of the programs runs first in half of the
+     * rounds.
+     */
     static double takeTurns(Program a, Program b, int rounds) throws Exception {
         double[] ratios = new double[rounds];
         for (int i = 0; i < rounds; i++) {
@@ -50,7 +53,7 @@ public final class Pairs {
         return quantile(ratios, 0.5);
     }
 
-    /** Interpolates between the two nearest values. */
+    /** Returns a quantile of sorted values, interpolated between the two nearest values. */
     static double quantile(double[] sorted, double p) {
         double at = p * (sorted.length - 1);
         int i = (int) at;

@@ -5,7 +5,7 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.util.List;
 
-/** A JVM that runs a round on command. */
+/** Child JVM that runs a round of a benchmark on command. */
 final class Program implements AutoCloseable {
     private final List<String> command;
     private final Process process;

@@ -5,14 +5,16 @@ import java.lang.management.ManagementFactory;
 import java.lang.management.ThreadMXBean;
 
 /**
- * Rounds of fixed work. Prints "ready" after a warm-up, then runs one round for each line on its
- * input, and answers with the CPU time of the working thread: other programs on the machine affect
- * it less than wall-clock time.
+ * Benchmark of fixed work in rounds. Prints "ready" after a warm-up, then runs one round for each
+ * line on its input. It answers with the CPU time of the working thread, which other programs on
+ * the machine affect less than wall-clock time.
  */
 final class Timed {
     interface Round {
-        /** Returns a value that depends on all the work, so that the compiler cannot leave any of
-         * it out. */
+        /**
+         * Runs one round. Returns a value that depends on all the work, so that the compiler cannot
+         * leave any of it out.
+         */
         long run() throws Exception;
     }
 

@@ -12,10 +12,10 @@
 static const volatile uint32_t *check_word;
 static void (*slow_path)(void);
 
-/* Always 1: the word that checks read while the JIT's profile is prepared. */
+/* Word that checks read while the JIT's profile is prepared: always 1. */
 static const volatile uint32_t training_word = 1;
 
-/* A thread that is going to check makes a first call, which is its promise to check often. */
+/* Makes the promise to check of a thread that starts. */
 static void JNICALL on_thread_start(jvmtiEnv *jvmti, JNIEnv *env, jthread thread)
 {
 	(void)jvmti;
@@ -24,7 +24,8 @@ static void JNICALL on_thread_start(jvmtiEnv *jvmti, JNIEnv *env, jthread thread
 	slow_path();
 }
 
-/* Called once, by the thread that starts the agent. 0: this process has no gate. */
+/* Returns the address of the word that checks read; 0 if this process has no gate. The thread
+ * that starts the agent calls it once. */
 JNIEXPORT jlong JNICALL Java_java_lang_SidelaneCheck_gateWord(JNIEnv *env, jclass check)
 {
 	uint32_t *(*address)(void);
@@ -46,9 +47,9 @@ JNIEXPORT jlong JNICALL Java_java_lang_SidelaneCheck_trainingWord(JNIEnv *env, j
 }
 
 /*
- * An ordinary native method, not a critical one: the thread is "in native" while it naps, so a
- * safepoint does not wait for it. If a safepoint begins during the nap, the thread stops when it
- * returns.
+ * Naps while the gate is closed. It is an ordinary native method, not a critical one: the thread is
+ * "in native" while it naps, so a safepoint does not wait for it. If a safepoint begins during the
+ * nap, the thread stops when it returns.
  */
 JNIEXPORT void JNICALL Java_java_lang_SidelaneCheck_nap(JNIEnv *env, jclass check)
 {
@@ -59,9 +60,9 @@ JNIEXPORT void JNICALL Java_java_lang_SidelaneCheck_nap(JNIEnv *env, jclass chec
 }
 
 /*
- * Makes the promise of this thread, and of threads that are started later. A thread that runs
- * already makes it at its first nap. Returns false if threads that are started later also make it
- * only then.
+ * Makes the promise to check of this thread, and of threads that are started later. A thread that
+ * already runs makes it at its first nap. Returns false if threads that are started later also make
+ * it only at their first nap.
  */
 JNIEXPORT jboolean JNICALL Java_java_lang_SidelaneCheck_promise(JNIEnv *env, jclass check)
 {

@@ -7,7 +7,7 @@
 
 #include "sidelane_signal.h"
 
-/* NULL: no place, or an exception is pending. */
+/* Returns the memory of a signal's word; NULL if there is no place, or an exception is pending. */
 JNIEXPORT jobject JNICALL Java_dev_sidelane_Signals_word(JNIEnv *env, jclass signals, jstring name, jint kind,
 							 jboolean of_thread)
 {
@@ -38,7 +38,7 @@ static uint64_t names_end(void)
 	return file ? file->head.names_end : 0;
 }
 
-/* The caller holds a lock, so one thread at a time is here. */
+/* Sets the name of a tag's value. The caller holds a lock, so only one thread at a time is here. */
 JNIEXPORT jboolean JNICALL Java_dev_sidelane_Signals_named(JNIEnv *env, jclass signals, jstring tag, jlong value,
 							   jstring name)
 {

@@ -1,4 +1,4 @@
-//! Divides the time that a request spent with a thread among causes.
+//! Division of the time that a request spent with a thread among causes.
 //!
 //! The thread's states lie end to end and give the cause if nothing else is known. Facts of the thread, its process and
 //! its CPU lie over them. If several are true at once, the one with the highest precedence has the time
@@ -16,27 +16,28 @@ use crate::record::Task;
 use crate::timeline::Span;
 use crate::wait::{Activity, Object, Purpose, Wait, WaitEnd, call};
 
-/// The longest idle time of a CPU, while a thread waits for it, that counts as its exit from the idle state.
+/// Longest idle time of a CPU, while a thread waits for it, that counts as the CPU's exit from the idle state.
 const IDLE_EXIT_AT_MOST_NS: u64 = 2_000_000;
 
-/// The longest sleep until a set time that counts as the runtime's own; a longer one is its task's.
+/// Longest sleep until a set time that counts as a sleep of the language runtime. A task of the program made a longer
+/// one.
 const RUNTIME_SLEEPS_AT_MOST_NS: u64 = 1_000_000;
 
-/// A thread's time, seen from one request.
+/// The states of a thread during the time in which one request was with it.
 pub struct View<'a> {
     pub world: &'a World,
     pub thread: &'a Thread,
     pub tid: u32,
     pub request: Id,
-    /// Whether the request waits for the thread to take it up.
+    /// Whether the request is in a queue and waits until the thread receives it.
     pub is_queued: bool,
-    /// The question to another service whose answer the thread has to take, if the request waits for that.
+    /// The wait for another service's answer, if the request waits until the thread reads that answer.
     pub answer: Option<Wait>,
-    /// Whether the thread has to create the thread that takes the request up.
+    /// Whether the thread has to create the thread that receives the request.
     pub creates: bool,
 }
 
-/// Facts that may lie over a state, and the position in them.
+/// Facts that may lie over a thread's state, and the position of the next one.
 struct Overlay<'a> {
     track: &'a Track,
     next: usize,
@@ -48,7 +49,7 @@ impl<'a> Overlay<'a> {
         Overlay { track, next: track.first_after(from_ns), lasting: None }
     }
 
-    /// Returns the fact that is true at `at_ns`, or begins next.
+    /// Returns the fact that is true at `at_ns` or, if there is none, the next one.
     fn at(&mut self, at_ns: u64) -> Option<Fact> {
         while self.track.get(self.next).is_some_and(|fact| fact.to_ns <= at_ns) {
             self.next += 1;
@@ -58,7 +59,7 @@ impl<'a> Overlay<'a> {
 }
 
 impl View<'_> {
-    /// Lays spans until `to_ns`.
+    /// Adds spans to `tiling` that explain this thread's time until `to_ns`.
     pub fn lay(&self, to_ns: u64, tiling: &mut Tiling) {
         let states = &self.thread.states;
         let mut index = states.first_after(tiling.at_ns());
@@ -78,7 +79,8 @@ impl View<'_> {
         tiling.until(to_ns, self.span(nothing()));
     }
 
-    /// Returns whether the thread has come for this request, after `state`: it slept, and has worked on nothing since.
+    /// Returns whether the thread was woken for this request: it slept, and has worked on no other request since
+    /// `state`.
     fn is_fresh(&self, state: &Fact, has_slept: bool) -> bool {
         match state.state {
             State::Asleep => !self.is_others(state),
@@ -92,7 +94,7 @@ impl View<'_> {
     }
 
     fn lay_state(&self, state: &Fact, to_ns: u64, has_slept: bool, tiling: &mut Tiling) {
-        // The time before the thread's first record.
+        // The time before the thread's first record is unknown.
         tiling.is_missing |= state.from_ns > tiling.at_ns() && self.world.epoch.0 > 0;
         tiling.until(state.from_ns.min(to_ns), self.span(nothing()));
         tiling.is_missing |= state.state == State::Unknown && state.detail == LOST && to_ns > tiling.at_ns();
@@ -108,7 +110,7 @@ impl View<'_> {
         }
     }
 
-    /// Returns the span at `at_ns`, and the time until which it does not change.
+    /// Returns the span at `at_ns`, and the time until which its cause does not change.
     fn next(&self, state: &Fact, base: &Span, overlays: &mut Overlays, at_ns: u64) -> (u64, Span) {
         let mut until_ns = u64::MAX;
         let mut best = *base;
@@ -140,11 +142,11 @@ impl View<'_> {
         Span { tid: self.tid, ..like }
     }
 
-    /// Returns the span of a state over which nothing lies.
+    /// Returns the span of a thread's state without the facts that lie over it.
     fn base(&self, state: &Fact, has_slept: bool) -> Span {
         let cpu = (state.state != State::Unknown && state.state != State::Asleep).then_some(state.cpu);
-        // The time of the tracer on the CPU is known ([`Cpu::tracer`](super::machine::Cpu::tracer)); other threads had
-        // the rest.
+        // The tracer's time on the CPU is known ([`Cpu::tracer`](super::machine::Cpu::tracer)); other threads had the
+        // rest.
         let was_tracer = state.by.pid != 0 && state.by.pid == self.world.tracer_pid && state.cause == Cause::RunQueue;
         let by = if was_tracer { Task::default() } else { state.by };
         let span = self.span(Span {
@@ -167,9 +169,9 @@ impl View<'_> {
         }
     }
 
-    /// Returns whether the process's runtime moves its tasks between threads: then the reason for a thread's sleep does
-    /// not belong to the request that it received. Such a runtime itself sleeps until a set time for some microseconds
-    /// at most.
+    /// Returns whether the process's language runtime moves its tasks between threads. The reason for a thread's sleep
+    /// then does not belong to the request that the thread received. Such a runtime itself sleeps until a set time for
+    /// some microseconds at most.
     fn has_own_scheduler(&self, state: &Fact, wait: &Wait) -> bool {
         let is_idle = match wait.purpose() {
             Purpose::Futex | Purpose::Poll | Purpose::Completion => true,
@@ -179,7 +181,7 @@ impl View<'_> {
         is_idle && self.world.has_own_scheduler(self.thread.pid)
     }
 
-    /// Returns the span of a sleep. A thread that waits for the next event of any kind works on no request.
+    /// Returns the span of a thread's sleep. A thread that waits for the next event of any kind works on no request.
     fn asleep(&self, state: &Fact, span: Span) -> Span {
         let wait = self.thread.wait_of(state);
         let is_idle = wait.is_some_and(|wait| wait.purpose().is_of_event_loops());
@@ -201,7 +203,7 @@ impl View<'_> {
         }
     }
 
-    /// Adds the object of the wait, and what the thread did that ended it.
+    /// Returns `span` with the object of the thread's wait, and the activity of the thread that ended the wait.
     fn explained(&self, state: &Fact, span: Span, mut wait: Wait) -> Span {
         let by_address = state.cause != Cause::Lock || state.detail == 0 || self.is_lock(state, &wait);
         wait.of_peer &= !by_address;
@@ -226,8 +228,8 @@ impl View<'_> {
         }
     }
 
-    /// Names the thread that had the CPU for most of the wait. The one that had it last may have had it for a moment
-    /// only.
+    /// Returns `span` with the thread that had the CPU for most of the wait. The last thread on it may have had it for
+    /// a moment only.
     fn behind(&self, state: &Fact, span: Span) -> Span {
         let cpu = self.world.machine.cpu(state.cpu);
         match cpu.and_then(|cpu| cpu.occupant(state.from_ns, state.to_ns)) {
@@ -236,7 +238,7 @@ impl View<'_> {
         }
     }
 
-    /// Notes on a wait for a CPU whether the service's own threads had it.
+    /// Returns the span of a wait for a CPU, marked if the service's own threads had that CPU.
     fn of_own(&self, span: Span) -> Span {
         let is_own = span.by_pid != 0 && (span.by_pid == self.thread.pid || self.world.services.contains(&span.by_pid));
         if is_own && span.cause == Cause::RunQueue { Span { detail: BY_OWN, ..span } } else { span }
@@ -244,7 +246,7 @@ impl View<'_> {
 
     fn is_lock(&self, state: &Fact, wait: &Wait) -> bool {
         let Object::Futex(operation, _) = wait.object else { return true };
-        // A thread of musl that ends wakes another one as if it gave it a mutex.
+        // A thread of musl that ends wakes another thread as if it released a mutex.
         let waker = self.world.threads.get(&state.by.tid);
         let is_end = is_plain(operation) && waker.is_some_and(|waker| waker.told_of_end_ns == state.to_ns);
         let by_use = || self.world.futexes.is_mutual(self.thread.pid, operation, state.detail);
@@ -270,7 +272,7 @@ impl View<'_> {
         }
     }
 
-    /// Returns the facts that may lie over `state` between these moments.
+    /// Returns the facts between `from_ns` and `to_ns` that may lie over the thread's `state`.
     fn overlays(&self, state: &Fact, from_ns: u64, to_ns: u64) -> Overlays<'_> {
         let mut overlays = Overlays::default();
         let mut count = 0;
@@ -304,7 +306,7 @@ impl View<'_> {
     }
 
     /// Adds facts that keep the thread, its process or all threads from running. A thread that runs while its runtime
-    /// pauses works for the pause: it collects garbage, for example.
+    /// pauses the others works for the pause, for example on garbage collection.
     fn add_spells<'a>(
         &'a self,
         runs: bool,
@@ -327,27 +329,28 @@ impl View<'_> {
     }
 }
 
-/// The most overlays: four of the CPU, one of the thread's state, three of its waits, two of its own spells, three of
-/// its process and three of all.
+/// Facts that lie over a thread's state. The most are four of the CPU, one of the state, three of the thread's waits,
+/// two of its own spells, three of its process and three of all processes.
 type Overlays<'a> = [Option<Overlay<'a>>; 15];
 
-/// Returns whether a thread sleeps for the request that it works on, and not because something delays it.
+/// Returns whether `cause` is a sleep on behalf of the thread's request, such as a wait for a disk, and not a delay
+/// from outside.
 fn is_of_the_request(cause: Cause) -> bool {
     use Cause::{Connect, Downstream, Full, HandOver, NoAnswer, NotExplained, SendBuffer, Timer};
     matches!(cause, NotExplained | HandOver | Timer | SendBuffer | Downstream | Connect | NoAnswer | Full)
 }
 
-/// Returns the span of a request in an event loop that waits: only its program knows the request's state.
+/// Returns the span of a request in an event loop that waits. Only the loop's program knows the request's state.
 fn inside(span: Span, wait: Wait) -> Span {
     Span { cause: Cause::Inside, detail: 0, wait: Some(wait), ..span }
 }
 
-/// Returns why a thread that works on no request sleeps.
+/// Returns the cause of a thread's sleep while the thread works on no request.
 fn cause_while_idle(state: &Fact) -> Cause {
     match state.cause {
-        // It was woken as data came.
+        // An interrupt woke the thread as data came.
         Cause::NotExplained if state.by.tid == 0 => Cause::NetworkReceive,
-        // It waited for work in a queue that is guarded by a futex.
+        // The thread waited for work in a queue that a futex guards.
         Cause::Lock if state.request == 0 => Cause::HandOver,
         cause => cause,
     }

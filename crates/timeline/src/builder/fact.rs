@@ -1,20 +1,20 @@
-//! Facts that were true in an interval: the history from which spans are cut.
+//! Facts that were true in an interval of time: the history from which a request's spans are cut.
 
 use std::collections::VecDeque;
 
 use crate::cause::Cause;
 use crate::record::Task;
 
-/// The state of a thread.
+/// State of a thread during an interval of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// It ran.
+    /// The thread ran on a CPU.
     Running,
-    /// It could run and did not.
+    /// The thread could run, but had no CPU.
     Ready,
-    /// It slept.
+    /// The thread slept.
     Asleep,
-    /// Nothing is known.
+    /// Nothing is known about the thread's state.
     Unknown,
 }
 
@@ -23,24 +23,24 @@ pub enum State {
 pub struct Fact {
     pub from_ns: u64,
     pub to_ns: u64,
-    /// The request that the thread worked on.
+    /// The request that the thread worked on; 0 for none.
     pub request: u64,
     pub detail: u64,
-    /// The thread that had the CPU, held the lock, or woke the thread.
+    /// Another thread: it had the CPU, held the lock, or woke the fact's own thread.
     pub by: Task,
     pub cpu: u32,
-    /// For facts that are not states of threads: `Unknown`.
+    /// The state of the thread; `Unknown` for facts that are not about a thread's state.
     pub state: State,
     pub cause: Cause,
 }
 
 impl Fact {
-    /// Creates a fact that is no state of a thread.
+    /// Creates a fact that is not a thread's state, such as an interrupt or a pause.
     pub fn of(cause: Cause, from_ns: u64, to_ns: u64, detail: u64) -> Fact {
         Fact { from_ns, to_ns, request: 0, detail, by: Task::default(), cpu: 0, state: State::Unknown, cause }
     }
 
-    /// Returns whether it is equal to `other`, which follows it, except in its time.
+    /// Returns whether this fact and `other`, which follows it, differ only in their times.
     fn goes_on_as(&self, other: &Fact) -> bool {
         self.to_ns == other.from_ns
             && (self.request, self.detail, self.by, self.cpu, self.state, self.cause)
@@ -48,17 +48,18 @@ impl Fact {
     }
 }
 
-/// Facts of one kind in the order of time; no two overlap.
+/// Facts of one kind, such as the interrupts of a CPU, in the order of time. No two facts overlap.
 #[derive(Debug, Default)]
 pub struct Track {
     facts: VecDeque<Fact>,
 }
 
-/// The most facts among which a fact is fitted that reaches back over them.
+/// The most earlier facts that are checked when a fact is inserted that began before them.
 const FITTED_BETWEEN: usize = 16;
 
 impl Track {
-    /// Adds a fact that begins where the last one ended, or later. The part that overlaps the last one is left out.
+    /// Adds a fact that begins where the last fact of the track ended, or later. The part that overlaps the last one is
+    /// left out.
     pub fn push(&mut self, mut fact: Fact) {
         if let Some(last) = self.facts.back_mut() {
             fact.from_ns = fact.from_ns.max(last.to_ns);
@@ -72,13 +73,13 @@ impl Track {
         }
     }
 
-    /// Returns the fact at `place`, to be changed.
+    /// Returns a mutable reference to the fact with index `place`.
     pub fn get_mut(&mut self, place: usize) -> Option<&mut Fact> {
         self.facts.get_mut(place)
     }
 
-    /// Adds a fact that ends last and may reach back over others: it fills the time between them. An example is a
-    /// softirq that interrupts have interrupted.
+    /// Adds a fact that ends after all others and may have begun before some of them. It fills the time between them.
+    /// An example is a softirq that interrupts have interrupted.
     pub fn push_around(&mut self, fact: Fact) {
         let mut at = self.facts.len();
         let mut end_ns = fact.to_ns;
@@ -99,21 +100,20 @@ impl Track {
         }
     }
 
-    /// Returns the index of the first fact that ends after `from_ns`.
+    /// Returns the index of the first fact of the track that ends after `from_ns`.
     pub fn first_after(&self, from_ns: u64) -> usize {
-        // Requests are built soon after they ended, so the fact is near the end.
+        // Requests are built soon after their end, so the fact is near the end of the track.
         if self.facts.back().is_none_or(|last| last.to_ns <= from_ns) {
             return self.facts.len();
         }
         self.facts.partition_point(|fact| fact.to_ns <= from_ns)
     }
 
-    /// Returns the fact with this index.
     pub fn get(&self, index: usize) -> Option<&Fact> {
         self.facts.get(index)
     }
 
-    /// Forgets facts that ended before `floor_ns`, and frees memory.
+    /// Removes the facts of the track that ended before `floor_ns`, and frees memory.
     pub fn forget(&mut self, floor_ns: u64) {
         while self.facts.front().is_some_and(|fact| fact.to_ns < floor_ns) {
             self.facts.pop_front();
@@ -123,12 +123,12 @@ impl Track {
         }
     }
 
-    /// Returns the number of facts.
+    /// Returns the number of facts of the track.
     pub fn len(&self) -> usize {
         self.facts.len()
     }
 
-    /// Returns the bytes that it takes on the heap.
+    /// Returns the heap memory of the track, in bytes.
     pub fn bytes(&self) -> usize {
         self.facts.capacity() * size_of::<Fact>()
     }

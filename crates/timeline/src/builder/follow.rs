@@ -1,4 +1,4 @@
-//! Activities of threads while another one waited for them, followed back from its wake-up from waker to waker.
+//! Activities of other threads while a thread waited for them, followed back from waker to waker.
 
 use crate::builder::fact::{Fact, State};
 use crate::builder::thread::Thread;
@@ -7,15 +7,16 @@ use crate::cause::Cause;
 use crate::record::Task;
 use crate::wait::{Activity, Purpose};
 
-/// The most states that are looked at, of all threads together.
+/// The most thread states that one search examines, of all threads together.
 const STATES_MAX: usize = 4_096;
-/// The most threads and activities that are told apart.
+/// The most pairs of thread and activity that one search counts separately.
 const PARTS_MAX: usize = 64;
 
-/// Returns the activity that took most of the time, and its thread. `by` woke the thread that waited, at `to_ns`.
+/// Returns the activity that took most of a wait, and the thread of that activity. `by` woke the waiting thread at
+/// `to_ns`.
 ///
-/// The way goes back in time. If a thread was woken by another one, it had waited for that one: its sleep is left out,
-/// and the time of that thread counts.
+/// The search goes back in time. A thread that another thread woke had waited for it: the search leaves out its sleep
+/// and counts the time of its waker.
 pub fn follow(world: &World, by: Task, from_ns: u64, to_ns: u64) -> Option<(Activity, Task)> {
     let mut parts: Vec<(Activity, Task, u64)> = Vec::new();
     let (mut task, mut at_ns) = (by, to_ns);
@@ -45,7 +46,7 @@ fn add(parts: &mut Vec<(Activity, Task, u64)>, doing: Activity, task: Task, time
     }
 }
 
-/// Returns the thread for which `task` slept in `state`.
+/// Returns the thread that ended the sleep of `task` in `state`.
 fn waker_of(state: &Fact, task: Task) -> Option<Task> {
     use Cause::{Full, HandOver, Lock};
     let is_for_thread = state.state == State::Asleep && matches!(state.cause, Lock | HandOver | Full);

@@ -1,35 +1,36 @@
-//! The kind of a futex: a lock, or a place at which a thread waits until another one is done.
+//! Kinds of futexes: a lock, or a place at which a thread waits until another thread is done.
 //!
-//! The kernel sees no difference. The value that a thread expects there identifies the mutexes of C libraries and of
-//! Rust. For the rest, use decides: threads that wait for a lock hold it at other times, and then wake its waiters. A
-//! thread that waits for work, or for another thread's end, does not wake others there.
+//! The kernel sees no difference. The value that a waiting thread expects identifies the mutexes of C libraries and of
+//! Rust. For other futexes, use decides: threads that wait for a lock hold it at other times, and then wake its
+//! waiters. A thread that waits for work, or for another thread's end, wakes no other thread at that futex.
 
 use rustc_hash::FxHashMap;
 
 use crate::wait::{Object, Wait, WaitEnd, call};
 
-/// Operations on futexes, without their flags.
+/// Futex operations in the numbers of Linux, without their flags.
 mod operation {
     pub const MASK: u32 = 0x7f;
     pub const WAIT: u32 = 0;
     pub const LOCK_PI: u32 = 6;
     pub const WAIT_BITSET: u32 = 9;
-    /// The same, private, on the monotonic clock.
+    /// Rust's futex wait: private, with a bit set, on the monotonic clock.
     pub const RUST: u32 = WAIT_BITSET | 0x80;
     pub const LOCK_PI2: u32 = 13;
 }
 
-/// Value of the mutexes of glibc, Rust and Go while a thread waits. Counters of conditions have it once, too.
+/// Value of the mutexes of glibc, Rust and Go while a thread waits for them. Counters of condition variables can have
+/// this value, too.
 const CONTENDED: u32 = 2;
-/// This bit and the owner, a thread or a small number, are in mutexes of musl, and in robust ones of glibc, while a
-/// thread waits. Futures of C++ have the bit alone, and semaphores of musl all bits.
+/// Bit that is set, beside the owner's number, in mutexes of musl and robust mutexes of glibc while a thread waits.
+/// Futures of C++ have this bit alone, and semaphores of musl have all bits.
 const WAITED_FOR: u32 = 1 << 31;
 const OWNER_DIED: u32 = 1 << 30;
-/// The highest thread id.
+/// The highest thread id of Linux.
 const THREAD_MAX: u32 = 1 << 22;
 
-/// Returns whether a mutex that another thread has would have this value. A variable on the waiting thread's own stack
-/// is made for that one wait, as in the conditions of musl.
+/// Returns whether a mutex that another thread holds could have the value `expected`. A variable on the waiting
+/// thread's own stack is no mutex: it serves one wait, as in the condition variables of musl.
 pub fn is_contended(operation: u32, expected: u32, on_own_stack: bool) -> bool {
     let owner = expected & !(WAITED_FOR | OWNER_DIED);
     let is_owned = expected & WAITED_FOR != 0 && (1..=THREAD_MAX).contains(&owner);
@@ -40,12 +41,13 @@ pub fn is_contended(operation: u32, expected: u32, on_own_stack: bool) -> bool {
     }
 }
 
-/// Returns whether the operation waits without a bit set. Most locks do, and no condition of glibc does.
+/// Returns whether a futex operation waits without a bit set. Most locks use such waits; condition variables of glibc
+/// do not.
 pub fn is_plain(operation: u32) -> bool {
     operation & operation::MASK == operation::WAIT
 }
 
-/// Returns whether a wait on a futex is for a lock by its operation and value: always, never, or (`None`) depending on
+/// Returns whether a wait on a futex is for a lock, by the operation and the expected value. `None` if that depends on
 /// the use of the futex.
 pub fn is_lock_by_value(wait: &Wait) -> Option<bool> {
     let Object::Futex(operation, is_contended) = wait.object else { return None };
@@ -56,17 +58,17 @@ pub fn is_lock_by_value(wait: &Wait) -> Option<bool> {
         _ if wait.call != Some(call::FUTEX) => None,
         operation::LOCK_PI | operation::LOCK_PI2 => Some(true),
         operation::WAIT if is_contended => Some(true),
-        // Rust's mutexes; glibc's conditions have another flag, or a timeout.
+        // Rust's mutexes. Condition variables of glibc use another flag, or a timeout.
         operation::WAIT_BITSET if is_contended && wait.timeout_ms == 0 => Some(true),
         _ => None,
     }
 }
 
-/// The most futexes that are known. When there are more, all are forgotten.
+/// The most futexes whose use is remembered. When there are more, all are forgotten.
 const FUTEXES_MAX: usize = 16_384;
-/// The most threads of a futex that are told apart.
+/// The most threads that are remembered for one futex.
 const THREADS: usize = 8;
-/// A condition of glibc has two words, at which threads wait by turns.
+/// Address bits that are ignored: a condition variable of glibc has two words, at which threads wait by turns.
 const WORDS_BITS: u32 = 3;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -82,20 +84,20 @@ fn note(threads: &mut [u32; THREADS], tid: u32) {
     }
 }
 
-/// Returns the key of a futex of process `pid`. A futex with plain waits has one word.
+/// Returns the table key of a futex of process `pid`. A futex with plain waits has one word.
 fn key(pid: u32, operation: u32, address: u64) -> (u32, bool, u64) {
     let is_plain = is_plain(operation);
     (pid, is_plain, if is_plain { address } else { address >> WORDS_BITS })
 }
 
-/// Use of futexes: the threads that wait at each, and those that wake others there.
+/// Use of futexes: the threads that wait at each futex, and the threads that wake others at it.
 #[derive(Debug, Default)]
 pub struct Futexes {
     uses: FxHashMap<(u32, bool, u64), Uses>,
 }
 
 impl Futexes {
-    /// Notes that a thread of process `pid` waited there, and another one woke it.
+    /// Records that thread `waited` of process `pid` waited at a futex and thread `woke` woke it.
     pub fn note(&mut self, pid: u32, operation: u32, address: u64, waited: u32, woke: u32) {
         let key = key(pid, operation, address);
         if self.uses.len() >= FUTEXES_MAX && !self.uses.contains_key(&key) {
@@ -106,13 +108,13 @@ impl Futexes {
         note(&mut uses.woke, woke);
     }
 
-    /// Returns whether a thread that woke others there has waited there itself.
+    /// Returns whether any thread has both waited at this futex and woken other threads at it.
     pub fn is_mutual(&self, pid: u32, operation: u32, address: u64) -> bool {
         let uses = self.uses.get(&key(pid, operation, address));
         uses.is_some_and(|uses| uses.woke.iter().any(|tid| *tid != 0 && uses.waited.contains(tid)))
     }
 
-    /// Returns the bytes that they take.
+    /// Returns the memory of this table, in bytes.
     pub fn bytes(&self) -> usize {
         self.uses.capacity() * size_of::<((u32, bool, u64), Uses)>()
     }
@@ -124,10 +126,10 @@ mod tests {
 
     const PLAIN: u32 = 0;
     const PRIVATE: u32 = 128;
-    /// Of a condition of glibc, private, by the real-time clock.
+    /// Futex operation of glibc's condition variables: private, on the real-time clock.
     const CONDITION: u32 = 256 | 128 | 9;
 
-    /// By the sources of the libraries.
+    /// The expected values are from the sources of the libraries.
     #[test]
     fn mutexes_are_identified_by_the_expected_value() {
         for (operation, expected, on_own_stack, is, what) in [
@@ -183,7 +185,7 @@ mod tests {
         futexes.note(1, CONDITION, 0x1000, 5, 6);
         futexes.note(1, CONDITION, 0x1000, 7, 6);
         assert!(!futexes.is_mutual(1, CONDITION, 0x1000));
-        // The other word of the same condition.
+        // The address of the second word of the same condition variable.
         futexes.note(1, CONDITION, 0x1004, 6, 5);
         assert!(futexes.is_mutual(1, CONDITION, 0x1000) && !futexes.is_mutual(2, CONDITION, 0x1000));
         futexes.note(1, CONDITION, 0x2000, 5, 6);
@@ -196,7 +198,7 @@ mod tests {
         futexes.note(1, PRIVATE, 0x1000, 5, 6);
         futexes.note(1, PRIVATE, 0x1004, 6, 5);
         assert!(!futexes.is_mutual(1, PRIVATE, 0x1000) && !futexes.is_mutual(1, PRIVATE, 0x1004));
-        // Permits that threads take and give back.
+        // Threads take permits of a semaphore here and give them back.
         futexes.note(1, PRIVATE, 0x1000, 6, 5);
         assert!(futexes.is_mutual(1, PRIVATE, 0x1000) && !futexes.is_mutual(1, PRIVATE, 0x1004));
     }

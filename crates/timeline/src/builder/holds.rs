@@ -2,12 +2,12 @@
 
 use crate::cause::Cause;
 
-/// Returns whether TCP holds data back to send it at a set rate.
+/// Returns whether TCP holds data back to send it at a set rate (pacing).
 pub fn is_paced(holds: u32) -> bool {
     holds & hold::PACED != 0 && cause_of(holds) == Cause::Pacing
 }
 
-/// Bits of `enum sidelane_trace_hold`.
+/// Reasons why data waits in a socket, as bits of `enum sidelane_trace_hold`.
 mod hold {
     pub const WINDOW: u32 = 1;
     pub const CONGESTION: u32 = 2;
@@ -20,15 +20,15 @@ mod hold {
     pub const ROOM: u32 = 256;
 }
 
-/// The flag that the state was looked at: nothing unsent means that TCP has sent all.
+/// Flag: the socket's state was read. If nothing is unsent then, TCP has sent all.
 pub const KNOWN: u32 = 512;
-/// The flag that the peer has got twice what was sent again.
+/// Flag: the peer received retransmitted data twice.
 pub const TWICE: u32 = 1_024;
 
-/// Returns the cause in a socket's state; [`Cause::SendBuffer`] if there is none.
+/// Returns the cause that holds data back, from the bits of a socket's state; [`Cause::SendBuffer`] if there is none.
 ///
-/// Several limits may be reached at once. A loss explains a full congestion window. A segment of the peer has to open
-/// either window, which pacing does not wait for.
+/// Several limits may be reached at once. A loss explains a full congestion window. Either window opens only with a
+/// segment from the peer; pacing does not wait for one.
 pub fn cause_of(holds: u32) -> Cause {
     let has = |bits: u32| holds & bits == bits;
     if has(hold::LOSS) {
@@ -58,18 +58,18 @@ const CAUSES: [Cause; 7] = [
     Cause::SendBuffer,
 ];
 
-/// Times for which each cause held a response back.
+/// Times for which each cause held a response back in the socket.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Holds {
     times_us: [u32; CAUSES.len()],
-    /// The most bytes that waited.
+    /// The most bytes of the response that waited at once.
     pub bytes: u32,
-    /// Whether TCP sent at a set rate.
+    /// Whether TCP sent the response at a set rate (pacing).
     pub is_paced: bool,
 }
 
 impl Holds {
-    /// Adds the time for which `cause` held `bytes` back.
+    /// Adds `time_ns`, for which `cause` held `bytes` of the response back.
     pub fn add(&mut self, cause: Cause, time_ns: u64, bytes: u32) {
         if let Some(place) = CAUSES.iter().position(|known| *known == cause) {
             let time_us = u32::try_from(time_ns / 1_000).unwrap_or(u32::MAX);
@@ -78,12 +78,13 @@ impl Holds {
         }
     }
 
-    /// Returns the time for which any cause held it back.
+    /// Returns the total time for which any cause held the response back.
     pub fn sum_ns(&self) -> u64 {
         self.times_us.iter().map(|time_us| u64::from(*time_us) * 1_000).sum()
     }
 
-    /// Returns the cause of more than half of that time; [`Cause::SendBuffer`] if there is none.
+    /// Returns the cause of more than half of the time for which the response was held back; [`Cause::SendBuffer`] if
+    /// there is none.
     pub fn cause(&self) -> Cause {
         let half_us = self.sum_ns() / 2_000;
         let most = CAUSES.iter().zip(self.times_us).find(|(_, time_us)| u64::from(*time_us) > half_us);

@@ -1,23 +1,23 @@
-//! Missing records: gaps in the numbers of each CPU's records.
+//! Missing records of a trace, found as gaps in the sequence numbers of each CPU's records.
 
 use std::collections::VecDeque;
 
-/// The most CPUs that a machine has.
+/// Largest number of CPUs of a machine.
 pub const CPUS_MAX: u32 = 4096;
-/// The most losses that are known separately. When there are more, the two oldest become one.
+/// The most losses that are stored separately. When there are more, the two oldest are merged into one.
 const LOSSES_MAX: usize = 256;
-/// The most numbers of early records that are kept.
+/// The most sequence numbers that are stored of records that came before earlier ones.
 const EARLY_MAX: usize = 4096;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Numbers {
-    /// The next number; 0 for a CPU without records so far.
+    /// The sequence number of the CPU's next record; 0 for a CPU without records so far.
     next: u32,
     /// Time before which all records of this CPU were received or are counted as lost.
     seen_ns: u64,
 }
 
-/// Records of a CPU that are missing. They were written between these moments.
+/// Missing records of one CPU, which the kernel wrote between `from_ns` and `to_ns`.
 #[derive(Debug, Clone, Copy)]
 struct Loss {
     cpu: u32,
@@ -27,21 +27,20 @@ struct Loss {
     to_ns: u64,
 }
 
-/// Delay from which a record is lost: interrupts delay records of a CPU by less.
+/// Time after which a missing record counts as lost. Interrupts delay the records of a CPU by less.
 const LATE_AT_MOST_NS: u64 = 1_000_000;
 
-/// Missing records, and the time up to which they are known.
+/// Missing records of all CPUs, and the time up to which all losses are known.
 #[derive(Debug, Default)]
 pub struct Losses {
     cpus: Vec<Numbers>,
     losses: VecDeque<Loss>,
-    /// Gaps in the numbers that may still be filled.
+    /// Gaps in the sequence numbers that late records may still fill.
     gaps: Vec<Loss>,
-    /// CPU and number of records that came before earlier ones.
+    /// CPU and sequence number of each record that came before earlier ones.
     early: Vec<(u32, u32)>,
-    /// Whether a gap was given up since there were too many.
+    /// Whether a gap counts as lost already because there were too many gaps.
     has_too_many_gaps: bool,
-    /// Number of missing records.
     pub lost: u64,
 }
 
@@ -54,8 +53,8 @@ impl Losses {
         &mut self.cpus[index]
     }
 
-    /// Notes the number of a record of `cpu`; 0 for one that is no CPU's. Records of a CPU may come a little out of
-    /// order. Returns whether a missing record is lost now.
+    /// Records the sequence number of a record of `cpu`; 0 for a record that belongs to no CPU. Records of a CPU may
+    /// come a little out of order. Returns whether a missing record counts as lost from now on.
     pub fn record(&mut self, cpu: u32, seq: u32, at_ns: u64) -> bool {
         if seq == 0 {
             return false;
@@ -78,8 +77,8 @@ impl Losses {
         self.give_up(cpu, at_ns)
     }
 
-    /// Notes a record in hindsight, which comes, in the order of time, before others that were written before it: none
-    /// is missing between them. Returns false if it is not ahead of any, or if too many are.
+    /// Notes a record that was written late but is about an earlier time, so that it comes before others with lower
+    /// sequence numbers. None is missing between them. Returns false if it is not ahead of any, or if too many are.
     pub fn comes_early(&mut self, cpu: u32, seq: u32) -> bool {
         let next = self.numbers(cpu).next.max(1);
         let is_ahead = seq != 0 && seq.wrapping_sub(next) as i32 > 0;
@@ -90,7 +89,7 @@ impl Losses {
         is_kept
     }
 
-    /// Turns gaps of `cpu` that are too old to be filled into losses, until now. Returns whether there were any.
+    /// Counts the gaps of `cpu` that are too old to be filled as losses until `now_ns`. Returns whether there were any.
     fn give_up(&mut self, cpu: u32, now_ns: u64) -> bool {
         if self.gaps.is_empty() {
             return false;
@@ -103,12 +102,12 @@ impl Losses {
         !old.is_empty() || std::mem::take(&mut self.has_too_many_gaps)
     }
 
-    /// Sets the number up to which `cpu` had written records before the trace began.
+    /// Sets the sequence number of the last record that `cpu` wrote before the trace began.
     pub fn begins(&mut self, cpu: u32, seq: u32) {
         self.numbers(cpu).next = seq.wrapping_add(1).max(1);
     }
 
-    /// Ends the records: all that is missing now is lost. Returns whether there was any.
+    /// Ends the trace: all records that are missing now count as lost. Returns whether there were any.
     pub fn finish(&mut self, now_ns: u64) -> bool {
         let gaps = std::mem::take(&mut self.gaps);
         gaps.iter().for_each(|gap| self.lose(Loss { to_ns: gap.to_ns.max(now_ns), ..*gap }));
@@ -151,17 +150,17 @@ impl Losses {
         self.gaps.extend(left.map(|(first, missing)| Loss { first, missing, ..gap }));
     }
 
-    /// Returns whether a record may be missing from this time.
+    /// Returns whether a record from between `from_ns` and `to_ns` may be missing.
     pub fn any_in(&self, from_ns: u64, to_ns: u64) -> bool {
         self.losses.iter().chain(&self.gaps).any(|loss| loss.from_ns <= to_ns && from_ns <= loss.to_ns)
     }
 
-    /// Returns the time up to which the missing records of all CPUs are known.
+    /// Returns the time up to which the losses of all CPUs are known.
     pub fn seen_by_all_ns(&self) -> u64 {
         self.cpus.iter().filter(|numbers| numbers.seen_ns != 0).map(|numbers| numbers.seen_ns).min().unwrap_or(0)
     }
 
-    /// Forgets losses from before `floor_ns`.
+    /// Removes the losses from before `floor_ns`.
     pub fn forget(&mut self, floor_ns: u64) {
         self.losses.retain(|loss| loss.to_ns >= floor_ns);
     }

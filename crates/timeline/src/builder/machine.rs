@@ -1,4 +1,4 @@
-//! Facts of each CPU and of each process.
+//! Facts of each CPU and of each process, such as interrupts, idle states and pauses.
 
 use std::collections::VecDeque;
 
@@ -8,48 +8,49 @@ use crate::builder::fact::{Fact, Track};
 use crate::cause::Cause;
 use crate::record::{Kind, Record, Task, pause};
 
-/// The most segments that a CPU has taken in and that have not come to their sockets.
+/// The most TCP segments of a CPU that are remembered until they reach their sockets.
 const SEGMENTS: usize = 32;
-/// Longest time until a segment comes to its socket; after that it was not for the socket.
+/// Longest time in which a TCP segment reaches its socket. A later arrival at the socket belongs to another segment.
 const SEGMENT_AT_MOST_NS: u64 = 10_000_000;
 
 /// The shortest turn of a thread on a CPU that matters to a thread that waits for that CPU.
 const LONG_TURN_NS: u64 = 100_000;
-/// The most turns within one wait that are looked at.
+/// The most turns of other threads that are examined in one wait for a CPU.
 const TURNS_MAX: usize = 256;
 
-/// One CPU.
+/// History of one CPU: interrupts, idle states, steal time and turns of threads.
 #[derive(Debug, Default)]
 pub struct Cpu {
-    /// Interrupts and softirqs.
+    /// Interrupts and softirqs on this CPU.
     pub interrupts: Track,
-    /// Idle states.
+    /// Idle states of this CPU.
     pub idle: Track,
-    /// Time that the hypervisor took.
+    /// Steal time of this CPU.
     pub stolen: Track,
-    /// Time in which threads of the tracer had it, if a thread of a service waited for it then.
+    /// Time in which threads of the tracer had this CPU while a thread of a service waited for it.
     pub tracer: Track,
-    /// Long turns of threads that are recorded.
+    /// Turns of recorded threads on this CPU that were longer than `LONG_TURN_NS`.
     turns: Track,
-    /// Time since which a thread of the tracer has it.
+    /// Begin of the present turn of a thread of the tracer on this CPU; `None` if another thread has the CPU.
     tracer_since_ns: Option<u64>,
-    /// Time of the last recorded switch. While a thread of a service waits, all switches are recorded.
+    /// Time of the last recorded context switch on this CPU. All switches are recorded while a thread of a service
+    /// waits.
     switched_ns: u64,
     segments: VecDeque<(u64, u32)>,
 }
 
 impl Cpu {
-    /// Adds the fact of a record that reports its end and length.
+    /// Adds to `track` the fact of a record that reports its end and its length.
     fn took(track: &mut Track, cause: Cause, record: &Record) {
         let from_ns = record.at_ns.saturating_sub(record.value);
         track.push_around(Fact::of(cause, from_ns, record.at_ns, u64::from(record.detail)));
     }
 
-    /// Notes a record about this CPU.
+    /// Adds a record about this CPU to the CPU's history.
     pub fn note(&mut self, record: &Record) {
         match record.kind {
             Kind::Interrupt => Self::took(&mut self.interrupts, Cause::Interrupt, record),
-            // Vectors of softirqs come after the numbers of interrupts.
+            // Vectors of softirqs are numbered after the interrupts.
             Kind::Softirq => {
                 let vector = Record { detail: record.detail | SOFTIRQ, ..*record };
                 Self::took(&mut self.interrupts, Cause::Interrupt, &vector);
@@ -61,7 +62,7 @@ impl Cpu {
         }
     }
 
-    /// Notes that another thread has it.
+    /// Records a context switch: another thread has this CPU now.
     pub fn switches(&mut self, record: &Record, tracer_pid: u32) {
         let since_ns = self.tracer_since_ns.take().unwrap_or(self.switched_ns);
         let turn = |cause, since_ns| Fact { by: record.task, ..Fact::of(cause, since_ns, record.at_ns, 0) };
@@ -75,7 +76,8 @@ impl Cpu {
         self.switched_ns = record.at_ns;
     }
 
-    /// Returns the thread that had it for most of this time, by its process, from the long turns.
+    /// Returns the thread that had this CPU for most of the time between `from_ns` and `to_ns`, together with its
+    /// process. Only long turns count.
     pub fn occupant(&self, from_ns: u64, to_ns: u64) -> Option<Task> {
         let first = self.turns.first_after(from_ns);
         let turns = (first..first + TURNS_MAX).map_while(|index| self.turns.get(index));
@@ -97,7 +99,8 @@ impl Cpu {
         self.segments.push_back((at_ns, end_seq));
     }
 
-    /// Returns when the segment came whose data ends at `end_seq` and is at its socket at `at_ns`.
+    /// Returns the time at which a TCP segment reached this CPU. Its data ends at `end_seq`, and reached the socket at
+    /// `at_ns`.
     pub fn segment_came_ns(&mut self, end_seq: u32, at_ns: u64) -> Option<u64> {
         let is_it = |(_, end): &(u64, u32)| *end == end_seq;
         let index = self.segments.iter().rposition(is_it)?;
@@ -106,12 +109,12 @@ impl Cpu {
         (came_ns <= at_ns && at_ns - came_ns <= SEGMENT_AT_MOST_NS).then_some(came_ns)
     }
 
-    /// Returns the number of facts.
+    /// Returns the number of facts in this CPU's history.
     pub fn facts(&self) -> usize {
         self.interrupts.len() + self.idle.len() + self.stolen.len() + self.tracer.len() + self.turns.len()
     }
 
-    /// Returns the bytes that it takes on the heap.
+    /// Returns the heap memory of this CPU's history, in bytes.
     pub fn bytes(&self) -> usize {
         self.interrupts.bytes()
             + self.idle.bytes()
@@ -121,7 +124,7 @@ impl Cpu {
             + self.segments.capacity() * size_of::<(u64, u32)>()
     }
 
-    /// Forgets facts that ended before `floor_ns`.
+    /// Removes the facts of this CPU that ended before `floor_ns`.
     pub fn forget(&mut self, floor_ns: u64) {
         self.interrupts.forget(floor_ns);
         self.idle.forget(floor_ns);
@@ -131,10 +134,10 @@ impl Cpu {
     }
 }
 
-/// Marks a softirq's vector in the detail of an interrupt.
+/// Flag in the detail of an interrupt: it is a softirq, by its vector.
 pub const SOFTIRQ: u32 = 1 << 31;
 
-/// A fact that begins and ends, and may still last.
+/// A condition that begins and ends, such as a pause of a process, and may still last.
 #[derive(Debug, Default)]
 pub struct Spell {
     pub track: Track,
@@ -150,31 +153,31 @@ impl Spell {
         }
     }
 
-    /// Ends it, if it lasts.
+    /// Ends the condition at `at_ns`, if it lasts.
     pub fn end(&mut self, at_ns: u64) {
         if let Some(cause) = self.cause.take() {
             self.track.push(Fact::of(cause, self.since_ns, at_ns, self.detail));
         }
     }
 
-    /// Begins or ends it.
+    /// Begins or ends the condition at the time of `record`.
     pub fn turn(&mut self, begins: bool, record: &Record, cause: Cause) {
         if begins { self.begin(record.at_ns, cause, record.detail) } else { self.end(record.at_ns) }
     }
 
-    /// Forgets its begin: whether it lasts is not known.
+    /// Discards the begin of the condition, when it is unknown whether the condition still lasts.
     pub fn forget_begin(&mut self) {
         self.cause = None;
     }
 
-    /// Returns the fact that lasts, up to `now_ns`.
+    /// Returns the condition that still lasts, as a fact that ends at `now_ns`.
     pub fn lasting(&self, now_ns: u64) -> Option<Fact> {
         let cause = self.cause.filter(|_| self.since_ns < now_ns)?;
         Some(Fact::of(cause, self.since_ns, now_ns, self.detail))
     }
 }
 
-/// One process.
+/// History of one process: its pauses, and the times in which it was frozen or throttled.
 #[derive(Debug, Default)]
 pub struct Process {
     pub frozen: Spell,
@@ -219,19 +222,19 @@ fn cause_of_pause(detail: u32) -> Cause {
     }
 }
 
-/// The most processes that are known.
+/// The most processes whose history is kept.
 const PROCESSES_MAX: usize = 4096;
 
-/// All CPUs and processes.
+/// Histories of all CPUs and processes.
 #[derive(Debug, Default)]
 pub struct Machine {
     cpus: Vec<Cpu>,
-    /// By process id; facts of all processes have the number 0.
+    /// Histories of processes by process id. Facts that hold for all processes are under id 0.
     processes: FxHashMap<u32, Process>,
 }
 
 impl Machine {
-    /// Returns the CPU with this number.
+    /// Returns the history of the CPU with this number.
     pub fn cpu_mut(&mut self, number: u32) -> &mut Cpu {
         let index = number as usize;
         if index >= self.cpus.len() {
@@ -240,12 +243,12 @@ impl Machine {
         &mut self.cpus[index]
     }
 
-    /// Returns the CPU with this number, if there were records of it.
+    /// Returns the history of the CPU with this number; `None` if there is no record of that CPU.
     pub fn cpu(&self, number: u32) -> Option<&Cpu> {
         self.cpus.get(number as usize)
     }
 
-    /// Notes a record about a process; returns false if there are too many processes.
+    /// Adds a record about a process to the process's history. Returns false if there are too many processes.
     pub fn note_process(&mut self, record: &Record) -> bool {
         if self.processes.len() >= PROCESSES_MAX && !self.processes.contains_key(&record.task.pid) {
             return false;
@@ -254,12 +257,12 @@ impl Machine {
         true
     }
 
-    /// Returns the process with this number, if there are facts of it.
+    /// Returns the history of the process with this id; `None` if there are no facts of that process.
     pub fn process(&self, number: u32) -> Option<&Process> {
         if self.processes.is_empty() { None } else { self.processes.get(&number) }
     }
 
-    /// Forgets facts that ended before `floor_ns`.
+    /// Removes the facts of all CPUs and processes that ended before `floor_ns`.
     pub fn forget(&mut self, floor_ns: u64) {
         self.cpus.iter_mut().for_each(|cpu| cpu.forget(floor_ns));
         self.processes.retain(|_, process| {
@@ -268,12 +271,12 @@ impl Machine {
         });
     }
 
-    /// Returns the number of facts.
+    /// Returns the number of facts of all CPUs and processes.
     pub fn facts(&self) -> usize {
         self.cpus.iter().map(Cpu::facts).sum::<usize>() + self.processes.values().map(Process::facts).sum::<usize>()
     }
 
-    /// Returns the bytes that all this takes.
+    /// Returns the heap memory of all histories, in bytes.
     pub fn bytes(&self) -> usize {
         self.cpus.capacity() * size_of::<Cpu>()
             + self.cpus.iter().map(Cpu::bytes).sum::<usize>()
@@ -294,7 +297,7 @@ mod tests {
         Record { at_ns, kind, seq: 0, task, cpu: 0, detail, other, socket: 0, request: 0, value: 10 }
     }
 
-    /// Returns a switch from one process to another one; 0 is the idle thread.
+    /// Returns the record of a context switch from one process to another; 0 is the idle thread.
     fn switch(at_ns: u64, from: u32, to: u32) -> Record {
         Record { other: Task { tid: to, pid: to }, ..record(at_ns, Kind::Switched, from, 0) }
     }
@@ -323,8 +326,8 @@ mod tests {
         {
             cpu.switches(&switch(at_us * 1_000, from, to), 0);
         }
-        // 6 had it for 99 µs, which is short, and 8 for 100 µs, which is long. The begin of 5, which had it first, is
-        // unknown.
+        // Process 6 had the CPU for 99 µs, which is short, and 8 for 100 µs, which is long. The begin of 5, the first,
+        // is unknown.
         assert_eq!(ends(&cpu.turns).len(), 4);
         let occupant = |from_us: u64, to_us: u64| cpu.occupant(from_us * 1_000, to_us * 1_000).map(|task| task.pid);
         assert_eq!(occupant(0, 1_099), None);

@@ -1,14 +1,14 @@
-//! From records to timelines.
+//! Builder of requests' timelines from the records of a trace.
 //!
 //! ```text
-//! push ──► Order ──► World ──► closed requests ──► way ──► spans ──► Timeline
+//! push ──► Order ──► World ──► closed requests ──► path ──► spans ──► Timeline
 //!         (time)    (history)  (held until it is known of all CPUs that nothing is missing)
 //! ```
 //!
-//! When a request has ended, its way is found in the history of threads, CPUs and processes. So records in hindsight
-//! (an interrupt ended, time was stolen, a worker took a request up) need no special care. The history is as long as
-//! the oldest request that is not given out, and bounded. Facts without room are forgotten, and requests that need them
-//! are given out without their way.
+//! When a request has ended, its path is found in the history of threads, CPUs and processes. So records that come late
+//! (an interrupt ended, time was stolen, a worker thread started a request) need no special care. The history is
+//! bounded, and reaches back to the oldest request that has no timeline yet. Facts without room are forgotten, and
+//! requests that need them are incomplete.
 
 mod attribute;
 mod fact;
@@ -48,15 +48,15 @@ use crate::record::{Kind, Record};
 use crate::timeline::{Incomplete, Span, Timeline};
 use crate::wait::{Object, Peer, Wait, WaitEnd};
 
-/// Records, or time, after which what is no longer needed is forgotten.
+/// Number of records, and time, between two sweeps that remove facts and requests that are no longer needed.
 const SWEEP_RECORDS: u32 = 8_192;
 const SWEEP_NS: u64 = 50_000_000;
-/// The most facts of the history between two sweeps.
+/// The most facts that are kept between two sweeps.
 const FACTS_MAX: usize = 400_000;
-/// Longest delay of records in hindsight.
+/// Longest delay of a record that is about an earlier time.
 const HINDSIGHT_NS: u64 = 5_000_000;
 
-/// A builder of timelines from records.
+/// A builder of requests' timelines from the records of a trace.
 #[derive(Debug)]
 pub struct Builder {
     order: Order,
@@ -70,7 +70,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Creates a builder without records.
+    /// Creates a builder that has received no records.
     pub fn new(settings: Settings) -> Builder {
         Builder {
             order: Order::new(settings.horizon_ns),
@@ -83,7 +83,7 @@ impl Builder {
         }
     }
 
-    /// Takes in a record, and gives out the requests that have ended.
+    /// Processes one record, and calls `out` with the timeline of each request that has ended.
     pub fn push(&mut self, record: Record, out: &mut dyn FnMut(Timeline)) {
         self.world.counts.records += 1;
         if record.cpu >= CPUS_MAX {
@@ -94,8 +94,8 @@ impl Builder {
         self.go_on(out);
     }
 
-    /// Handles a record that comes late. A start in hindsight, or a record of a runtime, may come at any time. Another
-    /// late record is lost.
+    /// Handles a record that arrived too late to be sorted by time. A late start of a request, or a record of a
+    /// language runtime, is handled in any case. Another late record counts as lost.
     fn came_late(&mut self, record: &Record) {
         if matches!(record.kind, Kind::RequestStarted | Kind::PauseBegan | Kind::PauseEnded | Kind::Tasks) {
             self.count(record, self.world.now_ns);
@@ -105,7 +105,8 @@ impl Builder {
         }
     }
 
-    /// Counts a record among those of its CPU. A start in hindsight may come before others with lower numbers.
+    /// Counts a record's sequence number among those of its CPU. The start of a request may come before records with
+    /// lower numbers.
     fn count(&mut self, record: &Record, at_ns: u64) {
         let is_early = record.kind == Kind::RequestStarted && self.losses.comes_early(record.cpu, record.seq);
         if !is_early && self.losses.record(record.cpu, record.seq, at_ns) {
@@ -113,19 +114,21 @@ impl Builder {
         }
     }
 
-    /// Names the process that traces: waits for its threads are told apart ([`Cause::Tracer`]).
+    /// Sets the process id of the tracer, so that waits for the tracer's threads have a cause of their own
+    /// ([`Cause::Tracer`]).
     pub fn traced_by(&mut self, pid: u32) {
         self.world.tracer_pid = pid;
     }
 
-    /// Sets the number `seq` up to which `cpu` had written records before the trace began: none of them is missing.
+    /// Sets the sequence number `seq` of the last record that `cpu` wrote before the trace began. Records up to it do
+    /// not count as missing.
     pub fn begins(&mut self, cpu: u32, seq: u32) {
         if cpu < CPUS_MAX && seq != 0 {
             self.losses.begins(cpu, seq);
         }
     }
 
-    /// Notes that no record from before `now_ns` comes any more.
+    /// Advances the time: no later call passes a record from before `now_ns`.
     pub fn advance(&mut self, now_ns: u64, out: &mut dyn FnMut(Timeline)) {
         self.order.advance(now_ns);
         self.go_on(out);
@@ -134,7 +137,7 @@ impl Builder {
         self.give_out(out);
     }
 
-    /// Notes that no record comes any more, and gives out the requests that have ended.
+    /// Ends the trace, and calls `out` with the timelines of the remaining requests that have ended.
     pub fn finish(&mut self, out: &mut dyn FnMut(Timeline)) {
         self.order.advance(u64::MAX);
         self.go_on(out);
@@ -151,7 +154,7 @@ impl Builder {
         }
     }
 
-    /// Returns the counts so far.
+    /// Returns the numbers of records and requests that were processed, lost or given up so far.
     pub fn counts(&self) -> Counts {
         Counts {
             lost: self.losses.lost,
@@ -160,24 +163,25 @@ impl Builder {
         }
     }
 
-    /// Returns the arrivals of requests that were taken up and whose clients wait for a response. Left out are requests
-    /// whose response may have been lost, one-way messages, and requests whose connection one side has ended.
+    /// Returns the arrival times of requests that a thread has received and whose clients wait for a response. Left out
+    /// are requests whose response may have been lost, one-way messages, and requests whose connection one side has
+    /// ended.
     pub fn waiting(&self) -> impl Iterator<Item = u64> {
         let arrived = self.world.requests.waiting();
         arrived.filter(|arrived_ns| !self.losses.any_in(*arrived_ns, u64::MAX))
     }
 
-    /// Returns the number of connections with one-way messages that have not ended.
+    /// Returns the number of open connections on which the client sends messages that ask for no response.
     pub fn one_way(&self) -> u64 {
         self.world.requests.one_way()
     }
 
-    /// Returns the requests that the end of their connection cut off, since the last call.
+    /// Returns the requests that ended without a response, because their connection ended, since the last call.
     pub fn take_unanswered(&mut self) -> impl Iterator<Item = UnansweredRequest> {
         self.world.unanswered.drain(..)
     }
 
-    /// Returns the bytes that it takes.
+    /// Returns the memory of the builder, in bytes.
     pub fn bytes(&self) -> usize {
         self.order.bytes() + self.world.bytes() + self.stretches.capacity() * size_of::<Stretch>()
     }
@@ -196,7 +200,7 @@ impl Builder {
         }
     }
 
-    /// Returns whether the missing records of all CPUs are known up to `until_ns`.
+    /// Returns whether the missing records of all CPUs up to `until_ns` are known.
     fn is_seen(&mut self, until_ns: u64) -> bool {
         if self.seen_ns < until_ns {
             self.seen_ns = self.losses.seen_by_all_ns();
@@ -206,7 +210,7 @@ impl Builder {
 
     fn give_out(&mut self, out: &mut dyn FnMut(Timeline)) {
         while let Some((closed_ns, request)) = self.world.closed.front() {
-            // A round trip later it is known whether the data that was sent again was lost.
+            // One round trip after a retransmission it is known whether the segment was really lost.
             let settle_ns = if request.sent_again.is_empty() { 0 } else { self.world.settings.settle_ns };
             let until_ns = closed_ns.saturating_add(settle_ns.max(HINDSIGHT_NS));
             let has_waited = self.world.now_ns >= request.ended_ns().saturating_add(self.world.settings.hold_ns);
@@ -258,9 +262,9 @@ impl Builder {
         }
     }
 
-    /// Explains a request that waits inside the service while a question of it is not answered: it waits for the
-    /// answer. Some peers never answer. So only three kinds count: a peer that has answered before, a connection, and a
-    /// name server.
+    /// Explains the span of a request that waits inside the service while another service has not answered its
+    /// question. The wait is for that answer. Some peers never answer. So only three kinds count: a peer that has
+    /// answered before, a new connection, and a name server.
     fn without_answer(&self, request: &Request, span: &mut Span) {
         const NAMES: u16 = 53;
         let answers = |peer: &Peer| peer.port() == NAMES || self.world.answering.contains(peer);
@@ -268,7 +272,7 @@ impl Builder {
             *sent_ns <= span.from_ns && (question.connects || question.peer.as_ref().is_some_and(answers))
         };
         let Some(wait) = span.wait else { return };
-        // If a timer ended it, that may be the timeout of the question.
+        // If a timer ended the wait, it may be the timeout of the question.
         let is_timeout = span.cause == Cause::Timer && wait.purpose().is_of_event_loops();
         if span.cause != Cause::Inside && !is_timeout {
             return;
@@ -281,19 +285,19 @@ impl Builder {
         }
     }
 
-    /// Adds what held a response back. If the waker of a thread is not recorded, causes that depend on it are not
-    /// claimed.
+    /// Adds the causes that held a response back to `spans`. Causes that depend on a thread's waker are left out if
+    /// wakers are not recorded.
     fn as_far_as_known(&self, request: &Request, mut spans: Vec<Span>) -> Vec<Span> {
         let (sends_ns, held_ns) = (request.finished_ns.saturating_sub(request.answered_ns), request.holds.sum_ns());
         let (cause, bytes) = (request.holds.cause(), u64::from(request.holds.bytes.max(request.held)));
         let detail = if cause == Cause::Pacing && request.holds.is_paced { bytes | BY_TCP } else { bytes };
         spans.iter_mut().for_each(|span| self.without_answer(request, span));
         for span in &mut spans {
-            // A thread that cannot write more handles other requests, or waits for events, until it can.
+            // A thread that cannot write more of a response handles other requests, or waits for events, until it can.
             let is_between_sends = span.from_ns >= request.answered_ns && span.to_ns <= request.finished_ns;
             let is_idle = matches!(span.cause, Cause::NotExplained | Cause::ServiceQueue | Cause::Inside);
             let is_elsewhere = is_idle && is_between_sends;
-            // A segment that is sent again without a loss probes whether the peer is there.
+            // A segment that TCP sends again without a loss is a probe whether the peer is still there.
             let is_probed = span.cause == Cause::Retransmission && span.wait.is_none() && cause != Cause::SendBuffer;
             if span.cause == Cause::SendBuffer || is_probed || (is_elsewhere && held_ns * 2 > sends_ns) {
                 *span = Span { cause, detail, by_tid: 0, by_pid: 0, behind: 0, wait: None, ..*span };
@@ -311,8 +315,8 @@ impl Builder {
         spans
     }
 
-    /// Returns why the request is incomplete, if it is. Further parts of its response may have been lost until it was
-    /// closed, and records until then may be in hindsight.
+    /// Returns why the timeline of a request is incomplete; `None` if it is complete. Parts of the response may have
+    /// been lost until the request was closed. Records about earlier times may come until then.
     fn what_is_missing(&self, request: &Request, closed_ns: u64) -> Option<Incomplete> {
         let until_ns = closed_ns.saturating_add(HINDSIGHT_NS);
         if request.is_missing || self.losses.any_in(request.arrived_ns, until_ns) {
@@ -356,8 +360,8 @@ fn lay(world: &World, request: &Request, stretch: &Stretch, tiling: &mut Tiling)
     tiling.until(stretch.to_ns, Span { tid, ..nothing() });
 }
 
-/// Lays the time before the thread was created that takes the request up: the request waits for its creator, which
-/// accepts connections, for example.
+/// Explains the time before the creation of the thread that receives the request: the request waits for the thread's
+/// creator, for example the thread that accepts connections.
 fn lay_before_birth(world: &World, request: &Request, (tid, to_ns): (u32, u64), tiling: &mut Tiling) {
     let created = world.threads.get(&tid).and_then(|thread| thread.created);
     let Some((at_ns, by)) = created.filter(|(at_ns, _)| (tiling.at_ns()..to_ns).contains(at_ns)) else { return };
@@ -368,7 +372,7 @@ fn lay_before_birth(world: &World, request: &Request, (tid, to_ns): (u32, u64), 
 }
 
 impl Builder {
-    /// Closes what has settled, and forgets what is no longer needed.
+    /// Closes the requests whose response is complete, and removes facts that are no longer needed.
     fn sweep(&mut self) {
         self.since_sweep = 0;
         self.swept_ns = self.world.now_ns;
@@ -378,7 +382,7 @@ impl Builder {
         world.requests.give_up_before(oldest_ns);
         let closed_ns = world.closed.iter().map(|(_, request)| request.arrived_ns).min();
         let needed_ns = [world.requests.oldest_ns(), closed_ns].into_iter().flatten().min();
-        // A request that arrived is known only when it is taken up.
+        // A request that has arrived becomes known only when a thread receives it.
         let recent_ns = world.now_ns.saturating_sub(world.settings.hold_ns);
         let mut floor_ns = needed_ns.unwrap_or(u64::MAX).min(recent_ns);
         self.forget(floor_ns);
@@ -406,7 +410,7 @@ impl Builder {
             let Some(request) = world.requests.get(id) else { continue };
             let mut next_ns = request.touched_ns.saturating_add(world.settings.settle_ns);
             if request.unsent > 0 {
-                // The response lies in the send buffer, for a time that the peer decides.
+                // The response stays in the send buffer until the peer receives it.
                 next_ns = next_ns.max(due_ns.saturating_add(world.settings.settle_ns));
             }
             if next_ns > world.now_ns { world.answered.push_back((next_ns, id)) } else { world.close(id) }

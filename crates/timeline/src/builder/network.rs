@@ -1,4 +1,4 @@
-//! Records of sockets and requests.
+//! Handling of trace records about sockets and requests.
 
 use crate::builder::holds::{KNOWN, TWICE, cause_of, is_paced};
 use crate::builder::request::{DownstreamCall, Id, PathStep, Request};
@@ -10,14 +10,14 @@ use crate::ending::Side;
 use crate::record::{Kind, Record};
 use crate::wait::Peer;
 
-/// States of a socket in the kernel's numbers.
+/// The TCP state "closed", as the kernel numbers it.
 const CLOSED: u32 = 7;
-/// The flag in the value of [`Kind::SocketState`]: `SIDELANE_TRACE_IN_VAIN`.
+/// Flag in the value of [`Kind::SocketState`]: the client did not wait for the response (`SIDELANE_TRACE_IN_VAIN`).
 const IN_VAIN: u64 = 0x100;
 
-/// The most services that are known to answer.
+/// The most other services that are remembered because they have answered.
 const ANSWERING_MAX: usize = 4_096;
-/// The most requests under way that programs emit.
+/// The most unfinished requests that are reported by programs themselves.
 const EMITTED_MAX: usize = 16_384;
 
 impl World {
@@ -50,7 +50,7 @@ impl World {
         self.acts(record);
         let socket = self.socket(record.socket);
         socket.arrivals.receive(record.detail);
-        // Data received elsewhere has no sequence number.
+        // Data that a thread received from another service has no sequence number.
         socket.is_asked |= record.request != 0 && record.detail != 0;
         let (before, is_asked) = (socket.request, socket.is_asked);
         socket.has_unknown = false;
@@ -61,8 +61,8 @@ impl World {
         }
     }
 
-    /// Handles data that a thread received from a client: a request begins, or goes on. The start, which has the
-    /// arrival, comes next or in hindsight.
+    /// Handles data that a thread received from a client: a request begins or continues. The record of the request's
+    /// start, with its arrival time, comes next or later.
     fn begin_or_go_on(&mut self, record: &Record, before: Id) {
         match self.requests.open_mut(before) {
             Some(open) if open.number == record.request => open.goes_on(record.at_ns),
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// Handles data that a thread took from another service's answer. If the thread slept since its question, it waited
+    /// Handles data that a thread read from another service's answer. If the thread slept since its question, it waited
     /// for the answer.
     fn answer_taken(&mut self, record: &Record) {
         let tid = record.task.tid;
@@ -107,13 +107,13 @@ impl World {
         let next = match socket.calls.as_slice() {
             [] => return,
             [PendingCall { request, from, is_shared: false, .. }] => (*request, *from),
-            // It is not known which of them was answered.
+            // Several requests have a question under way here. Which of them was answered is unknown.
             _ => (0, 0),
         };
         self.thread(record.task).works_on(record.at_ns, next.0, next.1);
     }
 
-    /// Handles a question to another service, or to its address for a connection.
+    /// Handles a question to another service. If `connects` is true, the question is a request for a connection.
     fn asks(&mut self, record: &Record, connects: bool) {
         if connects {
             self.acts(record);
@@ -135,7 +135,7 @@ impl World {
         let (again_ns, is_shared, is_answered) = ([0; 2], false, false);
         socket.ask(PendingCall { request, from, sent_ns: at_ns, again_ns, connects, is_answered, is_shared });
         if let Some(PendingCall { sent_ns, from: asked_by, .. }) = connected {
-            // The send is recorded after the connection.
+            // The kernel records the send after the connection is established.
             let (ready_ns, taken_ns) = (woken_ns, at_ns - 1);
             let times = DownstreamCall { sent_ns, ready_ns, taken_ns, ..DownstreamCall::default() };
             let called = DownstreamCall { from: asked_by, to: from, peer, connects: true, ..times };
@@ -146,8 +146,8 @@ impl World {
         self.thread(record.task).question = Some(question);
     }
 
-    /// Notes that a connection is established, since something is sent on it. An event loop that has worked on other
-    /// requests since goes on with the one for which it connected.
+    /// Records that a connection is established, because a thread sends on it. An event loop that has worked on other
+    /// requests since then continues with the request that needed the connection.
     fn is_connected(&mut self, record: &Record) {
         let Some(socket) = self.sockets.get(&record.socket) else { return };
         let Some(call) = socket.calls.iter().find(|call| call.connects).copied() else { return };
@@ -167,7 +167,7 @@ impl World {
             return self.asks(record, false);
         }
         socket.has_answered = true;
-        // Data that TCP has sent and the device has not got waits in a queue in between.
+        // Data that TCP has sent, but that has not reached the device, waits in a queue between them.
         let is_in_queue = record.other.tid & KNOWN != 0 && record.other.pid == 0;
         let cause = if is_in_queue { Cause::Pacing } else { cause_of(record.other.tid) };
         let unsent = if sees_leaving { socket.unsent(record.detail, length) } else { 0 };
@@ -185,7 +185,7 @@ impl World {
         }
     }
 
-    /// Handles a segment of the peer that came while data waited.
+    /// Handles a TCP segment from the peer that arrived while response data waited to be sent.
     fn acknowledged(&mut self, record: &Record) {
         let cause = cause_of(record.other.tid);
         let Some(socket) = self.sockets.get_mut(&record.socket) else { return };
@@ -214,7 +214,7 @@ impl World {
         }
     }
 
-    /// Handles data that leaves without a segment of the peer: a queue, or pacing, let it go.
+    /// Handles response data that leaves without a segment from the peer: a queue or pacing released it.
     fn goes_on(&mut self, record: &Record) {
         let Some(socket) = self.sockets.get(&record.socket) else { return };
         let Some((cause @ Cause::Pacing, _)) = socket.held else { return };
@@ -249,7 +249,7 @@ impl World {
         self.leaves(last, record);
     }
 
-    /// Handles a part of a request's response that left. Returns whether it was the last.
+    /// Handles a part of a response that left for the device. Returns whether it was the last part.
     fn leaves(&mut self, id: Id, record: &Record) -> bool {
         let Some(request) = self.requests.get_mut(id) else { return true };
         let Some(end_seq) = request.end_seq else { return false };
@@ -273,7 +273,7 @@ impl World {
 
     fn socket_state(&mut self, record: &Record) {
         let (new, in_vain) = (record.detail & 0xffff, record.value & IN_VAIN != 0);
-        // An older log has ports in its place.
+        // Logs of older versions have ports in place of the side.
         let Some(side) = Side::of(record.value as u32 & 0xff) else { return };
         if !self.sockets.contains_key(&record.socket) {
             return;
@@ -289,7 +289,7 @@ impl World {
         }
     }
 
-    /// Begins a request whose data was there at `data_ns`, or earlier.
+    /// Begins a request whose data reached the socket at `data_ns` or earlier.
     fn begin(&mut self, record: &Record, data_ns: u64) -> Id {
         let (at_ns, tid) = (record.at_ns, record.task.tid);
         let mut request = Request { arrived_ns: data_ns, ..Request::default() };
@@ -313,7 +313,7 @@ impl World {
         if record.socket != 0 {
             self.socket(record.socket).request = id;
         }
-        // A request in hindsight does not begin now.
+        // The start of a request that is reported late is not the present moment.
         if at_ns >= self.now_ns {
             let before = self.thread(record.task).request;
             let has_another = self.requests.get(before).is_some_and(|other| other.is_open() && other.receiver == tid);
@@ -326,7 +326,7 @@ impl World {
         id
     }
 
-    /// Notes the client whose request a thread takes up, and whether the client before it is still connected.
+    /// Records the client whose request a thread receives, and whether the thread's previous client is still connected.
     fn note_client(&mut self, record: &Record) {
         let before = self.thread(record.task).client;
         let is_another = before != record.socket && self.sockets.get(&before).is_some_and(|last| last.ended.is_none());
@@ -365,7 +365,7 @@ impl World {
         let first_ns = self.socket(record.socket).arrivals.take(data_ns).min(data_ns);
         if let Some(known) = self.requests.open_mut(last) {
             known.is_told = true;
-            // Its first record shows that it includes the data that had arrived by then.
+            // The first record of the request shows that it includes all data that had arrived by then.
             known.arrived_ns = known.arrived_ns.min(first_ns);
             known.data_ns = if was_told { known.data_ns.max(data_ns) } else { data_ns };
         }

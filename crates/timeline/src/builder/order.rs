@@ -1,21 +1,21 @@
-//! Order of records by time. They come nearly in that order: each CPU's records exactly, and those of different CPUs
-//! within a horizon.
+//! Sorting of trace records by time. Each CPU's records come in order. Records of different CPUs are out of order by a
+//! bounded time, the horizon.
 
 use std::collections::VecDeque;
 
 use crate::record::Record;
 
-/// Records that wait until no earlier one can come.
+/// A queue of records, each of which waits until no earlier one can come.
 #[derive(Debug)]
 pub struct Order {
     waiting: VecDeque<Record>,
     horizon_ns: u64,
     newest_ns: u64,
-    /// Time up to which records have been given out.
+    /// Time up to which all records have been taken from the queue.
     released_ns: u64,
 }
 
-/// The most records that wait; with one more, the oldest is given out before its time.
+/// The most records in the queue. One more record releases the oldest before its time.
 const WAITING_MAX: usize = 65_536;
 
 fn key(record: &Record) -> (u64, u32, u32) {
@@ -27,7 +27,7 @@ impl Order {
         Order { waiting: VecDeque::new(), horizon_ns, newest_ns: 0, released_ns: 0 }
     }
 
-    /// Takes a record in. Returns false if it came too late to be put in order.
+    /// Adds a record to the queue. Returns false if the record is too late to be sorted.
     pub fn push(&mut self, record: Record) -> bool {
         if record.at_ns < self.released_ns {
             return false;
@@ -45,7 +45,7 @@ impl Order {
         true
     }
 
-    /// Returns the next record, if no earlier one can come any more.
+    /// Returns the next record in the order of time; `None` if an earlier one may still come.
     pub fn pop(&mut self) -> Option<Record> {
         let front_ns = self.waiting.front()?.at_ns;
         if self.newest_ns.saturating_sub(front_ns) <= self.horizon_ns && self.waiting.len() < WAITING_MAX {
@@ -55,17 +55,17 @@ impl Order {
         self.waiting.pop_front()
     }
 
-    /// Notes that no record from before `now_ns` comes any more.
+    /// Advances the time: no later call adds a record from before `now_ns`.
     pub fn advance(&mut self, now_ns: u64) {
         self.newest_ns = self.newest_ns.max(now_ns.saturating_add(self.horizon_ns));
     }
 
-    /// Returns the time up to which all records have been given out.
+    /// Returns the time up to which all records have been taken from the queue.
     pub fn done_ns(&self) -> u64 {
         self.released_ns.max(self.newest_ns.saturating_sub(self.horizon_ns))
     }
 
-    /// Returns the bytes that it takes on the heap.
+    /// Returns the heap memory of the queue, in bytes.
     pub fn bytes(&self) -> usize {
         self.waiting.capacity() * size_of::<Record>()
     }

@@ -1,27 +1,28 @@
-//! The way of a request: the threads that had it, from its last moment back to its first.
+//! Path of a request: the threads that worked on it or held it, from its last moment back to its first.
 
 use crate::builder::request::{DownstreamCall, PathStep, Request};
 use crate::wait::Peer;
 
-/// The place of a request during a stretch of its way.
+/// The place of a request during a part of its time, such as a queue or a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestLocation {
-    /// Its data is on its way to the socket.
+    /// The request's data is on its way to the socket.
     Network,
-    /// It waits until this thread takes it up.
+    /// The request waits until the thread with this number receives it.
     Queue(u32),
-    /// This thread has it.
+    /// The thread with this number has the request.
     Thread(u32),
-    /// Another service has it, or a connection to it is being made. Until the last retransmission of the question, if
-    /// there was one, the network has it.
+    /// The request waits for another service, or for a connection to it. Until `again_ns`, the time of the last
+    /// retransmission, the network delayed it; 0 without one.
     Call { peer: Option<Peer>, is_shared: bool, connects: bool, again_ns: u64 },
-    /// The answer of another service is there and waits until this thread takes it.
+    /// The answer of another service has arrived and waits until the thread `tid` reads it.
     Answered { tid: u32, peer: Option<Peer> },
-    /// Its response is on its way out; until the last retransmission of a segment, if there was one.
+    /// The response of the request is being sent. Until `again_ns`, the time of the last retransmission, the network
+    /// delayed it; 0 without one.
     Response { again_ns: u64 },
 }
 
-/// A stretch of a request's way.
+/// An interval of time in which a request was in one place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stretch {
     pub from_ns: u64,
@@ -29,7 +30,7 @@ pub struct Stretch {
     pub place: RequestLocation,
 }
 
-/// Collects stretches from the last to the first.
+/// A collector of the intervals of a request's path, from the last to the first.
 struct PathCollector<'a> {
     stretches: &'a mut Vec<Stretch>,
     at_ns: u64,
@@ -45,17 +46,17 @@ impl PathCollector<'_> {
     }
 }
 
-/// Puts the way of `request` into `stretches`, end to end, in the order of time.
+/// Stores the path of `request` in `stretches`, end to end, in the order of time.
 ///
-/// It goes back along the links, from the thread that answered: the thread that handed the request on had it before.
-/// Not on the way is what a thread did while it waited for another service, or for a thread to which it had handed the
-/// request.
+/// The search goes back along the links, from the thread that answered to the thread that handed the request to it.
+/// Time in which a thread waited for another service, or for a thread to which it had handed the request, is not that
+/// thread's.
 pub fn walk(request: &Request, stretches: &mut Vec<Stretch>) {
     stretches.clear();
     let mut back = PathCollector { stretches, at_ns: request.ended_ns() };
     back.to(request.finished_ns, RequestLocation::Response { again_ns: request.again_ns() });
     let mut thread = request.finisher;
-    // Links are in the order of time, so each is looked at once.
+    // Links are in the order of time, so the loop visits each of them once.
     for step in request.steps.iter().rev() {
         let (to, since_ns) = step.brings();
         if to != thread || since_ns >= back.at_ns || since_ns < request.started_ns {
@@ -65,7 +66,7 @@ pub fn walk(request: &Request, stretches: &mut Vec<Stretch>) {
         thread = follow(step, request.started_ns, &mut back);
     }
     if thread != request.receiver && request.taken_up_ns > request.started_ns && thread == request.finisher {
-        // The request lay in a queue of the service, from which its thread took it.
+        // The request was in a queue of the service, from which the thread took it.
         back.to(request.taken_up_ns, RequestLocation::Thread(thread));
         back.to(request.started_ns, RequestLocation::Queue(thread));
     }
@@ -75,7 +76,7 @@ pub fn walk(request: &Request, stretches: &mut Vec<Stretch>) {
     stretches.reverse();
 }
 
-/// Goes back over a link, no further than to the request's start. Returns the thread that had the request before.
+/// Goes back over one link, but not beyond the request's start. Returns the thread that had the request before.
 fn follow(step: &PathStep, started_ns: u64, back: &mut PathCollector) -> u32 {
     match *step {
         PathStep::Handed { from, .. } => from,

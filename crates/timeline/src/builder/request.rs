@@ -1,4 +1,4 @@
-//! Requests under way.
+//! Requests that have not ended, and their state.
 
 use std::collections::VecDeque;
 
@@ -6,16 +6,16 @@ use crate::builder::holds::Holds;
 use crate::builder::sleep::UnansweredCall;
 use crate::wait::Peer;
 
-/// A step of a request from one place on its way to the next.
+/// A step of a request from one thread or service to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathStep {
-    /// A thread that had it woke another one.
+    /// The thread `from`, which had the request, woke the thread `to`.
     Handed { at_ns: u64, from: u32, to: u32 },
-    /// A thread asked another service, and a thread took the answer.
+    /// A thread asked another service for this request, and a thread read the answer.
     Called(DownstreamCall),
 }
 
-/// A question to another service, and the answer.
+/// A question of a request to another service, and the answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DownstreamCall {
     pub sent_ns: u64,
@@ -26,18 +26,18 @@ pub struct DownstreamCall {
     pub taken_ns: u64,
     pub to: u32,
     pub peer: Option<Peer>,
-    /// Whether other requests had a question under way on the same connection.
+    /// Whether other requests had a question under way on the same connection at the same time.
     pub is_shared: bool,
-    /// Whether it asked for a connection.
+    /// Whether the question was a request for a connection.
     pub connects: bool,
-    /// Whether the thread that took the answer works on other requests, too.
+    /// Whether the thread that read the answer works on other requests, too (an event loop).
     pub by_loop: bool,
-    /// Whether the answer's arrival is recorded; otherwise the answer is assumed to have woken the thread.
+    /// Whether the answer's arrival is recorded. Otherwise the builder assumes that the answer woke the thread.
     pub is_seen: bool,
 }
 
 impl PathStep {
-    /// Returns the thread that has the request after this, and the time from which it has it.
+    /// Returns the thread that has the request after this step, and the time from which it has the request.
     pub fn brings(&self) -> (u32, u64) {
         match *self {
             PathStep::Handed { at_ns, to, .. } => (to, at_ns),
@@ -46,105 +46,105 @@ impl PathStep {
     }
 }
 
-/// The most links of a request, and of all requests together.
+/// The most steps that are stored for one request, and the most for all requests together.
 const LINKS_MAX: usize = 64;
 const ALL_LINKS_MAX: usize = 262_144;
 
-/// The most questions of a request that are under way at once and known.
+/// The most simultaneous questions to other services that are stored for one request.
 const QUESTIONS_MAX: usize = 8;
 
-/// The most retransmitted segments of a response that are known: the last ones.
+/// The most retransmitted segments that are stored for one response: the last ones.
 const SENT_AGAIN_MAX: usize = 16;
 
-/// A response is a stream if data is sent this long after its first data, as for `sidelane requests`.
+/// Longest time from a response's first data to its last. A longer response is a stream, as in `sidelane requests`.
 const STREAM_NS: u64 = 100_000_000;
 
-/// A request since a thread received it. All times are 0 until they are known.
+/// State of a request from its reception to its end. All times are 0 until they are known.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     pub id: Id,
-    /// Its number in request tracking.
+    /// The number of the request in request tracking.
     pub number: u64,
     pub socket: u64,
-    /// The port from which it came, 0 if unknown.
+    /// TCP port of the client that sent the request; 0 if unknown.
     pub peer_port: u32,
-    /// Time of its first segment, or of the first of its data.
+    /// Arrival time of the request's first TCP segment, or of its first data at the socket.
     pub arrived_ns: u64,
-    /// Time at which the last of its data was at the socket.
+    /// Time at which the last of the request's data reached the socket.
     pub data_ns: u64,
     pub started_ns: u64,
-    /// Whether its start was recorded, which may be in hindsight.
+    /// Whether the start of the request was recorded. That record may come late.
     pub is_told: bool,
-    /// Thread that received it.
+    /// The thread that received the request from the socket.
     pub receiver: u32,
-    /// Time at which the first of its response was given to the socket.
+    /// Time at which a thread wrote the first data of the response to the socket.
     pub answered_ns: u64,
-    /// Time at which its response, so far, was given to the socket.
+    /// Time at which a thread wrote the last data of the response, so far, to the socket.
     pub finished_ns: u64,
-    /// The thread that gave it.
+    /// The thread that wrote the response to the socket.
     pub finisher: u32,
-    /// Time at which that thread took it up, from request tracking.
+    /// Time at which the thread that answered received the request, from request tracking.
     pub taken_up_ns: u64,
-    /// End of its response in the sequence of the connection, if it is known.
+    /// End of the response in the TCP sequence of the connection; `None` if unknown.
     pub end_seq: Option<u32>,
-    /// Bytes of the response that have not left; the number when it finished is in `held`.
+    /// Bytes of the response that have not left for the device; the number when it finished is in `held`.
     pub unsent: u32,
     pub held: u32,
-    /// The causes that held it back.
+    /// The causes that held the response back in the socket.
     pub holds: Holds,
-    /// Time at which the last of its response left.
+    /// Time at which the last data of the response left for the device.
     pub left_ns: u64,
-    /// Times of retransmissions of segments that were lost as far as is known.
+    /// Times at which TCP retransmitted segments of the response, unless the retransmission was known to be needless.
     pub sent_again: Vec<u64>,
-    /// Questions to other services that were not answered, with the time of each.
+    /// Questions of this request to other services that were not answered, with the time of each.
     pub questions: Vec<(UnansweredCall, u64)>,
-    /// Time of its last event.
+    /// Time of the request's last event.
     pub touched_ns: u64,
     pub steps: Vec<PathStep>,
     pub has_too_many_links: bool,
-    /// Whether one side has ended the connection: it is not known whether the client still waits.
+    /// Whether one side has ended the connection. Then it is unknown whether the client still waits.
     pub is_cut: bool,
-    /// Whether a response was sent on the connection before it.
+    /// Whether the service sent a response on the connection before this request.
     pub follows_response: bool,
-    /// Pauses between its parts.
+    /// Number of pauses between the parts of the request's data.
     pub pauses: u8,
-    /// Whether some of its data may have come unseen, since records were lost.
+    /// Whether some data of the request may have come unseen, because records were lost.
     pub is_missing: bool,
 }
 
-/// Pause after which a client has sent again. With this number of pauses on a connection without any response, it
-/// expects none.
+/// Pause after which a client has sent again. After this number of pauses on a connection without any response, the
+/// client expects none.
 const PAUSE_NS: u64 = 10_000_000;
 const ONE_WAY_PAUSES: u8 = 3;
 
 impl Request {
-    /// Returns whether this thread, which did not receive it, was the last to get it.
+    /// Returns whether the thread `tid` was the last to get the request from another thread.
     pub fn is_with(&self, tid: u32) -> bool {
         tid != self.receiver && self.steps.last().is_some_and(|step| step.brings().0 == tid)
     }
 
-    /// Returns whether it has no response yet.
+    /// Returns whether the request has no response yet.
     pub fn is_open(&self) -> bool {
         self.finished_ns == 0
     }
 
-    /// Returns whether its response lasted longer than a single response does.
+    /// Returns whether the response lasted longer than `STREAM_NS`, so that it is a stream.
     pub fn streams(&self) -> bool {
         self.finished_ns.saturating_sub(self.answered_ns) > STREAM_NS
     }
 
-    /// Notes that more of it was received.
+    /// Records that more data of the request was received at `at_ns`.
     pub fn goes_on(&mut self, at_ns: u64) {
         self.pauses = self.pauses.saturating_add((at_ns.saturating_sub(self.touched_ns) >= PAUSE_NS).into());
         self.touched_ns = at_ns;
     }
 
-    /// Returns whether it seems to be a series of messages that ask for no response.
+    /// Returns whether the request seems to be a series of messages that ask for no response.
     pub fn is_one_way(&self) -> bool {
         !self.follows_response && self.pauses >= ONE_WAY_PAUSES
     }
 
-    /// Notes a question to another service.
+    /// Records a question of this request to another service.
     pub fn asks(&mut self, question: UnansweredCall, at_ns: u64) {
         self.is_answered(question.socket);
         if self.questions.len() < QUESTIONS_MAX {
@@ -152,17 +152,17 @@ impl Request {
         }
     }
 
-    /// Notes that data came on this socket.
+    /// Records that an answer came on `socket` to a question of this request.
     pub fn is_answered(&mut self, socket: u64) {
         self.questions.retain(|(question, _)| question.socket != socket);
     }
 
-    /// Returns the time of the last retransmission; 0 without one.
+    /// Returns the time of the response's last retransmission; 0 without one.
     pub fn again_ns(&self) -> u64 {
         self.sent_again.last().copied().unwrap_or(0)
     }
 
-    /// Notes a retransmission.
+    /// Records a retransmission of the response at `at_ns`.
     pub fn is_sent_again(&mut self, at_ns: u64) {
         if self.sent_again.len() == SENT_AGAIN_MAX {
             self.sent_again.remove(0);
@@ -170,46 +170,46 @@ impl Request {
         self.sent_again.push(at_ns);
     }
 
-    /// Removes the last retransmission, since the client has got its data twice: it was not lost. Returns whether there
-    /// was one.
+    /// Removes the response's last retransmission, because the client received its data twice: the first copy was not
+    /// lost. Returns whether there was one.
     pub fn is_got_twice(&mut self) -> bool {
         self.sent_again.pop().is_some()
     }
 
-    /// Returns the end of its time.
+    /// Returns the end time of the request.
     pub fn ended_ns(&self) -> u64 {
         self.finished_ns.max(self.left_ns).max(self.again_ns())
     }
 }
 
-/// The name of a request while it is under way; 0 names none.
+/// Key of a request that has not ended; 0 is no request.
 pub type Id = u64;
 
-/// The most requests under way. When there are more, the oldest are given up.
+/// The most requests that are stored until they end. When there are more, the oldest are given up.
 const REQUESTS_MAX: usize = 65_536;
-/// Requests for which the number of a finished request stays known.
+/// Number of later requests for which the number of a finished request stays known.
 const NUMBERS_KEPT: usize = 4_096;
 
 #[derive(Debug, Default)]
 struct Slot {
     generation: u64,
-    /// The number of the request that was here last.
+    /// The number of the request that was last in this slot.
     number: u64,
     request: Option<Request>,
 }
 
-/// All requests under way.
+/// Table of all requests that have not ended.
 #[derive(Debug, Default)]
 pub struct Requests {
     places: Vec<Slot>,
     free: VecDeque<usize>,
     steps: usize,
-    /// Requests that were given up: they never ended, or there were too many.
+    /// Number of requests that were given up: they never ended, or there were too many.
     pub given_up: u64,
 }
 
 impl Requests {
-    /// Takes a request in.
+    /// Adds a request to the table, and returns its key.
     pub fn add(&mut self, request: Request) -> Id {
         if self.free.len() < NUMBERS_KEPT {
             self.make_room();
@@ -256,34 +256,34 @@ impl Requests {
         (self.places.get(index)?.generation == id >> 32).then_some(index)
     }
 
-    /// Returns the request with this id, while it is under way.
+    /// Returns the request with this key; `None` if the request has ended.
     pub fn get(&self, id: Id) -> Option<&Request> {
         self.places[self.index(id)?].request.as_ref()
     }
 
-    /// Returns the same, to be changed.
+    /// Returns a mutable reference to the request with this key; `None` if the request has ended.
     pub fn get_mut(&mut self, id: Id) -> Option<&mut Request> {
         let index = self.index(id)?;
         self.places[index].request.as_mut()
     }
 
-    /// Returns the request with this id, if it has not been answered yet.
+    /// Returns the request with this key, if it has no response yet.
     pub fn open_mut(&mut self, id: Id) -> Option<&mut Request> {
         self.get_mut(id).filter(|request| request.is_open())
     }
 
-    /// Returns the number of a request that is under way, or was until recently; 0 if it is not known.
+    /// Returns the number of a request that is in the table or was until recently; 0 if unknown.
     pub fn number(&self, id: Id) -> u64 {
         let Some(place) = self.index(id).map(|index| &self.places[index]) else { return 0 };
         place.request.as_ref().map_or(place.number, |request| request.number)
     }
 
-    /// Returns whether a thread may still work on it.
+    /// Returns whether a thread may still work on the request with this key.
     pub fn is_open(&self, id: Id) -> bool {
         self.get(id).is_some_and(Request::is_open)
     }
 
-    /// Notes a link of a request.
+    /// Adds a step to the path of a request.
     pub fn step(&mut self, id: Id, step: PathStep) {
         let has_room = self.steps < ALL_LINKS_MAX;
         let Some(request) = self.get_mut(id) else { return };
@@ -291,7 +291,7 @@ impl Requests {
             (request.steps.last_mut(), step)
             && matches!(*last, PathStep::Called(DownstreamCall { is_shared: true, sent_ns: before_ns, .. }) if before_ns == sent_ns)
         {
-            // It is not known which of several answers was the request's: until it ends, it may be any of them.
+            // It is unknown which of several answers is for this request: any of them, until the request ends.
             *last = step;
             return;
         }
@@ -303,7 +303,7 @@ impl Requests {
         }
     }
 
-    /// Removes a request.
+    /// Removes a request from the table.
     pub fn remove(&mut self, id: Id) -> Option<Request> {
         let index = self.index(id)?;
         let request = self.places[index].request.take()?;
@@ -313,20 +313,20 @@ impl Requests {
         Some(request)
     }
 
-    /// Gives up requests without an event since `floor_ns`.
+    /// Gives up the requests whose last event was before `floor_ns`.
     pub fn give_up_before(&mut self, floor_ns: u64) {
         let old: Vec<usize> = self.begun().filter(|(at_ns, _)| *at_ns < floor_ns).map(|(_, index)| index).collect();
         old.into_iter().for_each(|index| self.give_up(index));
     }
 
-    /// Returns the arrivals of requests whose clients wait for a response. One-way messages are not counted, nor
+    /// Returns the arrival times of requests whose clients wait for a response. One-way messages do not count, nor do
     /// requests whose connection one side has ended.
     pub fn waiting(&self) -> impl Iterator<Item = u64> {
         let waits = |request: &&Request| !request.is_cut && !request.is_one_way();
         self.open().filter(waits).map(|request| request.arrived_ns)
     }
 
-    /// Returns the number of connections with one-way messages that have not ended.
+    /// Returns the number of open connections on which the client sends messages that ask for no response.
     pub fn one_way(&self) -> u64 {
         self.open().filter(|request| request.is_one_way()).count() as u64
     }
@@ -336,12 +336,12 @@ impl Requests {
         requests.filter(|request| request.is_open() && request.number != 0)
     }
 
-    /// Returns the arrival of the oldest request.
+    /// Returns the arrival time of the oldest request in the table; `None` if the table is empty.
     pub fn oldest_ns(&self) -> Option<u64> {
         self.places.iter().filter_map(|place| Some(place.request.as_ref()?.arrived_ns)).min()
     }
 
-    /// Returns the bytes that they take.
+    /// Returns the memory of the table, in bytes.
     pub fn bytes(&self) -> usize {
         let steps = self.places.iter().filter_map(|place| place.request.as_ref());
         self.places.capacity() * size_of::<Slot>()

@@ -1,4 +1,4 @@
-//! Records of threads: they come to CPUs and leave them, wake each other, and wait in the kernel.
+//! Handling of trace records about threads: context switches, wakeups, and waits in the kernel.
 
 use crate::builder::fact::Fact;
 use crate::builder::futexes::is_plain;
@@ -48,10 +48,10 @@ impl World {
         let thread = self.thread(record.other);
         let (request, since_ns, slept_at) = (thread.request, thread.state_since_ns(), thread.sleeps_at());
         if answered_ns > thread.disk().1 {
-            // A kernel thread asked the disk on its behalf.
+            // A kernel thread read from the disk on behalf of this thread.
             thread.disk_answers(answered_ns, disk);
         }
-        // If interrupts are not known, the thread may be one that was interrupted.
+        // If interrupts are not recorded, the waker may be a thread that was interrupted.
         let is_known = self.settings.kinds.has(Kind::Woken);
         let call = (record.value as u32).checked_sub(1);
         let is_of_others = is_known && is_open && handed != request && releases(call);
@@ -81,7 +81,7 @@ impl World {
         }
     }
 
-    /// Handles a thread that wakes the thread whose request it has: it gives the request back, even if it works on
+    /// Handles a thread that wakes the thread whose request it has. It gives the request back, even if it works on
     /// another one now.
     fn gives_back(&mut self, record: &Record) {
         let (from, to) = (record.task.tid, record.other.tid);
@@ -91,8 +91,8 @@ impl World {
         }
     }
 
-    /// Notes the waker and the sleeper at a futex. A mutex is known by its value, and a wake of all threads is no lock:
-    /// neither shows what other futexes are.
+    /// Records the waker and the sleeper at a futex. The expected value identifies a mutex, and a wake of all threads
+    /// is no lock: neither shows the kind of other futexes.
     fn futex_woken(&mut self, record: &Record, waker: &Waker, slept_at: Option<SleepCall>) {
         if waker.call == Some(call::FUTEX)
             && let Some(thread) = self.threads.get_mut(&waker.by.tid)
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// Returns whether both threads work on requests that they have received themselves, and on no other.
+    /// Returns whether each of both threads works on a request that it received itself.
     fn are_peers(&self, one: u32, other: u32) -> bool {
         let has_own = |tid: &u32| {
             let thread = self.threads.get(tid).filter(|thread| thread.handed_by == 0 && !thread.takes_several);
@@ -118,15 +118,15 @@ impl World {
         [one, other].iter().all(has_own)
     }
 
-    /// Returns what is known of the socket at which a thread sleeps.
+    /// Returns what is known about the socket at which a thread sleeps.
     fn socket_of(&self, slept_at: Option<SleepCall>) -> SocketWait {
         let cookie = slept_at.map_or(0, |call| call.socket);
         let socket = self.sockets.get(&cookie).filter(|_| cookie != 0);
         socket.map_or(SocketWait::default(), |socket| SocketWait { is_client: socket.is_asked, peer: socket.peer })
     }
 
-    /// Hands a request over: a thread that has one wakes another thread of its process. That thread has the request
-    /// now, unless it has another one that it did not get from the same thread.
+    /// Hands a request from a thread to the thread of its process that it wakes. The woken thread has the request now,
+    /// unless it has another one that it got from elsewhere.
     fn hands_over(&mut self, record: &Record, id: u64) {
         let (from, to) = (record.task.tid, record.other.tid);
         let Some(thread) = self.threads.get(&to) else { return };
@@ -142,7 +142,7 @@ impl World {
         }
     }
 
-    /// Notes that its group stops a thread from running, or permits it again.
+    /// Records that the thread's cgroup stops it from running (quota or freezer), or lets it run again.
     pub(super) fn denied(&mut self, record: &Record) {
         let thread = self.thread(record.task);
         let (spell, cause) = match record.kind {
@@ -158,7 +158,7 @@ impl World {
         self.thread(record.task).overlaps.push(fact);
     }
 
-    /// Notes that the thread is on a CPU, maybe in the kernel.
+    /// Records that the thread is on a CPU, maybe in the kernel.
     fn in_the_kernel(&mut self, record: &Record) {
         let at_ns = record.at_ns;
         let thread = self.thread(record.task);
@@ -182,12 +182,12 @@ impl World {
     }
 }
 
-/// Returns whether a thread creates others in this system call, which wakes them for the first time.
+/// Returns whether a thread creates other threads in this system call. Creation wakes a new thread for the first time.
 fn creates(number: u32) -> bool {
     matches!(number, call::CLONE | call::FORK | call::VFORK | call::CLONE3)
 }
 
-/// Returns whether a thread lets others go on in this system call, and gives them nothing else by it.
+/// Returns whether a thread only lets others continue in this system call, and gives them no data by it.
 fn releases(number: Option<u32>) -> bool {
     matches!(number, Some(call::FUTEX | call::KILL | call::TKILL | call::TGKILL | call::SEMTIMEDOP | call::SEMOP))
 }

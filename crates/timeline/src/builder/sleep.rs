@@ -1,12 +1,12 @@
-//! The cause of a thread's sleep: from the system call in which it slept, what woke it, and what the kernel did in
-//! between.
+//! Cause of a thread's sleep, from the system call in which it slept, the event that woke it, and the kernel's activity
+//! in between.
 
 use crate::builder::futexes::{is_contended, is_plain};
 use crate::cause::Cause;
 use crate::record::{OWN_STACK, Record, Task, leave};
 use crate::wait::{Object, Peer, Purpose, Wait, WaitEnd, call};
 
-/// Kinds of files in `SLEEPS_IN`, `enum sidelane_trace_file`.
+/// Kinds of files in a `SLEEPS_IN` record, as in `enum sidelane_trace_file`.
 mod file {
     pub const PIPE: u32 = 1;
     pub const FOLDER: u32 = 4;
@@ -19,25 +19,25 @@ mod file {
 
 const AF_UNIX: u32 = 1;
 
-/// The system call in which a thread sleeps.
+/// A system call in which a thread sleeps, with its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SleepCall {
     pub number: u32,
     pub argument: u64,
-    /// The operation on a futex, or the file's inode, or the socket's family and protocol.
+    /// Meaning by the call: the operation on a futex, the file's inode, or the socket's family and protocol.
     named: u32,
     file: u32,
     pub timeout_ms: u32,
-    /// Cookie of the socket.
+    /// Cookie of the socket at which the thread sleeps; 0 for none.
     pub socket: u64,
-    /// The expected value of the futex.
+    /// The value that the thread expects in the futex.
     expected: u32,
-    /// Whether the futex lies on the thread's own stack.
+    /// Whether the futex is on the thread's own stack.
     on_own_stack: bool,
 }
 
 impl SleepCall {
-    /// Returns the call of a `SLEEPS_IN` record.
+    /// Returns the system call that a `SLEEPS_IN` record describes.
     pub fn of(record: &Record) -> SleepCall {
         let is_futex = Purpose::of(record.detail) == Purpose::Futex;
         SleepCall {
@@ -52,12 +52,13 @@ impl SleepCall {
         }
     }
 
-    /// Returns the operation on a futex, if the call waits on one.
+    /// Returns the futex operation; `None` if the system call waits on no futex.
     pub fn futex(&self) -> Option<u32> {
         (Purpose::of(self.number) == Purpose::Futex).then_some(self.named)
     }
 
-    /// Returns its purpose, from its first file if that says more than its number.
+    /// Returns the purpose of the system call. The kind of its first file decides if it says more than the call's
+    /// number.
     fn purpose(&self) -> Purpose {
         match (self.number, self.file) {
             (call::SPLICE, file::SOCKET) => Purpose::Receive,
@@ -65,12 +66,12 @@ impl SleepCall {
         }
     }
 
-    /// Returns whether it moves data from a pipe to another file.
+    /// Returns whether the system call moves data from a pipe to another file.
     fn empties_pipe(&self) -> bool {
         self.number == call::SPLICE && self.file == file::PIPE
     }
 
-    /// Returns whether a file system does it.
+    /// Returns whether a file system executes the system call.
     fn is_of_file_system(&self) -> bool {
         let is_file = matches!(self.file, file::FOLDER | file::DISK | file::REGULAR);
         match Purpose::of(self.number) {
@@ -80,7 +81,7 @@ impl SleepCall {
         }
     }
 
-    /// Returns the object of its wait, without what is known of sockets.
+    /// Returns the object of the wait, without the address of a socket's peer.
     pub fn object(&self) -> Object {
         match self.file {
             _ if let Some(operation) = self.futex() => {
@@ -97,60 +98,61 @@ impl SleepCall {
     }
 }
 
-/// The waker of a thread.
+/// The thread or interrupt that woke a thread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Waker {
-    /// The thread; none for an interrupt.
+    /// The waking thread; default for an interrupt.
     pub by: Task,
     pub is_timer: bool,
-    /// The system call in which it woke the thread.
+    /// The system call in which the waker woke the thread; `None` if it was in none.
     pub call: Option<u32>,
-    /// Whether it may have woken others there, too: then it gave none of them what only one can have.
+    /// Whether the waker may have woken several threads there. Then it gave none of them something exclusive, such as a
+    /// lock.
     pub wakes_several: bool,
-    /// Whether it belongs to another process of the service, and works on a request of its own.
+    /// Whether the waker belongs to another process of the service, and works on a request of its own.
     pub is_session: bool,
-    /// Whether it belongs to the same process, and works on a request of its own, as the thread that it wakes does.
+    /// Whether the waker is in the same process as the thread that it wakes, and both work on requests of their own.
     pub is_peer: bool,
-    /// Whether a disk has answered it since the sleep began.
+    /// Whether a disk has answered the waker since the sleep began.
     pub has_read: bool,
 }
 
-/// The socket at which a thread sleeps.
+/// What is known about the socket at which a thread sleeps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SocketWait {
     pub is_client: bool,
     pub peer: Option<Peer>,
 }
 
-/// A question that the thread asked another service, and that was not answered.
+/// A thread's question to another service that has no answer yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnansweredCall {
     pub socket: u64,
     pub peer: Option<Peer>,
-    /// Whether the connection was not established yet.
+    /// Whether the connection was not yet established when the question was sent.
     pub connects: bool,
 }
 
-/// Data of a thread's sleep at its end.
+/// What is known about a thread's sleep when it ends.
 #[derive(Debug, Clone, Copy)]
 pub struct Sleep {
-    /// The reason why it left the CPU: `record::leave`.
+    /// The reason why the thread left the CPU, a constant of `record::leave`.
     pub leave: u32,
-    /// The system call that it was in.
+    /// The system call in which the thread slept.
     pub call: Option<SleepCall>,
     pub waker: Waker,
     pub at: SocketWait,
     pub question: Option<UnansweredCall>,
-    /// The disk that answered it since.
+    /// The disk that answered the thread since the sleep began.
     pub disk: Option<u64>,
-    /// Whether it had touched a page that was not there.
+    /// Whether the thread slept in a page fault.
     pub in_fault: bool,
-    /// The kernel lock that it waited for: its address and the thread that held it.
+    /// The kernel lock for which the thread waited: its address, and the thread that held it.
     pub lock: Option<(u64, Task)>,
 }
 
 impl Sleep {
-    /// Returns the cause, with the detail of the span and the thread that is to be named.
+    /// Returns the cause of the sleep, the detail of its span, and the other thread that the span names.
     pub fn cause(&self) -> (Cause, u64, Task) {
         match self.leave {
             leave::STOPPED => (Cause::Frozen, 0, self.waker.by),
@@ -170,7 +172,7 @@ impl Sleep {
         match self.call {
             _ if self.in_fault => (Cause::PageFault, 0, by),
             Some(SleepCall { number: call::SCHED_SETAFFINITY, .. }) => (Cause::Migration, 0, by),
-            // For example, a kernel thread writes the file system's journal.
+            // For example, a kernel thread that writes the file system's journal.
             Some(call) if call.is_of_file_system() => (Cause::Disk, 0, by),
             _ => (Cause::NotExplained, 0, by),
         }
@@ -204,7 +206,7 @@ impl Sleep {
     }
 
     fn cause_at_futex(&self) -> Cause {
-        // Logs of older versions have neither the operation nor whether a timer ended it.
+        // Logs of older versions have neither the futex operation nor whether a timer ended the wait.
         let may_be_timer =
             self.waker.is_timer || self.call.is_none_or(|call| call.timeout_ms != 0 || is_plain(call.named));
         match self.is_by_thread() {
@@ -214,8 +216,8 @@ impl Sleep {
         }
     }
 
-    /// Returns the cause of a wait to send. At the other end of a pipe or Unix socket is a thread. An acknowledgement
-    /// comes with an interrupt, or with a thread that gives packets to the kernel, such as one of a VPN.
+    /// Returns the cause of a wait to send. At the other end of a pipe or Unix socket is a thread. A TCP
+    /// acknowledgement comes with an interrupt, or from a thread that passes packets to the kernel, such as a VPN's.
     fn cause_of_sending(&self) -> Cause {
         match self.at {
             SocketWait { is_client: true, .. } => Cause::SendBuffer,
@@ -229,7 +231,7 @@ impl Sleep {
         if self.waker.is_timer { Cause::NoAnswer } else { cause }
     }
 
-    /// Returns the question whose answer this sleep waits for.
+    /// Returns the question to another service whose answer ended this sleep; `None` if the sleep was for no answer.
     fn asked(&self) -> Option<UnansweredCall> {
         let at = self.call.map_or(0, |call| call.socket);
         self.question.filter(|question| at == 0 || at == question.socket)
@@ -246,14 +248,14 @@ impl Sleep {
         }
     }
 
-    /// Returns whether the event may be one that several threads wait for: the result of a future, the end of a count.
-    /// A lock for reading is given to several, too; those of glibc wait with a bit set.
+    /// Returns whether the sleep may be for an event that several threads await, such as the result of a future. A lock
+    /// for reading is given to several threads, too; such locks of glibc wait with a bit set.
     fn is_event(&self) -> bool {
         let operation = self.call.and_then(|call| call.futex());
         self.waker.wakes_several && operation.is_some_and(is_plain)
     }
 
-    /// Returns the wait of this sleep.
+    /// Returns the wait of this sleep: the call, its object, and the event that ended it.
     pub fn wait(&self) -> Wait {
         let object = match self.call.map_or(Object::Unknown, |call| call.object()) {
             Object::Futex(operation, is_contended) => {

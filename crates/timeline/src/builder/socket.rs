@@ -1,27 +1,27 @@
-//! Sockets: arrivals, the request under way, and the responses that have not left.
+//! State of each socket: arrivals of data, the request under way, and the responses that have not left.
 
 use crate::builder::request::Id;
 use crate::cause::Cause;
 use crate::ending::Side;
 use crate::wait::Peer;
 
-/// The most arrivals on one socket that wait to be taken up.
+/// The most arrivals that are stored for one socket until a thread receives them.
 const ARRIVALS: usize = 8;
-/// Difference of clocks: request tracking takes the time of an arrival from TCP's clock, which was read a moment before
-/// the record was.
+/// Tolerance between clocks: request tracking takes an arrival's time from TCP's clock, which was read a moment before
+/// the record was written.
 const CLOCKS_DIFFER_NS: u64 = 20_000;
-/// The most responses on their way out of one socket, while the next request is under way.
+/// The most responses of one socket that are still being sent while the next request is under way.
 const RESPONSES: usize = 8;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Arrival {
     first_ns: u64,
     end_seq: u32,
-    /// Whether a thread has received it.
+    /// Whether a thread has received this data from the socket.
     taken: bool,
 }
 
-/// Data that has come to a socket and belongs to no request yet.
+/// Data that has arrived at a socket and belongs to no request yet.
 #[derive(Debug, Default)]
 pub struct Arrivals {
     waiting: [Arrival; ARRIVALS],
@@ -29,7 +29,7 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// Adds data up to `end_seq`, whose first segment came at `first_ns`.
+    /// Adds data up to sequence number `end_seq`, whose first segment arrived at `first_ns`.
     pub fn add(&mut self, first_ns: u64, end_seq: u32) {
         if self.count < ARRIVALS {
             self.waiting[self.count] = Arrival { first_ns, end_seq, taken: false };
@@ -49,7 +49,7 @@ impl Arrivals {
         self.count = kept;
     }
 
-    /// Notes that data up to `end_seq` was received. Data of earlier calls belongs to a request, or to none.
+    /// Records that a thread received the data up to `end_seq`. Data of earlier calls belongs to a request, or to none.
     pub fn receive(&mut self, end_seq: u32) {
         self.keep(|arrival| {
             let was_taken = arrival.taken;
@@ -58,13 +58,14 @@ impl Arrivals {
         });
     }
 
-    /// Returns the arrival of the oldest data that no thread has received.
+    /// Returns the arrival time of the oldest data that no thread has received.
     pub fn untaken_ns(&self) -> Option<u64> {
         let untaken = self.waiting[..self.count].iter().filter(|arrival| !arrival.taken);
         untaken.map(|arrival| arrival.first_ns).min()
     }
 
-    /// Begins a request whose data was there at `data_ns`. Returns the arrival of its first data.
+    /// Begins a request whose data reached the socket at `data_ns`. Returns the arrival time of the request's first
+    /// data.
     pub fn take(&mut self, data_ns: u64) -> u64 {
         let mut first_ns = data_ns;
         self.keep(|arrival| {
@@ -78,7 +79,7 @@ impl Arrivals {
     }
 }
 
-/// The most questions of different requests under way on one socket.
+/// The most questions of different requests that are stored for one socket.
 const CALLS: usize = 8;
 
 /// A question to another service that was sent on a socket.
@@ -87,23 +88,23 @@ pub struct PendingCall {
     pub request: Id,
     pub from: u32,
     pub sent_ns: u64,
-    /// Times of its last two retransmissions, the last one first; 0 for none.
+    /// Times of the question's last two retransmissions, the last one first; 0 for none.
     pub again_ns: [u64; 2],
-    /// Whether it asks for the connection itself.
+    /// Whether the question is a request for the connection itself.
     pub connects: bool,
-    /// Whether some of an answer was taken.
+    /// Whether a thread has read some of the answer.
     pub is_answered: bool,
     /// Whether another request had a question under way on this socket at the same time.
     pub is_shared: bool,
 }
 
-/// Longest time from an answer to the wakeup of a thread that sleeps until it comes.
+/// Longest time from an answer's arrival to the wakeup of a thread that sleeps until it arrives.
 const WAKES_WITHIN_NS: u64 = 20_000;
 
 impl PendingCall {
-    /// Returns when the answer arrived that a thread takes now, if the request waited for it. `came_ns` is 0 if no
-    /// arrival is recorded. A thread with one request at a time has waited if it slept; an event loop has other
-    /// requests to work on.
+    /// Returns the arrival time of the answer that a thread reads now; `None` if the request did not wait for it.
+    /// `came_ns` is 0 if no arrival is recorded. A thread with one request at a time has waited if it slept. An event
+    /// loop has other requests to work on.
     pub fn ready_ns(&self, came_ns: u64, woken_ns: u64, by_loop: bool) -> Option<u64> {
         let wakes = came_ns..came_ns.saturating_add(WAKES_WITHIN_NS);
         let ready_ns = match came_ns {
@@ -115,51 +116,52 @@ impl PendingCall {
         (ready_ns > self.sent_ns).then_some(ready_ns)
     }
 
-    /// Notes a retransmission.
+    /// Records a retransmission of the question.
     pub fn is_sent_again(&mut self, at_ns: u64) {
         self.again_ns = [at_ns, self.again_ns[0]];
     }
 
-    /// Removes the last retransmission, since the peer has got the data twice: it was not lost.
+    /// Removes the question's last retransmission, because the peer received the data twice: the first copy was not
+    /// lost.
     pub fn is_got_twice(&mut self) {
         self.again_ns = [self.again_ns[1], 0];
     }
 }
 
-/// A socket of the service.
+/// State of one socket of the service.
 #[derive(Debug, Default)]
 pub struct Socket {
     pub arrivals: Arrivals,
-    /// Whether clients ask here.
+    /// Whether clients send requests on this socket.
     pub is_asked: bool,
-    /// The service that is asked here.
+    /// The other service to which this socket is connected; `None` if unknown.
     pub peer: Option<Peer>,
-    /// The request that was last taken up here.
+    /// The request that a thread last received from this socket.
     pub request: Id,
-    /// Whether a response was sent here.
+    /// Whether the service sent a response on this socket.
     pub has_answered: bool,
-    /// The cause that holds data back, and the time from which it is known.
+    /// The cause that holds response data back in this socket, and the time from which it is known.
     pub held: Option<(Cause, u64)>,
-    /// The side that ended the connection first, and the time.
+    /// The side that ended the connection first, and when it did; `None` while the connection is open.
     pub ended: Option<(Side, u64)>,
     pub calls: Vec<PendingCall>,
-    /// Whether a thread without a known request has sent since anything was received, such as the thread of a client
-    /// library that sends for all.
+    /// Whether a thread without a known request has sent on this socket since data was last received. An example is a
+    /// client library's thread that sends for all.
     pub has_unknown: bool,
-    /// The number of losses of records when its state was last known.
+    /// The number of record losses in the trace when this socket's state was last known.
     pub epoch: u32,
-    /// Arrival time before which some data of a request may have come unseen.
+    /// Arrival time before which some data of a request on this socket may have come unseen.
     pub clean_ns: u64,
     pub touched_ns: u64,
-    /// Answered requests before `request` whose responses have not left.
+    /// Requests before `request` that were answered, but whose responses have not left.
     leaving: [Id; RESPONSES],
     leaving_count: usize,
-    /// End of the data that has left for the device, and the time.
+    /// Sequence number up to which data has left for the device, and the time.
     left: Option<(u32, u64)>,
 }
 
 impl Socket {
-    /// Notes that records were lost: data may have come and left.
+    /// Marks this socket as uncertain, since records were lost: data of this socket may have come and left unseen.
     pub fn is_lost(&mut self, epoch: u32) {
         self.epoch = epoch;
         self.clean_ns = u64::MAX;
@@ -169,8 +171,8 @@ impl Socket {
         (self.left, self.held) = (None, None);
     }
 
-    /// Notes a question. Questions of other requests that were answered are over: one request after the other uses the
-    /// connection. If one was not answered, they share it.
+    /// Adds a question to another service. Earlier questions that were answered are over: requests use the connection
+    /// in turn. Questions without an answer share the connection with the new one.
     pub fn ask(&mut self, mut call: PendingCall) {
         self.calls.retain(|other| other.request != call.request && !other.is_answered);
         if self.calls.len() == CALLS {
@@ -183,15 +185,15 @@ impl Socket {
         self.calls.push(call);
     }
 
-    /// Notes a question of an unknown request. Questions that were not answered share the connection with it.
+    /// Records a question of an unknown request. Questions without an answer share the connection with it.
     pub fn asks_for_unknown(&mut self) {
         self.has_unknown = true;
         self.calls.retain(|other| !other.is_answered);
         self.calls.iter_mut().for_each(|other| other.is_shared = true);
     }
 
-    /// Returns whether some data may have come unseen of a request that arrived at `arrived_ns` and is taken up at
-    /// `at_ns`.
+    /// Returns whether some data of a request may have come unseen. The request arrived at `arrived_ns`, and a thread
+    /// receives it at `at_ns`.
     pub fn may_have_missed(&mut self, arrived_ns: u64, at_ns: u64) -> bool {
         let is_missed = arrived_ns < self.clean_ns;
         if self.clean_ns == u64::MAX {
@@ -200,14 +202,14 @@ impl Socket {
         is_missed
     }
 
-    /// Returns how long data has waited at `at_ns`: since other data left, or since the cause that holds the rest back
-    /// is known.
+    /// Returns how long response data has waited at `at_ns`: since other data left, or since the cause that holds it
+    /// back is known.
     pub fn held_ns(&self, at_ns: u64) -> u64 {
         let since_ns = self.held.map_or(0, |(_, since_ns)| since_ns).max(self.left.map_or(0, |(_, left_ns)| left_ns));
         if since_ns == 0 { 0 } else { at_ns.saturating_sub(since_ns) }
     }
 
-    /// Notes that data up to `end_seq` has left for the device. Returns whether that is more than before.
+    /// Records that data up to `end_seq` has left for the device. Returns whether that is more than before.
     pub fn transmit(&mut self, end_seq: u32, at_ns: u64) -> bool {
         let is_more = self.left.is_none_or(|(before, _)| end_seq.wrapping_sub(before) as i32 > 0);
         if is_more {
@@ -216,13 +218,14 @@ impl Socket {
         is_more
     }
 
-    /// Returns the bytes up to `end_seq` that have not left. The last `length` of them were just given to the socket.
+    /// Returns the number of bytes up to `end_seq` that have not left. A thread has just written the last `length` of
+    /// them to the socket.
     pub fn unsent(&self, end_seq: u32, length: u32) -> u32 {
         self.left.map_or(length, |(left, _)| (end_seq.wrapping_sub(left) as i32).max(0) as u32)
     }
 
-    /// Notes a response that is to leave while the next request is under way. If there are too many, returns the
-    /// request that is no longer waited for.
+    /// Adds a response that is still being sent while the next request is under way. If there are too many, returns the
+    /// request whose response is no longer followed.
     pub fn leaves_later(&mut self, request: Id) -> Option<Id> {
         let oldest = (self.leaving_count == RESPONSES).then(|| self.leaving[0]);
         if oldest.is_some() {
@@ -234,12 +237,12 @@ impl Socket {
         oldest
     }
 
-    /// Returns the oldest response that has not left.
+    /// Returns the oldest answered request whose response has not left.
     pub fn first_leaving(&self) -> Option<Id> {
         self.leaving[..self.leaving_count].first().copied()
     }
 
-    /// Forgets the oldest response.
+    /// Removes the oldest response that has not left.
     pub fn forget_first_leaving(&mut self) {
         self.leaving.copy_within(1.., 0);
         self.leaving_count -= 1;

@@ -1,4 +1,4 @@
-//! The history of a thread: its states one after the other, and facts that lay over them.
+//! History of a thread: its states one after the other, and facts that lie over them.
 
 use std::collections::VecDeque;
 
@@ -11,10 +11,11 @@ use crate::cause::Cause;
 use crate::record::{Task, leave};
 use crate::wait::Wait;
 
-/// The detail of a state that is unknown because records were lost.
+/// Detail of a thread's state that is unknown because records were lost.
 pub const LOST: u64 = 1;
 
-/// A thread that takes longer than this between two waits for a lock has had the lock.
+/// Longest time between two waits for a lock in which a thread does not have the lock. After a longer time it has had
+/// it.
 const BETWEEN_TURNS_NS: u64 = 1_000_000;
 /// Largest distance between words of one lock.
 const LOCK_BYTES: u64 = 64;
@@ -23,67 +24,68 @@ fn are_close(one: u64, other: u64) -> bool {
     one != 0 && one.abs_diff(other) < LOCK_BYTES
 }
 
-/// Facts that take as much memory as one wait.
+/// Number of facts that take as much memory as one wait.
 const FACTS_OF_WAIT: usize = size_of::<(u64, u64, Wait)>().div_ceil(size_of::<Fact>());
 
-/// A thread, with its history.
+/// A thread of the trace, with its history.
 #[derive(Debug)]
 pub struct Thread {
     pub pid: u32,
-    /// Its states, up to the present one.
+    /// States of the thread, up to the present one.
     pub states: Track,
-    /// Its present state; `to_ns` is unknown.
+    /// Present state of the thread; `to_ns` is unknown.
     pub state: Fact,
     pub faults: Faults,
     pub locks: Waits,
     pub reclaims: Waits,
     pub frozen: Spell,
     pub throttled: Spell,
-    /// Moves to other CPUs.
+    /// Moves of the thread to other CPUs.
     pub moves: Track,
-    /// Time in which batch ran beside it.
+    /// Time in which batch ran on the same core as the thread.
     pub overlaps: Track,
-    /// The request that it works on.
+    /// The request on which the thread works.
     pub request: Id,
-    /// The thread that handed it that request, 0 if it received it.
+    /// The thread that handed this thread its request; 0 if it received the request from a socket.
     pub handed_by: u32,
-    /// Whether it has taken up a request while it had another one.
+    /// Whether the thread has received a request while it had another one.
     pub takes_several: bool,
-    /// The client's socket from which it last took a request.
+    /// Cookie of the client's socket from which the thread last received a request.
     pub client: u64,
-    /// Whether it has taken requests of a client while the connection of another one was open.
+    /// Whether the thread has received requests of a client while the connection of another client was open.
     pub has_clients: bool,
-    /// Time at which it last came to a CPU.
+    /// Time at which the thread last came to a CPU.
     pub came_ns: u64,
-    /// Time at which it was last woken.
+    /// Time at which the thread was last woken.
     pub woken_ns: u64,
-    /// Time of its creation, and the thread that created it, if that was seen.
+    /// Time of the thread's creation, and the thread that created it; `None` if that was not recorded.
     pub created: Option<(u64, u32)>,
-    /// Time of its last record.
+    /// Time of the thread's last record.
     pub touched_ns: u64,
-    /// The number of losses of records when its state was last known.
+    /// The number of record losses in the trace when this thread's state was last known.
     pub epoch: u32,
-    /// The system call that it is in.
+    /// The system call in which the thread is; `None` if it is in none.
     call: Option<SleepCall>,
-    /// The system call in which it last slept.
+    /// The system call in which the thread last slept.
     last_call: Option<SleepCall>,
-    /// Whether a POSIX signal was delivered to it since.
+    /// Whether a POSIX signal was delivered to the thread since its last sleep.
     was_signalled: bool,
-    /// Number of signals that have interrupted the present wait.
+    /// Number of POSIX signals that have interrupted the present wait.
     interrupted: u32,
-    /// Its question to another service for the request that it works on, until that answers.
+    /// Question of the thread to another service for its present request, until the answer comes.
     pub question: Option<UnansweredCall>,
-    /// Its sleeps: begin, end, and the wait of each.
+    /// Sleeps of the thread: begin, end, and the wait of each.
     waits: VecDeque<(u64, u64, Wait)>,
-    /// The last disk that answered it, and the time.
+    /// The disk that last answered the thread, and the time.
     disk: (u64, u64),
-    /// Time at which it last woke another thread at a futex, if it has neither slept nor used a socket since.
+    /// Time at which the thread last woke another at a futex; 0 if it has slept or used a socket since.
     woke_ns: u64,
-    /// Time at which a thread that has ended last woke another one at a futex: that one waited for its end.
+    /// Time at which this thread, which has ended, last woke another thread at a futex. The other thread waited for its
+    /// end.
     pub told_of_end_ns: u64,
-    /// The reason why it left the CPU.
+    /// Reason why the thread left the CPU, a constant of `record::leave`.
     leave: u32,
-    /// Whether it is ready because it was woken.
+    /// Whether the thread is ready because it was woken, not because it was preempted.
     woken: bool,
     moved_ns: u64,
 }
@@ -126,7 +128,7 @@ impl Thread {
         }
     }
 
-    /// Notes that records were lost until `at_ns`: its state may have changed.
+    /// Marks the thread's state as unknown, since records were lost until `at_ns`.
     pub fn is_lost(&mut self, at_ns: u64, epoch: u32) {
         self.epoch = epoch;
         (self.request, self.handed_by, self.call, self.moved_ns) = (0, 0, None, 0);
@@ -138,14 +140,14 @@ impl Thread {
         self.state.detail = LOST;
     }
 
-    /// Ends the present state and begins another one.
+    /// Ends the thread's present state and begins another one.
     fn turn(&mut self, at_ns: u64, state: State, cause: Cause, cpu: u32, by: Task) {
         self.states.push(Fact { to_ns: at_ns, ..self.state });
         self.state = Fact { from_ns: at_ns, to_ns: at_ns, request: self.request, detail: 0, by, cpu, state, cause };
     }
 
-    /// Notes an activity of the thread: it runs. Some kernels hide some of their threads from tracers, and all that
-    /// happens while one has the CPU. So the end of a sleep may not be recorded.
+    /// Records that the thread runs. Some kernels hide some of their threads from tracers, and all that happens while
+    /// such a thread has the CPU. So the end of a sleep may not be recorded.
     pub fn acts(&mut self, at_ns: u64, cpu: u32) {
         self.touched_ns = at_ns;
         if self.state.state == State::Asleep {
@@ -158,19 +160,19 @@ impl Thread {
         }
     }
 
-    /// Notes that it wakes another thread at a futex.
+    /// Records that the thread wakes another thread at a futex.
     pub fn wakes(&mut self, at_ns: u64) {
         self.woke_ns = at_ns;
     }
 
-    /// Notes that it uses a socket.
+    /// Records that the thread uses a socket.
     pub fn uses_socket(&mut self, at_ns: u64, cpu: u32) {
         self.woke_ns = 0;
         self.faults.goes_on(at_ns);
         self.acts(at_ns, cpu);
     }
 
-    /// Sets the request that it works on.
+    /// Sets the request on which the thread works.
     pub fn works_on(&mut self, at_ns: u64, request: Id, handed_by: u32) {
         self.handed_by = handed_by;
         if self.request != request {
@@ -181,7 +183,7 @@ impl Thread {
         }
     }
 
-    /// Handles its departure from the CPU for `other`.
+    /// Handles the thread's departure from the CPU; `other` has the CPU next.
     pub fn leaves(&mut self, at_ns: u64, why: u32, other: Task) {
         self.touched_ns = at_ns;
         self.faults.leaves(at_ns);
@@ -195,7 +197,7 @@ impl Thread {
             _ => self.woke_ns = 0,
         }
         match why {
-            // The CPU idles although a thread could run on it: the thread must not run.
+            // The CPU is idle although the thread could run there, so the thread was not allowed to run.
             leave::PREEMPTED if other.tid == 0 => self.turn(at_ns, State::Ready, Cause::Throttled, cpu, other),
             leave::PREEMPTED => self.turn(at_ns, State::Ready, Cause::RunQueue, cpu, other),
             leave::ENDED => self.turn(at_ns, State::Unknown, Cause::NotExplained, cpu, other),
@@ -213,19 +215,19 @@ impl Thread {
         self.faults.forget_begin();
     }
 
-    /// Ends quota and freezer spells: it comes to a CPU, so neither stops it.
+    /// Ends the quota and freezer spells of the thread: it comes to a CPU, so neither stops it.
     fn is_let_run(&mut self, at_ns: u64) {
         [&mut self.frozen, &mut self.throttled].into_iter().for_each(|spell| spell.end(at_ns));
     }
 
-    /// Handles its wakeup by `waker` from its sleep at `at`; it is to run on `cpu`.
+    /// Handles the wakeup of the thread by `waker` from its sleep at socket `at`. The thread is to run on `cpu`.
     pub fn is_woken(&mut self, at_ns: u64, waker: Waker, at: SocketWait, cpu: u32) {
         self.touched_ns = at_ns;
         match self.state.state {
             State::Asleep => {
                 self.end_sleep(at_ns, waker, at);
                 if self.state.cause == Cause::Migration {
-                    // It moved itself: it sleeps until that is done, and is woken on the new CPU.
+                    // The thread moved itself. It sleeps until the move is done, and is woken on the new CPU.
                     self.moved_ns = at_ns;
                 }
             }
@@ -262,8 +264,8 @@ impl Thread {
         }
     }
 
-    /// Joins the parts of a wait that signals interrupted, and that went on each time: its end is true of all its
-    /// parts.
+    /// Merges the parts of a wait that signals interrupted and that the thread resumed. The end of the wait is true of
+    /// all its parts.
     fn join_interrupted(&mut self, wait: Wait) {
         let last = self.state;
         let (mut left, mut place) = (self.interrupted, self.states.len());
@@ -284,7 +286,7 @@ impl Thread {
         }
     }
 
-    /// Joins waits for a lock in turns, each with a timeout: the end of the last turn is true of all.
+    /// Merges waits for a lock in turns, each with a timeout. The end of the last turn is true of all turns.
     fn join_waits(&mut self) {
         let last = self.state;
         let mut place = self.states.len();
@@ -296,7 +298,7 @@ impl Thread {
                 State::Asleep if fact.cause == Cause::Timer && are_close(fact.detail, last.detail) => {
                     (fact.cause, fact.by, ran_ns) = (Cause::Lock, last.by, 0);
                 }
-                // Before a turn it waits for the CPU, which the holder of the lock has.
+                // Before a turn the thread waits for the CPU, which the holder of the lock has.
                 State::Ready if fact.by == last.by => (fact.cause, fact.detail) = (Cause::Lock, last.detail),
                 State::Running if ran_ns + (fact.to_ns - fact.from_ns) < BETWEEN_TURNS_NS => {
                     ran_ns += fact.to_ns - fact.from_ns;
@@ -307,18 +309,18 @@ impl Thread {
         }
     }
 
-    /// Returns the wait of the sleep that `state` is, or is a part of.
+    /// Returns the wait to which the sleep `state` belongs; `None` if no wait covers it.
     pub fn wait_of(&self, state: &Fact) -> Option<Wait> {
         let after = self.waits.partition_point(|(_, to_ns, _)| *to_ns <= state.from_ns);
         self.waits.get(after).filter(|(from_ns, ..)| *from_ns < state.to_ns).map(|(_, _, wait)| *wait)
     }
 
-    /// Returns the system call that it is in, with the socket or futex at which it sleeps.
+    /// Returns the system call in which the thread is, with the socket or futex at which it sleeps.
     pub fn sleeps_at(&self) -> Option<SleepCall> {
         self.call
     }
 
-    /// Returns its state just before `at_ns`.
+    /// Returns the thread's state just before `at_ns`.
     pub fn state_before(&self, at_ns: u64) -> Option<Fact> {
         let now = Fact { to_ns: u64::MAX, ..self.state };
         let known = || self.states.get(self.states.first_after(at_ns.saturating_sub(1))).copied();
@@ -326,16 +328,16 @@ impl Thread {
         state.filter(|state| state.from_ns < at_ns)
     }
 
-    /// Returns the begin of its present state.
+    /// Returns the begin of the thread's present state.
     pub fn state_since_ns(&self) -> u64 {
         self.state.from_ns
     }
 
-    /// Handles its arrival on `cpu`, after `before`. `woken_ns` is the time of its wakeup, if there was one.
+    /// Handles the thread's arrival on `cpu`, which `before` had. `woken_ns` is the time of the thread's wakeup, or 0.
     pub fn comes(&mut self, at_ns: u64, cpu: u32, before: Task, woken_ns: u64) {
         self.touched_ns = at_ns;
         if self.state.state == State::Unknown && self.state.detail != LOST && self.states.len() == 0 && woken_ns != 0 {
-            // Its first record: its CPU at the wakeup is unknown.
+            // At the thread's first record, its CPU at the wakeup is unknown.
             self.state.from_ns = woken_ns.min(at_ns);
         }
         let was_asleep = self.state.state == State::Asleep;
@@ -356,17 +358,17 @@ impl Thread {
         self.turn(at_ns, State::Running, Cause::OnCpu, cpu, Task::default());
     }
 
-    /// Notes that it goes on in the system call in which it slept.
+    /// Records that the thread continues in the system call in which it slept.
     fn returns(&mut self) {
         self.last_call = self.call.take();
     }
 
-    /// Notes that a POSIX signal was delivered to it.
+    /// Records that a POSIX signal was delivered to the thread.
     pub fn is_signalled(&mut self) {
         self.was_signalled = true;
     }
 
-    /// Handles a move to `cpu`. A move at a wake-up is part of that.
+    /// Handles a move of the thread to `cpu`. A move at a wakeup is part of the wakeup.
     pub fn moves_to(&mut self, at_ns: u64, cpu: u32) {
         self.touched_ns = at_ns;
         if self.state.state != State::Ready {
@@ -379,7 +381,7 @@ impl Thread {
         self.turn(at_ns, State::Ready, Cause::RunQueue, cpu, by);
     }
 
-    /// Notes that it is about to leave the CPU of its own accord, in this system call or in none.
+    /// Records that the thread is about to sleep in the system call `call`, or outside any.
     pub fn sleeps_in(&mut self, at_ns: u64, call: Option<SleepCall>) {
         let what = |call: SleepCall| (call.number, call.argument);
         let goes_on = self.was_signalled && call.is_some() && call.map(what) == self.last_call.map(what);
@@ -389,12 +391,12 @@ impl Thread {
         self.faults.sleeps(at_ns, call.is_some());
     }
 
-    /// Returns the disk that last answered it, and the time.
+    /// Returns the disk that last answered the thread, and the time.
     pub fn disk(&self) -> (u64, u64) {
         self.disk
     }
 
-    /// Notes that a disk answered it, or the thread that asked the disk for it.
+    /// Records that a disk answered the thread, or answered a kernel thread that read on its behalf.
     pub fn disk_answers(&mut self, at_ns: u64, device: u64) {
         self.disk = (device, at_ns);
     }
@@ -413,18 +415,18 @@ impl Thread {
         ]
     }
 
-    /// Returns the number of facts.
+    /// Returns the number of facts in the thread's history.
     pub fn facts(&self) -> usize {
         self.tracks().iter().map(|track| track.len()).sum::<usize>() + self.waits.len() * FACTS_OF_WAIT
     }
 
-    /// Returns the bytes that it takes on the heap.
+    /// Returns the heap memory of the thread's history, in bytes.
     pub fn bytes(&self) -> usize {
         let waits = self.waits.capacity() * size_of::<(u64, u64, Wait)>();
         self.tracks().iter().map(|track| track.bytes()).sum::<usize>() + waits
     }
 
-    /// Forgets facts that ended before `floor_ns`.
+    /// Removes the facts of the thread that ended before `floor_ns`.
     pub fn forget(&mut self, floor_ns: u64) {
         self.states.forget(floor_ns);
         let old = self.waits.partition_point(|(_, to_ns, _)| *to_ns <= floor_ns);
@@ -446,7 +448,7 @@ impl Thread {
 mod tests {
     use super::*;
 
-    /// Returns the states that have ended, and the begin of the present one.
+    /// Returns the thread's states that have ended, and the begin of the present one.
     fn states(thread: &Thread) -> (Vec<(State, u64, u64)>, u64) {
         let states = (0..thread.states.len()).filter_map(|at| thread.states.get(at));
         (states.map(|fact| (fact.state, fact.from_ns, fact.to_ns)).collect(), thread.state_since_ns())
@@ -454,7 +456,7 @@ mod tests {
 
     #[test]
     fn a_thread_is_woken_between_its_sleep_and_its_turn() {
-        // Clocks of two CPUs differ: a wakeup before the sleep or after the turn is moved to its border.
+        // Clocks of two CPUs differ. A wakeup before the sleep, or after the next turn, is moved to its border.
         for (woken_ns, asleep_to_ns) in [(250, 250), (150, 200), (350, 300)] {
             let mut thread = Thread::new(1, 100, 0);
             thread.comes(120, 0, Task::default(), 0);

@@ -1,20 +1,20 @@
-//! Lays spans end to end.
+//! Spans of a request that lie end to end, without gap or overlap.
 
 use crate::cause::Cause;
 use crate::timeline::Span;
 
-/// The most spans of a timeline that is not shortened.
+/// The most spans of a timeline. A longer one is shortened by merging spans.
 const SPANS_MAX: usize = 1024;
-/// Parts into which a timeline of more spans is cut. In each of them, equal spans become one.
+/// Number of parts of a timeline with too many spans. In each part, equal spans become one.
 const PARTS: u64 = 64;
-/// The most spans of a part that are told apart by more than cause and thread.
+/// The most spans of one part. Further spans are merged by cause and thread.
 const SPANS_OF_PART: usize = SPANS_MAX / PARTS as usize;
 
-/// Spans that lie end to end, from one moment on.
+/// Builder of a request's spans, which lie end to end from one moment on.
 #[derive(Debug)]
 pub struct Tiling {
     at_ns: u64,
-    /// Whether lost records would cover some of the time.
+    /// Whether lost records may belong to some of the time.
     pub is_missing: bool,
     spans: Vec<Span>,
 }
@@ -30,12 +30,13 @@ impl Tiling {
         Tiling { at_ns, is_missing: false, spans: Vec::new() }
     }
 
-    /// Returns the begin of the next span.
+    /// Returns the time at which the next span begins, in nanoseconds.
     pub fn at_ns(&self) -> u64 {
         self.at_ns
     }
 
-    /// Adds a span like this one, from the end of the last one until `to_ns`, if that is later.
+    /// Adds a span with the properties of `like`, from the end of the last one until `to_ns`. Adds nothing if `to_ns`
+    /// is not later.
     pub fn until(&mut self, to_ns: u64, like: Span) {
         if to_ns <= self.at_ns {
             return;
@@ -48,14 +49,14 @@ impl Tiling {
         }
     }
 
-    /// Returns the spans, up to `to_ns`; missing time is not explained.
+    /// Returns the spans up to `to_ns`. Time without a span is not explained.
     pub fn finish(mut self, to_ns: u64) -> Vec<Span> {
         self.until(to_ns, nothing());
         if self.spans.len() > SPANS_MAX { coarser(&self.spans) } else { self.spans }
     }
 }
 
-/// Returns a span without a cause.
+/// Returns a span without cause, thread and details.
 pub fn nothing() -> Span {
     Span {
         from_ns: 0,
@@ -71,7 +72,8 @@ pub fn nothing() -> Span {
     }
 }
 
-/// Returns about [`SPANS_MAX`] spans of the same time: in each part the time of each cause is right, not its order.
+/// Returns about `SPANS_MAX` spans for the same time. In each part the time of each cause is right, but its order is
+/// lost.
 fn coarser(spans: &[Span]) -> Vec<Span> {
     let (Some(first), Some(last)) = (spans.first(), spans.last()) else { return Vec::new() };
     let part_ns = (last.to_ns - first.from_ns).div_ceil(PARTS).max(1);
@@ -87,8 +89,8 @@ fn coarser(spans: &[Span]) -> Vec<Span> {
     tiling.spans
 }
 
-/// Adds a span to a part. If that has too many, spans of one cause and thread become one, with the details that all
-/// share.
+/// Adds a span to a part of a timeline. If the part has too many, spans of one cause and thread become one, with the
+/// details that all share.
 fn add(part: &mut Vec<Span>, span: &Span) {
     let is_full = part.len() >= SPANS_OF_PART;
     let place = part.iter().position(|other| say_the_same(other, span));
@@ -102,7 +104,7 @@ fn add(part: &mut Vec<Span>, span: &Span) {
     }
 }
 
-/// Returns the details that both spans share.
+/// Returns a span with the details that both spans share.
 fn common(one: &Span, other: &Span) -> Span {
     let by_is_same = (one.by_tid, one.by_pid) == (other.by_tid, other.by_pid);
     let (by_tid, by_pid) = if by_is_same { (one.by_tid, one.by_pid) } else { (0, 0) };
@@ -117,7 +119,7 @@ fn common(one: &Span, other: &Span) -> Span {
     }
 }
 
-/// Lays a part's spans, each as long as all of its kind together.
+/// Adds a part's spans to `tiling`. Each is as long as all equal spans of the part together.
 fn lay(part: &mut Vec<Span>, tiling: &mut Tiling) {
     for span in part.drain(..) {
         tiling.until(tiling.at_ns + span.length_ns(), span);
@@ -159,7 +161,7 @@ mod tests {
         assert_eq!((spans[0].from_ns, spans[spans.len() - 1].to_ns), (0, 1_000_000));
     }
 
-    /// Time by detail of a timeline with such disks, one after the other.
+    /// Returns the time of each disk in a timeline that waits for `disks` disks, one after the other.
     fn times_of_disks(disks: u64) -> Vec<(u64, u64)> {
         let mut tiling = Tiling::new(0);
         for index in 0..10_000 {

@@ -1,10 +1,10 @@
-//! Waits of a thread in the kernel that lie over its states: page faults, locks, reclaim.
+//! Waits of a thread in the kernel that lie over its states: page faults, kernel locks, memory reclaim.
 
 use crate::builder::fact::{Fact, Track};
 use crate::cause::Cause;
 use crate::record::Task;
 
-/// Waits in the kernel that have a begin and an end.
+/// Waits of a thread for kernel locks or memory, each with a begin and an end.
 #[derive(Debug, Default)]
 pub struct Waits {
     pub track: Track,
@@ -14,12 +14,12 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// Begins a wait for `what`, which `by` holds.
+    /// Begins a wait at `at_ns` for the object `what`, which thread `by` holds.
     pub fn begin(&mut self, at_ns: u64, what: u64, by: Task) {
         (self.since_ns, self.what, self.by) = (at_ns, what, by);
     }
 
-    /// Ends it.
+    /// Ends the present wait.
     pub fn end(&mut self, at_ns: u64, cause: Cause) {
         if self.since_ns != 0 {
             self.track.push(Fact { by: self.by, ..Fact::of(cause, self.since_ns, at_ns, self.what) });
@@ -27,19 +27,19 @@ impl Waits {
         self.since_ns = 0;
     }
 
-    /// Forgets its begin: whether the thread waits is not known.
+    /// Discards the begin of the present wait, when it is unknown whether the thread still waits.
     pub fn forget_begin(&mut self) {
         self.since_ns = 0;
     }
 
-    /// Returns the object of the present wait.
+    /// Returns the object of the present wait, and the thread that holds it; `None` if there is no wait.
     pub fn what(&self) -> Option<(u64, Task)> {
         (self.since_ns != 0).then_some((self.what, self.by))
     }
 }
 
-/// Page faults. If the end of one is not seen, it lasts until the thread's next record, unless that comes later than a
-/// fault can take.
+/// Page faults of a thread. If the end of one is not recorded, it lasts until the thread's next record, unless that
+/// comes later than a fault can take.
 #[derive(Debug, Default)]
 pub struct Faults {
     pub track: Track,
@@ -48,19 +48,19 @@ pub struct Faults {
     in_call: bool,
 }
 
-/// Longest time from a fault's begin to the record that ends it.
+/// Longest time from the begin of a page fault to the record that ends it.
 const FAULT_AT_MOST_NS: u64 = 10_000;
-/// Longest time from a fault in a system call to its sleep: after that the thread sleeps for another reason.
+/// Longest time from a page fault in a system call to the thread's sleep. A later sleep has another reason.
 const SLEEPS_WITHIN_NS: u64 = 1_000_000;
 
 impl Faults {
-    /// Begins a fault, in a system call or not.
+    /// Begins a page fault at `address`. `in_call`: the thread is in a system call.
     pub fn begin(&mut self, at_ns: u64, address: u64, in_call: bool) {
         self.goes_on(at_ns);
         (self.since_ns, self.address, self.in_call) = (at_ns, address, in_call);
     }
 
-    /// Notes that the thread is about to sleep, in a system call or not: in the fault, if that began there.
+    /// Records that the thread is about to sleep. It sleeps in the page fault if both are in a system call, or neither.
     pub fn sleeps(&mut self, at_ns: u64, in_call: bool) {
         let is_late = in_call && at_ns.saturating_sub(self.since_ns) > SLEEPS_WITHIN_NS;
         if self.in_call != in_call || is_late {
@@ -68,19 +68,19 @@ impl Faults {
         }
     }
 
-    /// Ends the fault.
+    /// Ends the present page fault.
     pub fn end(&mut self, at_ns: u64) {
         self.lasts_until(at_ns);
         self.since_ns = 0;
     }
 
-    /// Notes an activity that is impossible in a fault: one that has not ended did so unseen.
+    /// Handles an activity that is impossible in a page fault. A fault that has not ended did so unseen.
     pub fn goes_on(&mut self, at_ns: u64) {
         self.leaves(at_ns);
         self.since_ns = 0;
     }
 
-    /// Notes that the thread leaves the CPU, maybe because of the fault.
+    /// Records that the thread leaves the CPU, maybe because of the page fault.
     pub fn leaves(&mut self, at_ns: u64) {
         if at_ns.saturating_sub(self.since_ns) <= FAULT_AT_MOST_NS {
             self.lasts_until(at_ns);
@@ -93,12 +93,12 @@ impl Faults {
         }
     }
 
-    /// Forgets its begin: whether the thread is in one is not known.
+    /// Discards the begin of the present page fault, when it is unknown whether the thread is still in it.
     pub fn forget_begin(&mut self) {
         self.since_ns = 0;
     }
 
-    /// Returns whether the thread is in a fault now.
+    /// Returns whether the thread is in a page fault now.
     pub fn is_in_one(&self) -> bool {
         self.since_ns != 0
     }

@@ -1,4 +1,4 @@
-//! State during a trace: threads, sockets, requests under way, CPUs and processes.
+//! State of the builder during a trace: threads, sockets, requests under way, CPUs and processes.
 
 use std::collections::VecDeque;
 
@@ -13,19 +13,19 @@ use crate::ending::{Ending, Side, UnansweredRequest};
 use crate::record::{Kind, Kinds, Record, Task, Tasks};
 use crate::wait::Peer;
 
-/// Waiting times of a builder, and the kinds of its records.
+/// Settings of a builder: time limits, and the kinds of its records.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// Kinds of records that the kernel makes.
     pub kinds: Kinds,
-    /// The most by which records are out of the order of time.
+    /// Longest time by which records are out of order, in nanoseconds.
     pub horizon_ns: u64,
-    /// Time without further data, or retransmissions, after which a response is complete. The next request on its
-    /// connection completes it, too.
+    /// Time without further data or retransmissions after which a response is complete, in nanoseconds. The next
+    /// request on its connection completes it, too.
     pub settle_ns: u64,
-    /// Longest time for which a request that ended is kept back, while records of a CPU may be missing.
+    /// Longest time for which a finished request is held back while records of a CPU may be missing, in nanoseconds.
     pub hold_ns: u64,
-    /// Time without an event after which a request is given up.
+    /// Time without an event after which a request is given up, in nanoseconds.
     pub give_up_ns: u64,
 }
 
@@ -41,75 +41,77 @@ impl Default for Settings {
     }
 }
 
-/// Counts of a builder.
+/// Numbers of records and requests that a builder has processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Records that were given to it.
+    /// Number of records that the builder received.
     pub records: u64,
-    /// Records that came too late to be put in order. Their numbers are missing, so they are among the lost, too.
+    /// Number of records that came too late to be sorted. Their sequence numbers are missing, so they also count as
+    /// lost.
     pub late: u64,
-    /// Records of CPUs, processes or emitted requests beyond the limits. Requests that arrived before one of them are
-    /// given out without their way.
+    /// Number of records of CPUs, processes or emitted requests beyond the limits. Requests that arrived before such a
+    /// record get no timeline.
     pub strange: u64,
-    /// Records that are missing.
+    /// Number of records that are missing.
     pub lost: u64,
-    /// Requests that were given out whole.
+    /// Number of requests with a complete timeline.
     pub whole: u64,
-    /// Requests that were given out without their way, since records of them are missing.
+    /// Number of requests without a timeline, because records of them are missing.
     pub incomplete: u64,
-    /// Requests of both kinds whose response went on for long after its first part.
+    /// Number of requests, complete or incomplete, whose response is a stream: it lasted long after its first part.
     pub streamed: u64,
-    /// Requests without a response for an unknown reason. [`Builder::take_unanswered`](super::Builder::take_unanswered)
-    /// returns the others.
+    /// Number of requests without a response for an unknown reason.
+    /// [`Builder::take_unanswered`](super::Builder::take_unanswered) returns the others.
     pub unanswered: u64,
-    /// Responses to requests whose start was not seen.
+    /// Number of responses to requests whose start was not recorded.
     pub unknown: u64,
-    /// Requests that were given up: they never ended, or there were too many.
+    /// Number of requests that were given up: they never ended, or there were too many.
     pub given_up: u64,
 }
 
-/// The most threads and sockets that are kept. When there are more, those without a record for longest are forgotten.
-/// Seven eighths of a power of two: one more doubles the table.
+/// The most threads, and the most sockets, that are kept. Beyond it, the table forgets those without a record for
+/// longest. It is 7/8 of a power of two: one more doubles the table.
 const THREADS_MAX: usize = 14_336;
 const SOCKETS_MAX: usize = 57_344;
-/// The most processes that are known to take requests up, or to run tasks. When there are more, all are forgotten.
+/// The most processes that are remembered because they receive requests or run tasks. When there are more, all are
+/// forgotten.
 const SERVICES_MAX: usize = 4_096;
-/// The most requests that ended and are not given out.
+/// The most requests that have ended and whose timelines are not yet made.
 const CLOSED_MAX: usize = 65_536;
-/// The most requests without a response that are kept until they are taken.
+/// The most requests without a response that are kept until the caller takes them.
 const UNANSWERED_MAX: usize = 65_536;
 
-/// State of a builder.
+/// State of a builder: all that is known of the traced machine and service.
 #[derive(Debug)]
 pub struct World {
     pub settings: Settings,
     pub counts: Counts,
-    /// The process that traces; 0 if unknown.
+    /// Process id of the tracer; 0 if unknown.
     pub tracer_pid: u32,
-    /// The last record's time, or later.
+    /// Time of the last record, or a later time.
     pub now_ns: u64,
-    /// Time from which everything is known.
+    /// Time from which all records are known.
     pub known_from_ns: u64,
-    /// Number of losses of records, and the time of the last.
+    /// Number of record losses, and the time of the last one.
     pub epoch: (u32, u64),
     pub threads: FxHashMap<u32, Thread>,
     pub sockets: FxHashMap<u64, Socket>,
     pub requests: Requests,
     pub machine: Machine,
     pub futexes: Futexes,
-    /// Other services that have answered.
+    /// Other services that have answered a question.
     pub answering: FxHashSet<Peer>,
-    /// Processes that run tasks of their own; true if these move between threads.
+    /// Processes that run tasks of their own, such as goroutines. The value is true if the tasks move between threads.
     pub runtimes: FxHashMap<u32, bool>,
-    /// Processes whose threads take requests up.
+    /// Processes whose threads receive requests.
     pub services: FxHashSet<u32>,
-    /// Requests that the program itself emits, by number.
+    /// Requests that programs report themselves, by number.
     pub emitted: FxHashMap<u64, Id>,
-    /// Requests that were answered, and the time at which to look for more.
+    /// Requests that were answered, each with the time at which to check whether the response is complete.
     pub answered: VecDeque<(u64, Id)>,
-    /// Requests that ended, and the time at which that was learned.
+    /// Requests that have ended, each with the time at which that became known.
     pub closed: VecDeque<(u64, Request)>,
-    /// Requests that the end of their connection cut off, since they were last taken.
+    /// Requests that the end of their connection cut off, since the caller last took them.
     pub unanswered: Vec<UnansweredRequest>,
 }
 
@@ -137,7 +139,7 @@ impl World {
         }
     }
 
-    /// Takes in a record, the next in the order of time.
+    /// Processes a record, the next in the order of time.
     pub fn handle(&mut self, record: &Record) {
         if self.now_ns == 0 {
             self.known_from_ns = record.at_ns;
@@ -169,18 +171,18 @@ impl World {
         }
     }
 
-    /// Notes that records were lost, the last of them until `at_ns`.
+    /// Counts a loss of records, the last of them at `at_ns`.
     pub fn is_lost(&mut self, at_ns: u64) {
         self.epoch = (self.epoch.0.wrapping_add(1).max(1), self.now_ns.max(at_ns));
     }
 
-    /// Counts a record without room here.
+    /// Counts a record that exceeds a limit of the builder.
     pub fn is_too_much(&mut self, record: &Record) {
         self.counts.strange += 1;
         self.known_from_ns = self.known_from_ns.max(record.at_ns);
     }
 
-    /// Returns the thread of a task.
+    /// Returns the state of the thread `task`, and creates it if necessary.
     pub fn thread(&mut self, task: Task) -> &mut Thread {
         if self.threads.len() >= THREADS_MAX && !self.threads.contains_key(&task.tid) {
             self.forget_threads();
@@ -196,7 +198,7 @@ impl World {
         thread
     }
 
-    /// Notes that a thread of this process takes a request up.
+    /// Records that a thread of process `pid` receives requests.
     pub fn note_service(&mut self, pid: u32) {
         if self.services.len() >= SERVICES_MAX && !self.services.contains(&pid) {
             self.services.clear();
@@ -204,12 +206,12 @@ impl World {
         self.services.insert(pid);
     }
 
-    /// Returns whether the runtime of this process moves its tasks between threads.
+    /// Returns whether the language runtime of process `pid` moves its tasks between threads.
     pub fn has_own_scheduler(&self, pid: u32) -> bool {
         self.runtimes.get(&pid) == Some(&true)
     }
 
-    /// Notes that this process runs tasks of its own.
+    /// Records that a process runs tasks of its own, such as goroutines.
     fn has_tasks(&mut self, record: &Record) {
         if self.runtimes.len() >= SERVICES_MAX && !self.runtimes.contains_key(&record.task.pid) {
             self.runtimes.clear();
@@ -225,7 +227,7 @@ impl World {
         self.known_from_ns = self.known_from_ns.max(floor_ns + 1);
     }
 
-    /// Returns the socket with this cookie.
+    /// Returns the state of the socket with this cookie, and creates it if necessary.
     pub fn socket(&mut self, cookie: u64) -> &mut Socket {
         if self.sockets.len() >= SOCKETS_MAX && !self.sockets.contains_key(&cookie) {
             self.forget_sockets();
@@ -248,7 +250,7 @@ impl World {
         forgotten.into_iter().for_each(|cookie| self.close_socket(cookie, false));
     }
 
-    /// Removes `request` from its socket, which no longer waits for it: a thread takes up the next one there.
+    /// Removes the request from its socket, because a thread receives the next request there.
     pub fn set_aside(&mut self, id: Id) {
         let Some(request) = self.requests.get(id) else { return };
         let (cookie, is_open) = (request.socket, request.is_open());
@@ -263,7 +265,7 @@ impl World {
         }
     }
 
-    /// Ends a connection. `in_vain`: its client did not wait for the last response.
+    /// Ends a connection. `in_vain`: the client did not wait for the last response.
     pub fn close_socket(&mut self, cookie: u64, in_vain: bool) {
         self.close_leaving(cookie);
         let Some(socket) = self.sockets.remove(&cookie) else { return };
@@ -274,14 +276,14 @@ impl World {
         self.close(socket.request);
     }
 
-    /// Notes the request that the end of a connection cut off, if it did.
+    /// Records the request that the end of a connection cut off, if there was one.
     fn note_ending(&mut self, socket: &Socket, in_vain: bool) {
         let last = self.requests.get(socket.request).filter(|last| last.is_open() || in_vain);
         let (side, ended_ns) = socket.ended.unwrap_or((Side::Other, self.now_ns));
         let (request, arrived_ns, ending) = match (last, socket.arrivals.untaken_ns()) {
             (Some(last), _) if last.is_one_way() => (last.number, last.arrived_ns, Ending::NoAnswerWanted),
             (Some(last), _) => (last.number, last.arrived_ns, Ending::of(side, last.data_ns, ended_ns)),
-            // The service did not want data that it left unread when it closed.
+            // The service closed the connection with data of the client unread: it did not want that data.
             (None, Some(came_ns)) if side == Side::Client => (0, came_ns, Ending::of(side, came_ns, ended_ns)),
             (None, _) => return,
         };
@@ -292,7 +294,7 @@ impl World {
         }
     }
 
-    /// Closes all responses of this socket: no more data leaves from it.
+    /// Closes all requests of this socket whose responses were being sent: no more data leaves from it.
     pub fn close_leaving(&mut self, cookie: u64) {
         while let Some(id) = self.sockets.get(&cookie).and_then(Socket::first_leaving) {
             self.sockets.entry(cookie).and_modify(Socket::forget_first_leaving);
@@ -300,7 +302,7 @@ impl World {
         }
     }
 
-    /// Closes this request: it has no more events.
+    /// Closes a request: it has no more events.
     pub fn close(&mut self, id: Id) {
         let Some(request) = self.requests.remove(id) else { return };
         if self.closed.len() == CLOSED_MAX {
@@ -310,7 +312,7 @@ impl World {
         self.closed.push_back((self.now_ns, request));
     }
 
-    /// Returns the bytes that all this takes.
+    /// Returns the memory of the builder's state, in bytes.
     pub fn bytes(&self) -> usize {
         self.threads.capacity() * size_of::<(u32, Thread)>()
             + self.threads.values().map(Thread::bytes).sum::<usize>()
@@ -327,7 +329,7 @@ impl World {
             + self.unanswered.capacity() * size_of::<UnansweredRequest>()
     }
 
-    /// Returns the number of facts in the history.
+    /// Returns the number of facts in the builder's history.
     pub fn facts(&self) -> usize {
         self.threads.values().map(Thread::facts).sum::<usize>() + self.machine.facts()
     }

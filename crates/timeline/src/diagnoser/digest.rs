@@ -1,4 +1,4 @@
-//! Summary of a request whose timeline is not kept.
+//! Summary of a request whose timeline is not kept: its times by cause, and its clues.
 
 use crate::cause::{BY_TCP, Cause};
 use crate::diagnoser::normal::{NO_TIMES, Times, place};
@@ -6,27 +6,27 @@ use crate::record::Task;
 use crate::timeline::{Span, Timeline};
 use crate::wait::{Object, TIMEOUT_UNKNOWN, Wait, WaitEnd};
 
-/// The thread or object behind a part of a request's time.
+/// Evidence for a cause of a request's time: the thread or object that was waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clue {
     pub cause: Cause,
     pub by: Task,
     pub detail: u64,
     pub wait: Option<Wait>,
-    /// The sum of its times, and the longest.
+    /// Sum of the times of equal spans, and the longest of these times.
     pub sum_ns: u64,
     pub longest_ns: u64,
 }
 
-/// Clues of a request that are kept: the longest.
+/// Number of clues that are kept of a request: those with the longest times.
 const CLUES: usize = 5;
-/// The most clues of a request that are told apart.
+/// The most clues of a request that are counted separately.
 const CLUES_AT_MOST: usize = 64;
 
-/// Largest distance between words of one lock.
+/// Largest distance between words of one lock, in bytes.
 const LOCK_BYTES: u64 = 64;
 
-/// Summary of a request.
+/// Summary of a request: its times by cause, and its most important clues.
 #[derive(Debug, Clone)]
 pub struct Digest {
     pub request: u64,
@@ -35,7 +35,7 @@ pub struct Digest {
     pub clues: Vec<Clue>,
 }
 
-/// Returns the time of a timeline by cause.
+/// Returns the time of each cause in a timeline.
 pub fn times_of(timeline: &Timeline) -> Times {
     let mut times = NO_TIMES;
     timeline.spans.iter().for_each(|span| times[place(span.cause)] += span.length_ns());
@@ -64,12 +64,13 @@ fn is_at_futex(span: &Span) -> bool {
     span.wait.is_some_and(|wait| matches!(wait.object, Object::Futex(..)))
 }
 
-/// Returns the clue of a span. Details that differ each time are left out, and for a busy CPU the process counts.
+/// Returns the clue of a span. It leaves out details that differ each time. For a busy CPU it names the process, not
+/// the thread.
 fn clue_of(span: &Span) -> Clue {
     let by = match span.cause {
         Cause::RunQueue | Cause::Tracer if span.by_pid != 0 => Task { tid: 0, pid: span.by_pid },
         Cause::OnCpu | Cause::Downstream => Task::default(),
-        // If threads give something to each other in turns, the thread that had it for most of the time counts.
+        // If threads give something to each other in turns, the clue names the thread that had it for most of the time.
         Cause::Lock
             if let Some(Wait { of_peer: true, root, .. }) = span.wait
                 && root.tid != 0 =>
@@ -80,11 +81,11 @@ fn clue_of(span: &Span) -> Clue {
     };
     let detail = match span.cause {
         Cause::PageFault | Cause::ServiceQueue => 0,
-        // A power of two: the approximate amount.
+        // The approximate number of bytes, as a power of two.
         Cause::SendBuffer | Cause::SlowReader | Cause::CongestionWindow | Cause::Pacing => {
             (span.detail & !BY_TCP).next_power_of_two() | (span.detail & BY_TCP)
         }
-        // Words of one lock lie together.
+        // Words of one lock lie together in memory.
         Cause::Lock if is_at_futex(span) => span.detail & !(LOCK_BYTES - 1),
         _ => span.detail,
     };
@@ -117,14 +118,14 @@ fn said_of(cause: Cause, mut wait: Wait) -> Wait {
 }
 
 impl Clue {
-    /// Returns whether both are equal, except for times.
+    /// Returns whether two clues are equal except for their times.
     pub fn is_as(&self, other: &Clue) -> bool {
         let without_times = |clue: &Clue| clue.wait.map(|wait| Wait { timeout_ms: 0, ..wait });
         (self.cause, self.by, self.detail) == (other.cause, other.by, other.detail)
             && without_times(self) == without_times(other)
     }
 
-    /// Adds another equal clue. If the timeouts differ, it has none.
+    /// Adds the times of another equal clue. If the timeouts of both differ, the sum has none.
     pub fn join(&mut self, other: &Clue, sum_ns: u64) {
         self.sum_ns += sum_ns;
         self.longest_ns = self.longest_ns.max(other.longest_ns);

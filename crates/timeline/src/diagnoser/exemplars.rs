@@ -1,4 +1,4 @@
-//! Timelines that are kept: the slowest ones, and for each cause those with the most time of it.
+//! Timelines that are kept: those of the slowest requests, and for each cause those with the most time of it.
 
 use std::cmp::Reverse;
 
@@ -6,17 +6,17 @@ use crate::cause::Cause;
 use crate::diagnoser::normal::{Times, place};
 use crate::timeline::Timeline;
 
-/// Timelines kept for each cause.
+/// Number of timelines that are kept for each cause.
 const OF_EACH_CAUSE: usize = 3;
 
-/// The timelines with the highest scores.
+/// Timelines with the highest scores, such as latency.
 #[derive(Debug, Default)]
 struct Best {
     timelines: Vec<(u64, Timeline)>,
 }
 
 impl Best {
-    /// Returns whether a timeline with this score would be kept, of `most`.
+    /// Returns whether a timeline with this score would be among the `most` that are kept.
     fn wants(&self, score: u64, most: usize) -> bool {
         score > 0 && (self.timelines.len() < most || self.timelines.last().is_some_and(|(last, _)| *last < score))
     }
@@ -31,7 +31,7 @@ impl Best {
     }
 }
 
-/// Timelines that are kept for later questions.
+/// Timelines that are kept as examples for the diagnosis.
 #[derive(Debug)]
 pub struct Exemplars {
     slowest: Best,
@@ -45,7 +45,7 @@ impl Exemplars {
         Exemplars { slowest: Best::default(), slowest_count, causes }
     }
 
-    /// Keeps a timeline, if it is among the best.
+    /// Stores the timeline if it is among the slowest, or among those with the most time of a cause.
     pub fn consider(&mut self, timeline: &Timeline, times: &Times) {
         self.slowest.keep(timeline.latency_ns(), timeline, self.slowest_count);
         for (best, time_ns) in self.causes.iter_mut().zip(times) {
@@ -53,12 +53,12 @@ impl Exemplars {
         }
     }
 
-    /// Returns the slowest requests, the slowest first.
+    /// Returns the kept timelines of the slowest requests, the slowest first.
     pub fn slowest(&self) -> impl Iterator<Item = &Timeline> {
         self.slowest.timelines.iter().map(|(_, timeline)| timeline)
     }
 
-    /// Returns the timelines with the most time of a cause, and the slowest ones, each once.
+    /// Returns the kept timelines with the most time of `cause`, and the slowest ones, each once.
     pub fn of_cause(&self, cause: Cause) -> Vec<&Timeline> {
         let own = self.causes[place(cause)].timelines.iter().map(|(_, timeline)| timeline);
         let mut all: Vec<&Timeline> = own.chain(self.slowest()).collect();
@@ -67,13 +67,13 @@ impl Exemplars {
         all
     }
 
-    /// Returns the timeline of this request, if it was kept.
+    /// Returns the timeline of the request with this number; `None` if it was not kept.
     pub fn find(&self, request: u64) -> Option<&Timeline> {
         let of_causes = self.causes.iter().flat_map(|best| best.timelines.iter().map(|(_, timeline)| timeline));
         self.slowest().chain(of_causes).find(|timeline| timeline.request == request)
     }
 
-    /// Returns the bytes that they take.
+    /// Returns the memory of the kept timelines, in bytes.
     pub fn bytes(&self) -> usize {
         let bytes = |best: &Best| -> usize {
             let spans = best.timelines.iter().map(|(_, timeline)| timeline.spans.capacity());

@@ -1,4 +1,4 @@
-//! From timelines to a diagnosis: the causes of slow requests.
+//! Diagnosis of slow requests from their timelines: their causes, ranked.
 //!
 //! Memory is bounded. All requests count in their class of latency (a quarter of an octave), and summaries of a sample
 //! of each class are kept. So the limit for slow requests can be decided at the end. Slow requests are rare, so mostly
@@ -27,32 +27,32 @@ use exemplars::Exemplars;
 use normal::{NO_TIMES, Normal, Normals, Times, histogram, most_of, place};
 pub use text::{NameSource, Names, time};
 
-/// Binary logarithm of the classes of latency in an octave.
+/// Binary logarithm of the number of latency classes in an octave (a factor of two).
 const CLASS_BITS: u32 = 2;
-/// The most requests of a class whose summaries are kept.
+/// The most request summaries that are kept for each class of latency.
 const DIGESTS: usize = 128;
-/// Examples of a finding.
+/// Number of example requests for each finding.
 const EXAMPLES: usize = 3;
-/// The most sentences of evidence about threads and objects.
+/// The most sentences of a finding's evidence about threads and objects.
 const SENTENCES: usize = 3;
 
-/// The definition of slow.
+/// Definition of a slow request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Objective {
-    /// Slower than this.
+    /// Requests above this latency are slow, in nanoseconds.
     Latency(u64),
-    /// Slower than this share of requests, for example 0.99.
+    /// Requests above this percentile of latency are slow, as a share: 0.99, for example.
     Percentile(f64),
 }
 
-/// Settings of a diagnoser.
+/// Settings for the diagnosis of slow requests.
 #[derive(Debug, Clone, Copy)]
 pub struct DiagnoserSettings {
-    /// The definition of slow.
+    /// Definition of a slow request.
     pub objective: Objective,
     /// Kinds of records that the kernel makes.
     pub kinds: Kinds,
-    /// Number of the slowest requests that are kept with their timelines.
+    /// Number of the slowest requests whose timelines are kept.
     pub slowest: usize,
 }
 
@@ -77,13 +77,13 @@ impl Default for Class {
 }
 
 impl Class {
-    /// Returns how many requests a kept one stands for.
+    /// Returns the number of requests that each kept summary of this class stands for.
     fn weight(&self) -> f64 {
         self.requests as f64 / self.digests.len() as f64
     }
 }
 
-/// A learner of the causes of slow requests, from timelines.
+/// A diagnoser that finds the causes of slow requests from their timelines.
 #[derive(Debug)]
 pub struct Diagnoser {
     settings: DiagnoserSettings,
@@ -94,7 +94,7 @@ pub struct Diagnoser {
     exemplars: Exemplars,
     incomplete: u64,
     slow: u64,
-    /// Cost of the tracer to all requests, without the parts that only slow ones show.
+    /// Cost of the tracer to all requests. `made_slow` and `tail_ns`, which need slow requests, are not set.
     tracer: TracerCost,
     random: fastrand::Rng,
 }
@@ -116,7 +116,7 @@ impl Diagnoser {
         }
     }
 
-    /// Learns from a request.
+    /// Adds the timeline of a request to the statistics.
     pub fn add(&mut self, timeline: &Timeline) {
         if timeline.incomplete.is_some() {
             self.incomplete += 1;
@@ -127,7 +127,8 @@ impl Diagnoser {
         let tracer_ns = times[place(Cause::Tracer)];
         self.tracer.delayed += u64::from(tracer_ns > 0);
         self.tracer.longest_ns = self.tracer.longest_ns.max(tracer_ns);
-        // Under a percentile nearly all are normal, and the few others hardly change medians.
+        // With a percentile as objective, nearly all requests are normal, and the few slow ones hardly change the
+        // medians.
         if matches!(self.settings.objective, Objective::Latency(slo_ns) if latency_ns > slo_ns) {
             self.slow += 1;
         } else {
@@ -146,14 +147,14 @@ impl Diagnoser {
             class.digests.push(Digest::of(timeline, times));
             return;
         }
-        // Each request of the class is kept with the same probability.
+        // Each request of the class is kept with the same probability (reservoir sampling).
         let place = self.random.u64(..class.requests) as usize;
         if place < DIGESTS {
             class.digests[place] = Digest::of(timeline, times);
         }
     }
 
-    /// Returns the objective; for a percentile, its present value.
+    /// Returns the latency above which a request is slow, in nanoseconds. For a percentile, it is the value so far.
     pub fn slo_ns(&self) -> u64 {
         match self.settings.objective {
             Objective::Latency(slo_ns) => slo_ns,
@@ -161,13 +162,13 @@ impl Diagnoser {
         }
     }
 
-    /// Returns the cause that is claimed for a request: it explains most of its time above the normal. `None` if the
-    /// request is not slow, not whole, or if no cause does.
+    /// Returns the cause that explains most of a request's time above the normal. `None` if the request is not slow, if
+    /// its timeline is incomplete, or if no cause explains so much.
     pub fn claim(&self, timeline: &Timeline) -> Option<Cause> {
         claim(&self.normals.normal(), self.slo_ns(), timeline)
     }
 
-    /// Returns the slowest requests, the slowest first.
+    /// Returns the kept timelines of the slowest requests, the slowest first.
     pub fn slowest(&self) -> impl Iterator<Item = &Timeline> {
         self.exemplars.slowest()
     }
@@ -177,7 +178,7 @@ impl Diagnoser {
         self.exemplars.find(request)
     }
 
-    /// Returns the distribution of latency, with the time by cause.
+    /// Returns the latency distribution of all requests, each bar with its time by cause.
     pub fn bars(&self) -> Vec<Bar> {
         let bar = |(index, class): (&usize, &Class)| Bar {
             from_ns: first_of(*index, CLASS_BITS),
@@ -190,13 +191,13 @@ impl Diagnoser {
         self.classes.iter().map(bar).collect()
     }
 
-    /// Returns the approximate bytes that it takes.
+    /// Returns the approximate memory of the diagnoser, in bytes.
     pub fn bytes(&self) -> usize {
         let digests: usize = self.classes.values().map(|class| class.digests.capacity()).sum();
         self.exemplars.bytes() + digests * (size_of::<Digest>() + 5 * size_of::<Clue>()) + (2 << 20)
     }
 
-    /// Returns the causes of slow requests. `names` has the names of threads and processes.
+    /// Returns the causes of slow requests, ranked. `names` knows the names of threads and processes.
     pub fn diagnose(&self, names: Names) -> Diagnosis {
         let tail = Tail::of(self);
         let is_exact = matches!(self.settings.objective, Objective::Latency(_));
@@ -230,7 +231,7 @@ fn claim(normal: &Normal, slo_ns: u64, timeline: &Timeline) -> Option<Cause> {
     is_slow_without_tracer.then(|| most_of(&above_without_tracer(normal, &times))).flatten()
 }
 
-/// Returns the time above the normal of the service itself: waits for the tracer do not count.
+/// Returns the service's own time above the normal: waits for the tracer do not count.
 fn above_without_tracer(normal: &Normal, times: &Times) -> Times {
     let mut above = normal.above(times);
     above[place(Cause::Tracer)] = 0;
@@ -243,7 +244,7 @@ fn said_of(cause: Cause, detail: u64, clue: Option<&Clue>, names: Names) -> Stri
     clue.and_then(|clue| waits::advice(clue, names)).unwrap_or_else(|| usual.to_owned())
 }
 
-/// Returns the causes that cannot be found if only `kinds` are recorded, and why.
+/// Returns the causes that cannot be found if only `kinds` are recorded, and the reasons.
 fn cannot_tell(kinds: Kinds) -> Vec<UndetectableCause> {
     let missing = |cause: Cause| {
         if cause.needs().contains(&Kind::Woken) && !kinds.has(Kind::Woken) {
@@ -258,27 +259,28 @@ fn cannot_tell(kinds: Kinds) -> Vec<UndetectableCause> {
     Cause::ALL.into_iter().filter_map(missing).collect()
 }
 
-/// The time of slow requests above the normal.
+/// Time of the slow requests above the normal, by cause.
 struct Tail<'a> {
     normal: Normal,
     slo_ns: u64,
     slow: f64,
     mixed: f64,
-    /// Slow requests that would not have been slow without the tracer, and the time that all slow ones waited for it.
+    /// Number of requests that would not have been slow without the tracer, and the time that all slow requests waited
+    /// for it.
     tracer_made_slow: f64,
     tracer_ns: f64,
     by_cause: Vec<Share<'a>>,
 }
 
-/// One cause's part of it.
+/// Part of the slow requests' time that one cause explains.
 #[derive(Default)]
 struct Share<'a> {
     tail_ns: f64,
-    /// Requests for which it is claimed.
+    /// Number of requests for which this cause explains most of the time above the normal.
     claimed: f64,
-    /// Those of them that are kept, with the time of the cause above the normal.
+    /// Kept requests for which this cause is claimed, each with the time of the cause above the normal.
     examples: Vec<(u64, &'a Digest)>,
-    /// Slow requests in which it has any time above the normal.
+    /// Number of slow requests in which this cause has any time above the normal.
     requests: f64,
     clues: Vec<(Clue, f64)>,
 }
@@ -350,7 +352,8 @@ impl<'a> Tail<'a> {
         })
     }
 
-    /// Returns requests for which the cause is claimed: first those whose timelines are kept, then the clearest.
+    /// Returns requests for which the cause is claimed: first those whose timelines are kept, then those with the
+    /// clearest evidence.
     fn examples(&self, cause: Cause, share: &Share, diagnoser: &Diagnoser) -> Vec<u64> {
         let is_clear = |timeline: &&&Timeline| claim(&self.normal, self.slo_ns, timeline) == Some(cause);
         let kept = diagnoser.exemplars.of_cause(cause);

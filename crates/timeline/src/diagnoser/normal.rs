@@ -1,16 +1,16 @@
-//! Normal times, and the part of a slow request's time above them.
+//! Normal times of requests by cause, and the part of a slow request's time above them.
 
 use hdrhistogram::Histogram;
 
 use crate::cause::Cause;
 
-/// A time for each cause.
+/// A request's time for each cause, in nanoseconds.
 pub type Times = [u64; Cause::ALL.len()];
 
-/// No time for any.
+/// No time for any cause.
 pub const NO_TIMES: Times = [0; Cause::ALL.len()];
 
-/// Normal time of each cause: medians of requests that were not slow.
+/// Normal time of each cause: the median of requests that were not slow.
 ///
 /// Work on a CPU counts as one cause, with batch beside it or not: the extra time beside batch is the cost of batch.
 #[derive(Debug, Clone)]
@@ -18,13 +18,13 @@ pub struct Normal {
     times: Times,
 }
 
-/// Returns the cause's index in [`Times`].
+/// Returns the index of a cause in [`Times`].
 pub fn place(cause: Cause) -> usize {
     cause as usize
 }
 
 impl Normal {
-    /// Returns the part of `times` above the normal, by cause.
+    /// Returns the part of a request's times that is above the normal, by cause.
     pub fn above(&self, times: &Times) -> Times {
         let mut above = NO_TIMES;
         for (index, time_ns) in times.iter().enumerate() {
@@ -38,7 +38,7 @@ impl Normal {
     }
 }
 
-/// A learner of normal times.
+/// Statistics from which the normal times are computed.
 #[derive(Debug, Clone)]
 pub struct Normals {
     causes: Vec<Histogram<u64>>,
@@ -51,7 +51,7 @@ impl Default for Normals {
 }
 
 impl Normals {
-    /// Adds a request that was not slow.
+    /// Adds the times of a request that was not slow.
     pub fn add(&mut self, times: &Times) {
         for (index, histogram) in self.causes.iter_mut().enumerate() {
             let beside_ns = if index == place(Cause::OnCpu) { times[place(Cause::Sibling)] } else { 0 };
@@ -59,7 +59,7 @@ impl Normals {
         }
     }
 
-    /// Returns the normal times so far.
+    /// Returns the normal times of the requests that were added so far.
     pub fn normal(&self) -> Normal {
         let mut normal = Normal { times: NO_TIMES };
         for (time_ns, histogram) in normal.times.iter_mut().zip(&self.causes) {
@@ -75,7 +75,7 @@ pub fn most_of(above: &Times) -> Option<Cause> {
     Cause::ALL.into_iter().find(|cause| above[place(*cause)] > tail_ns / 2)
 }
 
-/// Creates a histogram of times that is exact to 1 %, and grows with the longest.
+/// Creates a histogram of times with 1 % precision, whose range grows with the longest time.
 pub fn histogram() -> Histogram<u64> {
     Histogram::new(2).expect("two digits are allowed")
 }

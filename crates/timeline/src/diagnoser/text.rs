@@ -1,4 +1,4 @@
-//! Evidence in words.
+//! Evidence for causes of slow requests, as text.
 
 use crate::builder::SOFTIRQ;
 use crate::cause::{BY_OWN, BY_TCP, Cause};
@@ -7,17 +7,17 @@ use crate::diagnoser::waits;
 use crate::record::{Task, pause};
 use crate::wait::Peer;
 
-/// Knowledge of threads, processes and their objects from other sources than records.
+/// A source of names of threads, processes and their objects, which records do not have.
 pub trait NameSource {
     /// Returns the name of a thread or process.
     fn name(&self, task: Task) -> Option<String>;
 
-    /// Returns the process on this machine that is asked at this address.
+    /// Returns the process on this machine that listens at this address.
     fn process_at(&self, _peer: Peer) -> Option<u32> {
         None
     }
 
-    /// Returns the path of the Unix socket at which a process is asked.
+    /// Returns the path of the Unix socket at which a process listens.
     fn path_at(&self, _peer: Peer) -> Option<String> {
         None
     }
@@ -39,10 +39,10 @@ impl<F: Fn(Task) -> Option<String>> NameSource for F {
     }
 }
 
-/// Knowledge from other sources than records.
+/// Reference to a source of names of threads, processes and objects.
 pub type Names<'a> = &'a dyn NameSource;
 
-/// Returns a time, in a unit that suits it.
+/// Returns a time as text, in a unit that suits it.
 pub fn time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
@@ -70,7 +70,7 @@ pub(super) fn who(task: Task, names: Names) -> String {
     }
 }
 
-/// Returns the evidence of a clue, without its times.
+/// Returns the evidence of a clue as text, without its times.
 pub fn what(clue: &Clue, names: Names) -> String {
     if let Some(said) = waits::what(clue, names) {
         return said;

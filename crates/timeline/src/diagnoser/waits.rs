@@ -1,4 +1,4 @@
-//! Waits in words: the system call, its object, what ended it, and what the thread that ended it had done.
+//! Waits as text: the system call, its object, the event that ended it, and the activity of the thread that ended it.
 
 use crate::cause::Cause;
 use crate::diagnoser::digest::Clue;
@@ -6,12 +6,12 @@ use crate::diagnoser::text::{Names, time, who};
 use crate::record::Task;
 use crate::wait::{Activity, Object, Peer, Purpose, TCP, TIMEOUT_UNKNOWN, Wait, WaitEnd, call, name_of};
 
-/// The port at which names are looked up.
+/// Port of name servers (DNS).
 const NAMES: u16 = 53;
-/// The lowest address of the kernel.
+/// Lowest address of the kernel.
 const KERNEL: u64 = 1 << 63;
 
-/// Returns a peer with its process, if it is on this machine and known.
+/// Returns a peer as text, with the name of its process if that is on this machine and known.
 fn service(peer: Peer, names: Names) -> String {
     let peer_words = if peer.port() == NAMES { format!("the name server {peer}") } else { peer.to_string() };
     let peer_words = names.path_at(peer).unwrap_or(peer_words);
@@ -21,7 +21,7 @@ fn service(peer: Peer, names: Names) -> String {
     }
 }
 
-/// Returns the peer of a wait's object.
+/// Returns the other service for which a wait was; `None` if it was for something else.
 fn peer_of(wait: &Wait) -> Option<Peer> {
     match wait.object {
         Object::Service(peer) => Some(peer),
@@ -33,7 +33,7 @@ fn asked(wait: &Wait, names: Names) -> String {
     peer_of(wait).map_or_else(|| "another service".to_owned(), |peer| service(peer, names))
 }
 
-/// Returns the object of a wait in the system call.
+/// Returns the object of a wait in a system call, as text: "a pipe", for example.
 fn object(wait: &Wait, names: Names) -> Option<String> {
     match wait.object {
         Object::Unknown | Object::Futex(..) => None,
@@ -48,7 +48,7 @@ fn object(wait: &Wait, names: Names) -> Option<String> {
     }
 }
 
-/// Returns the place of a wait: "in epoll_wait", "in read from a pipe".
+/// Returns the system call of a wait as text: "in epoll_wait", "in read from a pipe".
 fn in_call(wait: &Wait, names: Names) -> String {
     let Some(number) = wait.call else { return String::new() };
     match object(wait, names) {
@@ -57,7 +57,7 @@ fn in_call(wait: &Wait, names: Names) -> String {
     }
 }
 
-/// Returns the activity of the thread that was waited for, after `before`: ", which ran".
+/// Returns the activity of the thread that was waited for, as text after `before`: ", which ran".
 fn doing(wait: &Wait, before: &str, names: Names) -> String {
     let did = match wait.doing {
         Activity::Unknown => return String::new(),
@@ -83,7 +83,7 @@ fn within(wait: &Wait, longest_ns: u64) -> String {
     }
 }
 
-/// Returns the evidence of a clue with a wait; `None` if that adds nothing to its cause.
+/// Returns the evidence of a clue with a wait as text; `None` if it adds nothing to the name of the cause.
 pub fn what(clue: &Clue, names: Names) -> Option<String> {
     let wait = clue.wait.as_ref()?;
     let by = who(clue.by, names);
@@ -145,7 +145,7 @@ pub fn what(clue: &Clue, names: Names) -> Option<String> {
     Some(said)
 }
 
-/// Describes a lock, semaphore or pool that threads with requests of their own give to each other.
+/// Describes a wait for a lock, semaphore or pool that threads with requests of their own give to each other.
 fn of_peer(wait: &Wait, by: Task, names: Names) -> String {
     let did = doing(wait, " and ", names);
     format!("{} had the lock, semaphore or pool that it waited for in futex{did}", who(by, names))
@@ -156,7 +156,7 @@ fn file(wait: &Wait, names: Names) -> String {
     names.path_of(inode).unwrap_or_else(|| format!("file {number}"))
 }
 
-/// Describes a write that waited for its reader.
+/// Describes a write to a full pipe or socket that waited for its reader.
 fn full(wait: &Wait, by: Task, names: Names) -> String {
     let object = object(wait, names).unwrap_or_else(|| "a pipe or socket".to_owned());
     let other = match wait.object {
@@ -181,7 +181,7 @@ fn handed(wait: &Wait, by: &str, names: Names) -> String {
     format!("its thread waited{} until {by} {how}{did}", in_call(wait, names))
 }
 
-/// Describes a wait inside. A thread that ends it may have worked for the request.
+/// Describes a wait inside the service. A thread that ended it may have worked for the request.
 fn inside(wait: &Wait, names: Names) -> String {
     let ended = match wait.ended {
         WaitEnd::Thread(_) => {
@@ -197,7 +197,8 @@ fn inside(wait: &Wait, names: Names) -> String {
     format!("it waited inside the service, without a thread; its thread waited{}{ended}", in_call(wait, names))
 }
 
-/// Returns the advice for a wait for another service, with the next command to type, if it is on this machine.
+/// Returns the advice for a wait for another service. It has the next command to type if that service is on this
+/// machine.
 pub fn advice(clue: &Clue, names: Names) -> Option<String> {
     use Cause::{Connect, Downstream, Full, NoAnswer, Retransmission, ServiceQueue};
     let is_of_peer = matches!(clue.cause, Connect | Downstream | Full | NoAnswer | Retransmission | ServiceQueue);
@@ -217,7 +218,7 @@ pub fn advice(clue: &Clue, names: Names) -> Option<String> {
              sockets are not traced."
                 .to_owned()
         }
-        // Requests are seen only at TCP ports.
+        // Sidelane sees requests at TCP ports only.
         Peer::Address(_, port, TCP) if names.process_at(peer).is_some() => match wait.connects {
             true => format!(
                 "`ss -ltn sport = :{port}` shows whether its accept queue is full (Recv-Q above Send-Q): let it accept \

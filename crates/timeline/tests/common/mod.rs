@@ -1,5 +1,5 @@
-//! Records written by hand. Times are in microseconds after an hour; a thread is its number, its process is [`SERVICE`]
-//! unless its number is 900 or more.
+//! Builder of test traces. Times are in microseconds after the first hour. The tests identify a thread by its number.
+//! Its process is [`SERVICE`], unless its number is 900 or more.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
@@ -11,16 +11,16 @@ use sidelane_timeline::record::{BY_TIMER, Kind, Record, Task, WAKES_SEVERAL, lea
 use sidelane_timeline::timeline::Timeline;
 use sidelane_timeline::wait::call;
 
-/// The service's process.
+/// Process id of the traced service.
 pub const SERVICE: u32 = 100;
-/// The process of threads from number 900 on.
+/// Process id of all threads with numbers from 900 on, which do not belong to the service.
 pub const STRANGER: u32 = 900;
-/// No thread, or the idle one.
+/// Thread number 0: no thread, or the idle thread.
 pub const IDLE_TASK: u32 = 0;
-/// The clock when a trace begins.
+/// Time at which each test trace begins, in nanoseconds.
 pub const START_NS: u64 = 3_600_000_000_000;
 
-/// A thread by its number.
+/// Returns the thread with this number, together with its process.
 pub fn task(tid: u32) -> Task {
     let pid = match tid {
         IDLE_TASK => 0,
@@ -30,12 +30,12 @@ pub fn task(tid: u32) -> Task {
     Task { tid, pid }
 }
 
-/// A moment of a trace.
+/// Returns a time of the trace in nanoseconds; `us` counts from its begin.
 pub fn at(us: u64) -> u64 {
     START_NS + us * 1_000
 }
 
-/// What a system call is on.
+/// Arguments of the system call in which a thread sleeps.
 #[derive(Clone, Copy, Default)]
 pub struct On {
     pub argument: u64,
@@ -43,16 +43,16 @@ pub struct On {
     pub named: u32,
     pub file: u32,
     pub timeout_ms: u32,
-    /// The value that a futex was expected to have, and `OWN_STACK`.
+    /// The value that the thread expects in the futex, and the flag `OWN_STACK`.
     pub expected: u64,
 }
 
-/// Kinds of files, of `enum sidelane_trace_file`.
+/// Kinds of files, as in `enum sidelane_trace_file`.
 pub const PIPE: u32 = 1;
 pub const REGULAR: u32 = 8;
 pub const SOCKET: u32 = 12;
 
-/// A trace that is written by hand, in any order.
+/// A test trace, to which a test may add records in any order.
 #[derive(Clone, Default)]
 pub struct Trace {
     pub records: Vec<Record>,
@@ -63,7 +63,7 @@ impl Trace {
         Trace::default()
     }
 
-    /// Any record; what it says more is set by `set`.
+    /// Adds a record at `us`; `set` sets its remaining fields.
     pub fn add(&mut self, us: u64, kind: Kind, tid: u32, set: impl FnOnce(&mut Record)) -> &mut Trace {
         let mut record = Record {
             at_ns: at(us),
@@ -87,19 +87,19 @@ impl Trace {
         self
     }
 
-    /// Data up to `end_seq` reached the socket.
+    /// Adds the record that data up to `end_seq` reached the socket.
     pub fn ready(&mut self, us: u64, socket: u64, end_seq: u32) -> &mut Trace {
         self.add(us, Kind::DataReady, IDLE_TASK, |record| (record.socket, record.detail) = (socket, end_seq))
     }
 
-    /// A thread took data up to `up_to`, of this request.
+    /// Adds the record that a thread received data up to `up_to`, which belongs to `request`.
     pub fn received(&mut self, us: u64, tid: u32, socket: u64, up_to: u32, request: u64) -> &mut Trace {
         self.add(us, Kind::Received, tid, |record| {
             (record.socket, record.detail, record.value, record.request) = (socket, up_to, 10, request);
         })
     }
 
-    /// Something was sent or received on a socket that is not the service's own.
+    /// Adds the record that a thread sent or received on a socket that is not at the service's own port.
     pub fn elsewhere(&mut self, us: u64, kind: Kind, tid: u32, socket: u64) -> &mut Trace {
         self.add(us, kind, tid, |record| (record.socket, record.value, record.request) = (socket, 10, 1))
     }
@@ -128,7 +128,7 @@ impl Trace {
         })
     }
 
-    /// `from` leaves CPU 0 to `to`.
+    /// Adds a context switch on CPU 0 from thread `from` to thread `to`.
     pub fn switched(&mut self, us: u64, from: u32, to: u32, why: u32) -> &mut Trace {
         self.add(us, Kind::Switched, from, |record| (record.other, record.detail) = (task(to), why))
     }
@@ -141,18 +141,17 @@ impl Trace {
         self.switched(us, IDLE_TASK, tid, leave::PREEMPTED)
     }
 
-    /// `by` wakes a thread, which is to run on CPU 0.
+    /// Adds the record that thread `by` wakes thread `tid`, which is to run on CPU 0.
     pub fn woken(&mut self, us: u64, by: u32, tid: u32) -> &mut Trace {
         self.add(us, Kind::Woken, by, |record| record.other = task(tid))
     }
 
-    /// A thread is about to leave the CPU in a system call.
+    /// Adds the record that a thread is about to sleep in the system call `number`.
     pub fn in_call(&mut self, us: u64, tid: u32, number: u32, argument: u64) -> &mut Trace {
         self.add(us, Kind::SleepsIn, tid, |record| (record.detail, record.value) = (number, argument))
     }
 
-    /// A thread is about to leave the CPU in a call on a file: of this kind and inode, at this socket, with a timeout in
-    /// milliseconds.
+    /// Adds the record that a thread is about to sleep in the system call `number`, with the arguments `what`.
     pub fn in_call_on(&mut self, us: u64, tid: u32, number: u32, what: On) -> &mut Trace {
         self.in_call(us, tid, number, what.argument);
         let record = self.records.last_mut().expect("a record");
@@ -161,24 +160,25 @@ impl Trace {
         self
     }
 
-    /// A timer wakes a thread.
+    /// Adds the record that a timer wakes a thread.
     pub fn woken_by_timer(&mut self, us: u64, tid: u32) -> &mut Trace {
         self.add(us, Kind::Woken, IDLE_TASK, |record| (record.other, record.value) = (task(tid), BY_TIMER))
     }
 
-    /// `by` wakes a thread in this system call.
+    /// Adds the record that thread `by` wakes thread `tid` in the system call `number`.
     pub fn woken_in(&mut self, us: u64, by: u32, tid: u32, number: u32) -> &mut Trace {
         self.add(us, Kind::Woken, by, |record| (record.other, record.value) = (task(tid), u64::from(number) + 1))
     }
 
-    /// `by` wakes all threads at a futex, of which this is one.
+    /// Adds the record that thread `by` wakes all threads that wait at a futex; `tid` is one of them.
     pub fn woken_with_others(&mut self, us: u64, by: u32, tid: u32) -> &mut Trace {
         self.woken_in(us, by, tid, call::FUTEX);
         self.records.last_mut().expect("a record").value |= WAKES_SEVERAL;
         self
     }
 
-    /// A question to 127.0.0.1 is sent on a socket that is not the service's own.
+    /// Adds the record that a thread sends a question to another service, on 127.0.0.1, on a socket that is not at the
+    /// service's own port.
     pub fn asks(&mut self, us: u64, tid: u32, socket: u64, port: u16, protocol: u8) -> &mut Trace {
         self.elsewhere(us, Kind::Sent, tid, socket);
         let record = self.records.last_mut().expect("a record");
@@ -187,7 +187,7 @@ impl Trace {
         self
     }
 
-    /// A thread takes what another service answered; the last of it came at `came_us`.
+    /// Adds the record that a thread read another service's answer, the last of which arrived at `came_us`.
     pub fn took_answer(&mut self, us: u64, tid: u32, socket: u64, came_us: u64) -> &mut Trace {
         self.elsewhere(us, Kind::Received, tid, socket);
         let came_ns = at(came_us);
@@ -196,22 +196,23 @@ impl Trace {
         self
     }
 
-    /// Adds the end of an event that took `length_us`.
+    /// Adds the record that ends an event of `length_us`, such as an interrupt.
     pub fn took(&mut self, us: u64, kind: Kind, tid: u32, length_us: u64, detail: u32) -> &mut Trace {
         self.add(us, kind, tid, |record| (record.value, record.detail) = (length_us * 1_000, detail))
     }
 
-    /// Something of this kind, with this detail, happens to a thread.
+    /// Adds a record of this kind and detail about a thread.
     pub fn event(&mut self, us: u64, kind: Kind, tid: u32, detail: u32) -> &mut Trace {
         self.add(us, kind, tid, |record| record.detail = detail)
     }
 
-    /// The records in the order of time, numbered.
+    /// Returns the records in the order of time, with sequence numbers.
     pub fn numbered(&self) -> Vec<Record> {
         self.numbered_as_written(|record| record.at_ns)
     }
 
-    /// The records in the order of time, with the numbers of the order in which they were written.
+    /// Returns the records in the order of time. Their sequence numbers follow the times `written_ns` at which the
+    /// kernel would have written them.
     pub fn numbered_as_written(&self, written_ns: impl Fn(&Record) -> u64) -> Vec<Record> {
         let mut records = self.records.clone();
         records.sort_by_key(written_ns);
@@ -225,25 +226,25 @@ impl Trace {
         records
     }
 
-    /// The requests of the trace.
+    /// Returns the timelines of all requests of the trace.
     pub fn timelines(&self) -> Vec<Timeline> {
         build(Settings::default(), self.numbered())
     }
 
-    /// The same, by a builder that is told something first.
+    /// Returns the timelines of all requests of the trace, from a builder that `tell` has prepared.
     pub fn told_by(&self, tell: impl FnOnce(&mut Builder)) -> Vec<Timeline> {
         let mut builder = Builder::new(Settings::default());
         tell(&mut builder);
         build_with(builder, self.numbered())
     }
 
-    /// Request number 1.
+    /// Returns the timeline of request 1.
     pub fn first(&self) -> Timeline {
         self.timelines().into_iter().find(|timeline| timeline.request == 1).expect("request 1 has ended")
     }
 }
 
-/// The requests that these records tell of.
+/// Returns the timelines that a builder makes from `records`.
 pub fn build(settings: Settings, records: impl IntoIterator<Item = Record>) -> Vec<Timeline> {
     build_with(Builder::new(settings), records)
 }
@@ -258,13 +259,14 @@ fn build_with(mut builder: Builder, records: impl IntoIterator<Item = Record>) -
     timelines
 }
 
-/// The spans of a timeline: from, to, in microseconds of the trace, and cause.
+/// Returns the spans of a timeline: begin and end in µs of the trace, and cause.
 pub fn parts(timeline: &Timeline) -> Vec<(u64, u64, Cause)> {
     let us = |at_ns: u64| (at_ns - START_NS) / 1_000;
     timeline.spans.iter().map(|span| (us(span.from_ns), us(span.to_ns), span.cause)).collect()
 }
 
-/// A thread, 1, that waits in `epoll_wait` and gets a request at 100 µs, which it takes up at 120 µs.
+/// Returns a trace in which thread 1 waits in `epoll_wait`. Its request arrives at 100 µs, and the thread receives it
+/// at 120 µs.
 pub fn request_is_taken_up() -> Trace {
     let mut trace = Trace::new();
     trace.add(0, Kind::SocketState, IDLE_TASK, |record| (record.socket, record.detail) = (7, 3 << 16 | 1));
@@ -274,7 +276,7 @@ pub fn request_is_taken_up() -> Trace {
     trace
 }
 
-/// The response to that request is sent by `tid` at `us` and leaves at once.
+/// Adds the records that thread `tid` sends the response to request 1 at `us`, and that it leaves at once.
 pub fn answered(trace: &mut Trace, us: u64, tid: u32) -> &mut Trace {
     trace.transmitted(us, 7, 10).sent(us, tid, 7, 10, 1).finished(us, tid, 7, 1, 120)
 }

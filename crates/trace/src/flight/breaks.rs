@@ -1,4 +1,4 @@
-//! Conditions under which a flight recorder writes: pure, from the latencies of requests.
+//! Conditions under which a flight recorder writes a recording, computed from the latencies of requests alone.
 
 use std::collections::VecDeque;
 
@@ -7,31 +7,31 @@ use sidelane_timeline::ending::{Ending, UnansweredRequest};
 use super::super::slow_threshold::SlowThreshold;
 use sidelane_requests::Times;
 
-/// The window of a percentile: requests of this time.
+/// Length of the window in which the percentile is checked.
 const WINDOW_NS: u64 = 10_000_000_000;
-/// The step by which the window moves.
+/// Step by which the window of the percentile moves.
 const STEP_NS: u64 = 1_000_000_000;
 /// Least time between the begins of two recordings.
 pub const APART_NS: u64 = 60_000_000_000;
-/// Requests from which the usual latency is learned, without an objective.
+/// Number of requests from which the usual latency is learned, if no objective is given.
 pub const USUAL_REQUESTS: u64 = 1_000;
-/// A latency of this many times their p99 is unusual.
+/// Factor: a latency of this many times the usual p99 is slow.
 const UNUSUAL: u64 = 3;
 
-/// Observation of an objective.
+/// Observer of an objective: it checks whether requests break the objective.
 #[derive(Debug)]
 pub struct Breaks {
     threshold: SlowThreshold,
     limit_ns: Option<u64>,
-    /// The latencies of the first requests, until the limit is known.
+    /// Latencies of the first requests, until the limit is known.
     usual: Times,
     steps: VecDeque<Step>,
     broken_ns: Option<u64>,
-    /// Arrival up to which requests broke it while they waited.
+    /// Arrival time of the last waiting request that was reported as slow.
     told_ns: u64,
 }
 
-/// Requests of one step of the window.
+/// Numbers of requests in one step of the window.
 #[derive(Debug, Default)]
 struct Step {
     number: u64,
@@ -39,37 +39,37 @@ struct Step {
     slow: u64,
 }
 
-/// The reason for a recording.
+/// Reason for a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Break {
-    /// The latency of one slow request.
+    /// One slow request, with its latency in nanoseconds.
     Request(u64),
-    /// The wait so far of a request without a response.
+    /// A request without a response, with the time that it has waited so far, in nanoseconds.
     Waiting(u64),
-    /// The wait of a client that closed its connection before a response came.
+    /// A client that closed its connection before a response came, with the time that it waited, in nanoseconds.
     Abandoned(u64),
-    /// Slow requests of the window.
+    /// Too many slow requests in the window of the percentile.
     Percentile {
-        /// Those slower than the objective.
+        /// Number of requests in the window that were slower than the objective.
         slow: u64,
-        /// All of the window.
+        /// Number of all requests in the window.
         requests: u64,
     },
 }
 
 impl Breaks {
-    /// Observes `threshold`.
+    /// Creates an observer of `threshold`.
     pub fn new(threshold: SlowThreshold) -> Self {
         let limit_ns = threshold.limit_ns();
         Self { threshold, limit_ns, usual: Times::default(), steps: VecDeque::new(), broken_ns: None, told_ns: 0 }
     }
 
-    /// Returns the latency above which a request is slow, once it is known.
+    /// Returns the latency above which a request is slow, in nanoseconds; `None` until it is known.
     pub fn limit_ns(&self) -> Option<u64> {
         self.limit_ns
     }
 
-    /// Takes in a request that ended at `at_ns`. Returns a break if the objective is broken now, and the last recording
+    /// Checks a request that ended at `at_ns`. Returns a break if the objective is broken now, and the last recording
     /// is long enough ago.
     pub fn request(&mut self, at_ns: u64, latency_ns: u64) -> Option<Break> {
         let Some(limit_ns) = self.limit_ns else {
@@ -84,8 +84,8 @@ impl Breaks {
         self.once_in_a_while(at_ns, found)
     }
 
-    /// Checks requests that arrived at these times and have no response at `now_ns`. Returns a break if they break the
-    /// objective, since they will be slow if they ever end, with the arrival of the oldest of them.
+    /// Checks requests that arrived at `arrived_ns` and have no response at `now_ns`. Returns a break if they break the
+    /// objective, with the arrival time of the oldest. They will be slow if they ever end.
     pub fn waiting(&mut self, now_ns: u64, arrived_ns: impl Iterator<Item = u64>) -> Option<(Break, u64)> {
         let limit_ns = self.limit_ns?;
         let late = arrived_ns.filter(|arrived_ns| now_ns.saturating_sub(*arrived_ns) > limit_ns);
@@ -100,7 +100,7 @@ impl Breaks {
         Some((found, oldest_ns))
     }
 
-    /// Takes in a request that ended without a response. Returns a break if it breaks the objective. If its client gave
+    /// Checks a request that ended without a response. Returns a break if it breaks the objective. If its client gave
     /// up sooner than the objective allows, the latency of the response is unknown.
     pub fn unanswered(&mut self, request: &UnansweredRequest) -> Option<Break> {
         let limit_ns = self.limit_ns?;
@@ -129,7 +129,7 @@ impl Breaks {
         }
     }
 
-    /// Counts a request in the window. Returns a break if too many requests are slow.
+    /// Counts a request in the window of the percentile. Returns a break if too many requests are slow.
     fn count(&mut self, at_ns: u64, is_slow: bool, percentile: f64) -> Option<Break> {
         let number = at_ns / STEP_NS;
         if self.steps.back().is_none_or(|step| step.number < number) {
@@ -144,12 +144,12 @@ impl Breaks {
         self.judge(0, percentile)
     }
 
-    /// Returns whether too many requests of the window are slow; `waiting` slow ones have not ended yet.
+    /// Returns a break if too many requests of the window are slow. `waiting` slow requests have not ended yet.
     fn judge(&self, waiting: u64, percentile: f64) -> Option<Break> {
         let sum = |of: fn(&Step) -> u64| self.steps.iter().map(of).sum::<u64>();
         let (slow, requests) = (sum(|step| step.slow) + waiting, sum(|step| step.requests) + waiting);
         let allowed = 1.0 - percentile / 100.0;
-        // With fewer requests the percentile would be that of the slowest one alone.
+        // With fewer requests, the percentile would be the latency of the slowest one alone.
         let are_enough = requests as f64 * allowed >= 1.0;
         (are_enough && slow as f64 > requests as f64 * allowed).then_some(Break::Percentile { slow, requests })
     }

@@ -1,4 +1,4 @@
-//! The flight recorder: keeps the last seconds of a trace in memory, and writes them when the objective breaks.
+//! Flight recorder: it keeps the last seconds of a trace in memory, and writes them to files when the objective breaks.
 
 mod breaks;
 mod recording;
@@ -31,15 +31,15 @@ use sidelane_diagnostics::note::Note;
 use sidelane_host::shutdown::Shutdown;
 use sidelane_rollback::own_threads::waited_for;
 
-/// The time that is kept unless the user says otherwise.
+/// Length of the trace that is kept in memory, unless the user says otherwise.
 pub const KEEP: Duration = Duration::from_secs(10);
-/// The most records kept for each second of it: 3.2 MB.
+/// The most records that are kept for each second of the trace: 3.2 MB.
 const RECORDS_A_SECOND: u64 = (1 << 19) / 10;
-/// Time after a break that is kept, too.
+/// Time after a break that the recording includes.
 const AFTER_NS: u64 = 1_000_000_000;
-/// A recording is written sooner if records that belong to the break would be dropped within this time.
+/// Safety margin: a recording is written sooner if records of the break would be dropped within this time.
 const ROOM_NS: u64 = 10_000_000;
-/// Interval at which requests that have not ended are checked.
+/// Interval at which requests without a response are checked.
 const WAITING_NS: u64 = 100_000_000;
 /// The most recordings of one flight recorder, unless the user says otherwise.
 pub const RECORDINGS: u32 = 100;
@@ -47,23 +47,23 @@ pub const RECORDINGS: u32 = 100;
 /// Options of a flight recorder.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlightOptions {
-    /// The name of the service.
+    /// Name of the service, as the user wrote it.
     pub service: String,
-    /// The target by which it is found.
+    /// Target by which the service is found.
     pub target: Target,
-    /// Its objective.
+    /// Objective of the service.
     pub threshold: SlowThreshold,
-    /// Whether softirqs and incoming segments are left out.
+    /// Whether softirqs and incoming segments are left out of the trace.
     pub light: bool,
-    /// The folder of recordings.
+    /// Folder in which recordings are written.
     pub dir: PathBuf,
-    /// The time that is kept.
+    /// Length of the trace that is kept in memory.
     pub keep: Duration,
-    /// The most recordings.
+    /// The most recordings that are written.
     pub recordings: u32,
 }
 
-/// Records until it is asked to end, or until the end of `length`.
+/// Runs a flight recorder until `until` ends it, or until `length` is over.
 pub fn run(options: &FlightOptions, length: Option<Duration>, until: Shutdown, tell: Tell) -> Result<()> {
     let dir = &options.dir;
     ensure!(dir.is_dir(), "cannot write recordings: there is no directory {}", dir.display());
@@ -82,10 +82,10 @@ pub fn run(options: &FlightOptions, length: Option<Duration>, until: Shutdown, t
     flight.end(&|| (source.names(), source.notes()))
 }
 
-/// The names of threads, and the notes on what is not seen, at present.
+/// Function that returns the present names of threads, and the notes on what the trace does not see.
 type Known<'a> = &'a dyn Fn() -> (Names, Vec<Note>);
 
-/// A flight recorder.
+/// State of a running flight recorder.
 struct Flight<'o> {
     options: &'o FlightOptions,
     tell: Tell,
@@ -96,18 +96,18 @@ struct Flight<'o> {
     due: Option<Due>,
     writing: Option<Writing>,
     recordings: u32,
-    /// Whether a recording could not be written.
+    /// Whether any recording could not be written.
     has_failed: bool,
     waiting_seen_ns: u64,
-    /// Time before which all records are there.
+    /// Time before which all records have been received.
     now_ns: u64,
 }
 
-/// A recording that is to be written.
+/// A recording that is to be written soon.
 struct Due {
-    /// Time at which it is due.
+    /// Time at which the recording is to be written, in CLOCK_MONOTONIC nanoseconds.
     at_ns: u64,
-    /// Arrival of the request that broke the objective.
+    /// Arrival time of the request that broke the objective.
     from_ns: u64,
     broken: Break,
 }
@@ -133,7 +133,7 @@ impl<'o> Flight<'o> {
         }
     }
 
-    /// Takes in records; none from before `until_ns` comes later.
+    /// Processes records. No record from before `until_ns` comes later.
     fn take(&mut self, records: &mut Vec<Record>, until_ns: u64, known: Known<'_>) -> Result<()> {
         for record in records.drain(..) {
             self.recent.push(&record);
@@ -153,7 +153,7 @@ impl<'o> Flight<'o> {
         Ok(())
     }
 
-    /// Looks at the requests that the builder gives out during `go_on`.
+    /// Checks the requests that the builder returns during `go_on` against the objective.
     fn look(&mut self, go_on: impl FnOnce(&mut Builder, &mut dyn FnMut(Timeline))) {
         let Self { builder, breaks, due, .. } = self;
         let was_known = breaks.limit_ns().is_some();
@@ -174,7 +174,7 @@ impl<'o> Flight<'o> {
         }
     }
 
-    /// Checks requests without a response: they may break the objective, too.
+    /// Checks requests without a response against the objective.
     fn look_at_waiting(&mut self, now_ns: u64) {
         if now_ns < self.waiting_seen_ns.saturating_add(WAITING_NS) {
             return;
@@ -219,7 +219,7 @@ impl<'o> Flight<'o> {
         }
     }
 
-    /// Reports a recording that could not be written, at once and not at the next one.
+    /// Reports a recording that could not be written as soon as that is known, not at the next recording.
     fn look_at_writing(&mut self) {
         if self.writing.as_ref().is_some_and(Writing::is_over) {
             self.finish_writing();
@@ -232,14 +232,15 @@ impl<'o> Flight<'o> {
         }
     }
 
-    /// Handles a failed recording. It does not end the recorder: the disk may have room again at the next break.
+    /// Handles a recording that could not be written. The recorder continues, since the disk may have room again at the
+    /// next break.
     fn is_unwritten(&mut self, error: &Error) {
         self.recordings -= 1;
         self.has_failed = true;
         (self.tell)(Event::Unwritten(format!("{error:#}")));
     }
 
-    /// Ends the records: a recording that is still due is written.
+    /// Ends the recorder, after it has written a recording that is still due.
     fn end(mut self, known: Known<'_>) -> Result<()> {
         self.look(Builder::finish);
         self.write(known)?;
@@ -266,38 +267,38 @@ fn in_words(broken: Break, threshold: SlowThreshold) -> String {
     }
 }
 
-/// An event that a flight recorder reports.
+/// An event that a flight recorder reports to its owner.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// It records the requests of this service from now on.
+    /// The recorder now records the requests of the service with this name.
     Began(String),
-    /// Without an objective: requests that take longer than this count as slow.
+    /// Without an objective: the usual latency is learned, and slower requests count as slow from now on.
     Learned {
-        /// The latency.
+        /// Latency above which requests count as slow, in nanoseconds.
         limit_ns: u64,
-        /// Requests from which it was learned.
+        /// Number of requests from which the latency was learned.
         requests: u64,
     },
     /// The objective is broken; the text says how.
     Broken(String),
-    /// The finding of the recording, in a line.
+    /// Main finding of the recording, in one line.
     Diagnosed(String),
-    /// A recording is written.
+    /// A recording was written to these files.
     Written {
-        /// The page for people.
+        /// Path of the HTML page.
         page: PathBuf,
-        /// The log for `sidelane report`.
+        /// Path of the log, for `sidelane report`.
         log: PathBuf,
     },
-    /// A recording could not be written, for this reason, and nothing is left of it. The recorder goes on.
+    /// A recording could not be written, for this reason, and its files were removed. The recorder continues.
     Unwritten(String),
-    /// The number of recordings written: the most that are allowed.
+    /// The recorder has written as many recordings as allowed: this number.
     Full(u32),
-    /// The recorder has ended, and nothing was written.
+    /// The recorder has ended without a recording: the objective was not broken.
     Unbroken,
 }
 
-/// A function that gets the events of a flight recorder, on any thread.
+/// Callback for the events of a flight recorder; it may be called on any thread.
 pub type Tell = Arc<dyn Fn(Event) + Send + Sync>;
 
 impl fmt::Display for Event {
@@ -324,15 +325,15 @@ impl fmt::Display for Event {
     }
 }
 
-/// A flight recorder on a thread of its own. Its owner never waits for it while it records. Dropping this ends it,
-/// without waiting for its end.
+/// A flight recorder on a thread of its own. Its owner never waits for it while it records. Dropping this value asks
+/// the recorder to end, without waiting for it.
 pub struct RunningFlight {
     options: FlightOptions,
     thread: Background<Event, ()>,
 }
 
 impl RunningFlight {
-    /// Starts it. It records as soon as the service listens at a port.
+    /// Starts the flight recorder. It records as soon as the service listens at a port.
     pub fn start(options: FlightOptions) -> Result<Self> {
         let its = options.clone();
         let thread = Background::start("sidelane-flight", move |until, events| {
@@ -345,30 +346,30 @@ impl RunningFlight {
         Ok(Self { options, thread })
     }
 
-    /// Returns its options.
+    /// Returns the options of the flight recorder.
     pub fn options(&self) -> &FlightOptions {
         &self.options
     }
 
-    /// Returns its events since the last call.
+    /// Returns the events of the flight recorder since the last call.
     pub fn events(&self) -> impl Iterator<Item = Event> {
         self.thread.events()
     }
 
-    /// Returns why it has ended by itself, if it has.
+    /// Returns the error that ended the flight recorder; `None` if it still runs or its owner ended it.
     pub fn why_ended(&mut self) -> Option<anyhow::Error> {
         self.thread.why_ended()
     }
 
-    /// Ends it, and waits until all is written. Its last events can still be asked for.
+    /// Ends the flight recorder, and waits until all is written. `events` still returns its last events.
     ///
-    /// # Errors If it had failed before, or could not write.
+    /// # Errors If the recorder had failed before, or could not write a recording.
     pub fn end(&mut self) -> Result<()> {
         self.ask_to_end();
         self.thread.join().unwrap_or(Ok(()))
     }
 
-    /// Asks it to end, without waiting for that.
+    /// Asks the flight recorder to end, without waiting for that.
     pub fn ask_to_end(&self) {
         self.thread.ask_to_end();
     }

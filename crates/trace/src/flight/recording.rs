@@ -1,4 +1,4 @@
-//! One recording: the last seconds as a log and a page.
+//! A recording of the flight recorder: the last seconds of the trace, as a log and a page.
 
 use std::fs::{File, OpenOptions, remove_file};
 use std::io::{ErrorKind, Write};
@@ -23,51 +23,51 @@ use crate::note::TraceNote;
 use sidelane_diagnostics::note::Note;
 use sidelane_rollback::own_threads::Patient;
 
-/// State of a flight recorder when the objective broke.
+/// Contents of a recording: the state of the flight recorder when the objective broke.
 pub(super) struct Recording {
     pub records: Vec<Record>,
     pub service: String,
     pub threshold: SlowThreshold,
-    /// The limit of slow requests, if no objective was given.
+    /// Latency above which requests are slow, if no objective was given.
     pub limit_ns: Option<u64>,
     pub recorded: Kinds,
     pub names: Names,
-    /// Notes on what is not seen.
+    /// Notes on what the trace does not see.
     pub notes: Vec<Note>,
-    /// Number of records that each CPU had written before the first of these.
+    /// Number of records that each CPU had written before the first record of this recording.
     pub written: Vec<u32>,
-    /// Arrival of the request that broke the objective.
+    /// Arrival time of the request that broke the objective.
     pub broken_from_ns: u64,
-    /// Time before which all records are there.
+    /// Time before which all records are in the recording.
     pub end_ns: u64,
 }
 
-/// Two new files.
+/// The two new files of a recording: page and log.
 struct Files {
     log: (PathBuf, File),
     page: (PathBuf, File),
 }
 
-/// The most names that are tried.
+/// The most file names that are tried for one recording.
 const NAMES_MAX: u32 = 100;
 
-/// A recording that is being written, on a thread of its own: records are read in the same time.
+/// A recording that a thread of its own writes, while the recorder reads further records.
 pub(super) struct Writing(JoinHandle<Result<()>>);
 
 impl Writing {
-    /// Returns whether it has ended.
+    /// Returns whether the writing has ended.
     pub(super) fn is_over(&self) -> bool {
         self.0.is_finished()
     }
 
-    /// Waits for its end.
+    /// Waits until the recording is written.
     pub(super) fn join(self) -> Result<()> {
         self.0.join().map_err(|_| anyhow!("the thread that wrote the recording ended early"))?
     }
 }
 
 impl Recording {
-    /// Writes log and page into `dir` on a thread of its own, and reports where they are.
+    /// Writes the log and the page into `dir`, on a thread of its own, and reports their paths.
     pub(super) fn write_aside(self, dir: &Path, tell: Tell) -> Result<Writing> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let name = dir.join(format!("sidelane-trace-{}-{}", as_a_part_of_a_path(&self.service), since.as_secs()));
@@ -84,7 +84,7 @@ impl Recording {
         let written = self.write_both(log, &page, page_file, tell);
         match &written {
             Ok(()) => tell(Event::Written { page, log: path }),
-            // A part of a recording would take the room of the next one.
+            // The incomplete files would take the disk space of the next recording.
             Err(_) => [page, path].iter().for_each(|file| drop(remove_file(file))),
         }
         written
@@ -104,14 +104,14 @@ impl Recording {
         self.records.first().map_or(self.end_ns, |record| record.at_ns)
     }
 
-    /// Returns a note if it begins too late for the request that broke the objective.
+    /// Returns a note if the recording begins after the request that broke the objective.
     fn late(&self) -> Option<TraceNote> {
         let late_ns = self.begin_ns().saturating_sub(self.broken_from_ns);
         let late = Duration::from_nanos(late_ns);
         (late_ns > 0).then_some(TraceNote::BreakNotRecorded { late })
     }
 
-    /// Writes the log, and makes its report.
+    /// Writes the log, and returns the report that is made from it.
     fn report(self, (path, file): (PathBuf, File)) -> Result<TraceReport> {
         let threshold = match (self.threshold, self.limit_ns) {
             (SlowThreshold::P99, Some(limit_ns)) => SlowThreshold::Limit(Duration::from_nanos(limit_ns)),
@@ -143,8 +143,8 @@ impl Recording {
 }
 
 impl Files {
-    /// Creates both files, readable by their owner only. Other users may be able to write to the directory: a name that
-    /// exists, even as a link, is left alone.
+    /// Creates both files, readable by their owner only. Other users may be able to write to the directory, so an
+    /// existing name, even of a link, is left alone.
     fn claim(name: &Path) -> Result<Self> {
         for number in 1..=NAMES_MAX {
             let stem = if number == 1 { name.display().to_string() } else { format!("{}-{number}", name.display()) };
@@ -158,7 +158,7 @@ impl Files {
     }
 }
 
-/// Creates a file of this name, unless the name is taken.
+/// Creates a file at `path`; returns `None` if the name is taken.
 fn new_file(path: PathBuf) -> Result<Option<(PathBuf, File)>> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
         Ok(file) => Ok(Some((path, file))),
@@ -167,7 +167,7 @@ fn new_file(path: PathBuf) -> Result<Option<(PathBuf, File)>> {
     }
 }
 
-/// Returns a service's name in a form for file names.
+/// Returns the name of a service in a form that is safe in file names.
 pub fn as_a_part_of_a_path(service: &str) -> String {
     const CHARACTERS_MAX: usize = 64;
     let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '.' { letter } else { '-' };

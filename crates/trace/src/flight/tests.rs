@@ -1,4 +1,4 @@
-//! A flight recorder with the records of an invented trace.
+//! Tests of the flight recorder, with the records of an invented trace.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -30,7 +30,7 @@ fn heard() -> (Tell, Arc<Mutex<Vec<Event>>>) {
     (Arc::new(move |event| into.lock().unwrap().push(event)), events)
 }
 
-/// Returns the records up to the end of the first request that took longer than the objective, included.
+/// Returns the records up to the end of the first request that took longer than the objective.
 fn until_one_is_slow() -> Vec<Record> {
     let excerpt =
         sample::trace().excerpts.into_iter().find(|excerpt| excerpt.timeline.latency_ns() > 2_000_000).unwrap();
@@ -82,7 +82,7 @@ fn recording_knows_the_records_dropped_before_it() {
     let (tell, events) = heard();
     let mut flight = Flight::new(&options, sample::kinds(), tell);
     let mut records = until_one_is_slow();
-    // Long before it there was only one record of each lane.
+    // Long before the request, there was only one record of each lane.
     let begin_ns = records[0].at_ns - 3_000_000_000;
     let before = [0, 1].map(|cpu| Record { cpu, seq: 41, ..sample::record(begin_ns, Kind::IdleLeft) });
     records.iter_mut().for_each(|record| record.seq += 41);
@@ -104,7 +104,8 @@ fn records_of_a_break_are_written_before_they_make_room() {
     let before = until_one_is_slow();
     let last_ns = before.last().unwrap().at_ns;
     flight.take(&mut before.clone(), last_ns, &Default::default).unwrap();
-    // A flood completes the request soon; it would push the request out before the recording is due.
+    // A burst of further records completes the request soon. They would replace its records before the recording is
+    // due.
     let mut written = [0, 1].map(|cpu| before.iter().filter(|record| record.cpu == cpu).count() as u32);
     let flood = (0..RECORDS_A_SECOND * 11).map(|number| {
         let (at_ns, cpu) = (last_ns + 300_000_000 + number * 1_000, (number % 2) as u32);
@@ -120,7 +121,7 @@ fn records_of_a_break_are_written_before_they_make_room() {
     assert!(times_ns[0] < last_ns, "the request is in the recording");
 }
 
-/// As on a full disk that has room again at the next break.
+/// Simulates a full disk that has room again at the next break.
 #[test]
 fn a_recording_that_cannot_be_written_does_not_end_the_recorder() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The log of a trace: its records, the names of threads, and the tracer's own figures
+//! Log of a trace: its records, the names of threads, and the tracer's own figures
 //! (docs/reference/trace-records.md).
 //!
 //! A head in JSON, then chunks until the end of the file. Each begins with four letters and the number of bytes that
@@ -22,67 +22,67 @@ use sidelane_diagnostics::log_note::LogNote;
 
 pub use read::{LogReader, is_trace};
 
-/// The first bytes of a log: "SLNTRC", the format's version, and a line end.
+/// First bytes of a log: "SLNTRC", the format's version, and a line end.
 const MAGIC: Magic = *b"SLNTRC1\n";
 const RECORDS: [u8; 4] = *b"RECS";
 const NAMES: [u8; 4] = *b"NAME";
 const END: [u8; 4] = *b"ENDS";
 
-/// The head of a log.
+/// Head of a log, in JSON: what was traced, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogHead {
-    /// The version of Sidelane that wrote it.
+    /// Version of Sidelane that wrote the log.
     pub version: String,
-    /// The service, as the user named it.
+    /// Name of the service, as the user wrote it.
     pub service: String,
-    /// The objective, as the user wrote it; none if none was given.
+    /// Objective, as the user wrote it; `None` if none was given.
     pub slo: Option<String>,
-    /// The numbers of the kinds of records that could be recorded.
+    /// Numbers of the kinds of records that the trace could record.
     pub kinds: Vec<u32>,
-    /// Begin of the trace, on `CLOCK_MONOTONIC`.
+    /// Begin of the trace, in nanoseconds of `CLOCK_MONOTONIC`.
     pub begin_ns: u64,
-    /// Number of records that each CPU, by its number, had written before the first one here; CPUs at the end without
-    /// any are left out.
+    /// Number of records that each CPU, by its number, had written before the first record of the log. CPUs at the end
+    /// without records are left out.
     #[serde(default)]
     pub written: Vec<u32>,
-    /// The process that traced; 0 in logs of older versions.
+    /// Process id of the tracer; 0 in logs of older versions.
     #[serde(default)]
     pub tracer_pid: u32,
 }
 
 impl LogHead {
-    /// Returns the kinds of records that could be recorded. Numbers of a newer version are left out.
+    /// Returns the kinds of records that the trace could record. Numbers that only a newer version knows are left out.
     pub fn recorded(&self) -> Kinds {
         self.kinds.iter().filter_map(|number| Kind::of(*number)).fold(Kinds::default(), Kinds::with)
     }
 
-    /// Returns the numbers of these kinds.
+    /// Returns the numbers of these kinds of records.
     pub fn numbers(kinds: Kinds) -> Vec<u32> {
         Kind::ALL.into_iter().filter(|kind| kinds.has(*kind)).map(|kind| kind as u32).collect()
     }
 }
 
-/// The end of a trace.
+/// End of a log, in JSON: length, losses and cost of the trace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LogEnd {
-    /// Length of the trace.
+    /// Length of the trace in seconds.
     pub wall_s: f64,
-    /// Records that were lost before they were read.
+    /// Number of records that were lost before they were read.
     pub lost: u64,
-    /// Runs of the kernel program that were left out, if that is known.
+    /// Number of times that the kernel left out a run of its program; `None` if unknown.
     #[serde(default)]
     pub left_out: Option<u64>,
-    /// CPU time of tracing.
+    /// CPU time of the tracer, in percent of one CPU; `None` if unknown.
     pub cpu_percent: Option<f64>,
-    /// Findings on the objects of waits.
+    /// Processes and paths of the objects for which threads waited.
     #[serde(default)]
     pub objects: Objects,
 }
 
-/// Records in a chunk.
+/// Number of records in a chunk of the log.
 const CHUNK_RECORDS: usize = 4096;
 
-/// A log that is being written. The trace goes on if that fails; the end reports it.
+/// A log that is being written. If writing fails, the trace continues, and the end reports the failure.
 pub struct LogWriter {
     file: BufWriter<File>,
     path: PathBuf,
@@ -91,19 +91,17 @@ pub struct LogWriter {
 }
 
 impl LogWriter {
-    /// Begins the log at `path`.
+    /// Creates the log at `path`, and writes its head.
     ///
-    /// # Errors
-    /// If the file cannot be made.
+    /// # Errors If the file cannot be created.
     pub fn create(path: &Path, head: &LogHead) -> Result<Self> {
         let file = File::create(path).with_context(|| format!("cannot write the log {}", path.display()))?;
         Self::on(file, path, head)
     }
 
-    /// Begins the log in this file, which is called `path`.
+    /// Writes the head of the log into `file`, which is at `path`.
     ///
-    /// # Errors
-    /// If it cannot be written to.
+    /// # Errors If the file cannot be written.
     pub fn on(file: File, path: &Path, head: &LogHead) -> Result<Self> {
         let failed = || format!("cannot write the log {}", path.display());
         let mut file = BufWriter::with_capacity(1 << 20, file);
@@ -112,7 +110,7 @@ impl LogWriter {
         Ok(Self { file, path: path.to_owned(), chunk, problem: None })
     }
 
-    /// Adds a record.
+    /// Adds a record to the log.
     pub fn record(&mut self, record: &Record) {
         self.chunk.extend_from_slice(&record.to_bytes());
         if self.chunk.len() >= CHUNK_RECORDS * RECORD_SIZE {
@@ -129,7 +127,7 @@ impl LogWriter {
         }
     }
 
-    /// Ends the log. Returns the problem of writing it, if there was one.
+    /// Writes the end of the log. Returns the problem of writing, if there was one.
     pub fn end(mut self, names: &Names, end: &LogEnd) -> Option<LogNote> {
         self.write_records();
         let end = LogEnd { objects: names.objects().clone(), ..end.clone() };

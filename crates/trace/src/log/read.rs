@@ -1,4 +1,4 @@
-//! Reading of a trace's log. From a damaged file it returns all records before the damage.
+//! Reading of a trace's log. From a damaged file, all records before the damage are returned.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,10 +13,10 @@ use super::{END, LogEnd, LogHead, MAGIC, NAMES, RECORDS};
 use sidelane_diagnostics::log_file::{LogError, Magic, open, read_chunk_body, read_chunk_head, read_head};
 use sidelane_diagnostics::log_note::LogNote;
 
-/// The longest chunk that is read at once, in bytes.
+/// Size of the largest chunk that is read, in bytes.
 const CHUNK_BYTES_MAX: u32 = 64 << 20;
 
-/// Returns whether the file at `path` begins as the log of a trace does; false if it cannot be read.
+/// Returns whether the file at `path` begins like the log of a trace; false if it cannot be read.
 pub fn is_trace(path: &Path) -> bool {
     let mut first = Magic::default();
     File::open(path).and_then(|mut file| file.read_exact(&mut first)).is_ok() && first == MAGIC
@@ -32,25 +32,25 @@ pub struct LogReader<R> {
 }
 
 impl LogReader<BufReader<File>> {
-    /// Opens the log at `path`.
+    /// Opens the log at `path`, and reads its head.
     pub fn open(path: &Path) -> Result<Self, LogError> {
         open(path, "trace", Self::new)
     }
 }
 
 impl<R: Read> LogReader<R> {
-    /// Reads the head from `input`; the error is a text if it is invalid.
+    /// Reads the head of a log from `input`. The error says why the head is invalid.
     pub fn new(mut input: R) -> Result<Self, String> {
         let head: LogHead = read_head(&mut input, &MAGIC)?;
         Ok(Self { input, head, names: Names::default(), end: None, problem: None })
     }
 
-    /// Returns the head.
+    /// Returns the head of the log.
     pub fn head(&self) -> &LogHead {
         &self.head
     }
 
-    /// Calls `each` with every record.
+    /// Calls `each` with every record of the log.
     pub fn read_all(&mut self, mut each: impl FnMut(&Record)) {
         while let Some((kind, bytes)) = self.next_chunk() {
             match kind {
@@ -62,22 +62,22 @@ impl<R: Read> LogReader<R> {
         }
     }
 
-    /// Returns the names of threads; after all has been read.
+    /// Returns the names of threads. They are complete after `read_all`.
     pub fn names(&self) -> &Names {
         &self.names
     }
 
-    /// Returns the end of the trace; `None` if the log has none.
+    /// Returns the end of the log; `None` if it has none, or before `read_all`.
     pub fn end(&self) -> Option<&LogEnd> {
         self.end.as_ref()
     }
 
-    /// Returns why reading stopped before the log's proper end.
+    /// Returns why reading stopped before the log's proper end; `None` if it did not.
     pub fn problem(&self) -> Option<&LogNote> {
         self.problem.as_ref()
     }
 
-    /// Reads records. Kinds that this version does not know are skipped.
+    /// Reads the records of a chunk. Kinds that this version does not know are skipped.
     fn read_records(&mut self, bytes: &[u8], each: &mut impl FnMut(&Record)) {
         let records = bytes.as_chunks::<RECORD_SIZE>();
         if !records.1.is_empty() {
@@ -105,7 +105,7 @@ impl<R: Read> LogReader<R> {
         read
     }
 
-    /// Returns the next chunk, unless the log ends or is damaged here.
+    /// Returns the next chunk; `None` if the log ends or is damaged here.
     fn next_chunk(&mut self) -> Option<([u8; 4], Vec<u8>)> {
         if self.problem.is_some() {
             return None;
@@ -129,7 +129,7 @@ impl<R: Read> LogReader<R> {
         Some(([a, b, c, d], bytes))
     }
 
-    /// Notes a log without an end: its tracer was killed.
+    /// Notes that the log has no end: its tracer was killed.
     fn at_end<T>(&mut self) -> Option<T> {
         if self.end.is_none() {
             self.problem = Some(LogNote::LogCutOff);

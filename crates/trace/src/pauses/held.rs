@@ -1,13 +1,14 @@
-//! Records that wait for pauses which may lie before them.
+//! Buffer of records that wait for pauses which may lie before them in time.
 
 use std::collections::VecDeque;
 
 use sidelane_timeline::record::Record;
 
-/// The most records that wait: 32 MB.
+/// The most records in the buffer: 32 MB.
 const HELD_MAX: usize = 1 << 19;
 
-/// Two streams, each in the order of time, except for pauses of several JVMs, which become one.
+/// Buffer that merges two streams of records, of the kernel and of pauses. Each is in the order of time, except for
+/// pauses of several JVMs, which are sorted here.
 #[derive(Debug, Default)]
 pub struct MergeBuffer {
     kernel: VecDeque<Record>,
@@ -15,14 +16,15 @@ pub struct MergeBuffer {
 }
 
 impl MergeBuffer {
-    /// Adds records of the kernel, in the order of time, and of pauses.
+    /// Adds records of the kernel, in the order of time, and records of pauses.
     pub fn add(&mut self, kernel: impl Iterator<Item = Record>, pauses: impl Iterator<Item = Record>) {
         self.kernel.extend(kernel);
         self.pauses.extend(pauses);
         self.pauses.make_contiguous().sort_by_key(|record| record.at_ns);
     }
 
-    /// Hands on all records from before `told_ns`, in the order of time. If too many wait, hands on the oldest, too.
+    /// Moves all records from before `told_ns` to `into`, in the order of time. If the buffer has too many records,
+    /// moves the oldest, too.
     pub fn release(&mut self, told_ns: u64, into: &mut Vec<Record>) {
         while let Some(at_ns) = self.kernel.front().map(|record| record.at_ns) {
             if at_ns >= told_ns && self.kernel.len() <= HELD_MAX {
@@ -34,13 +36,13 @@ impl MergeBuffer {
         self.release_pauses(told_ns, into);
     }
 
-    /// Returns the time of the oldest record that waits.
+    /// Returns the time of the oldest record in the buffer.
     pub fn oldest_ns(&self) -> u64 {
         let oldest = self.kernel.front().into_iter().chain(self.pauses.front());
         oldest.map(|record| record.at_ns).min().unwrap_or(u64::MAX)
     }
 
-    /// Hands on pauses up to `until_ns`, included.
+    /// Moves the pauses up to and including `until_ns` to `into`.
     fn release_pauses(&mut self, until_ns: u64, into: &mut Vec<Record>) {
         while self.pauses.front().is_some_and(|pause| pause.at_ns <= until_ns) {
             into.extend(self.pauses.pop_front());

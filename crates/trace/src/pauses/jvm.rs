@@ -1,4 +1,4 @@
-//! The pauses of one JVM: each stop for a collection, from the counters that HotSpot keeps of its collectors.
+//! Pauses of one JVM for garbage collection, read from the counters that HotSpot keeps of its collectors.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
@@ -9,44 +9,44 @@ use sidelane_channels::Word;
 use sidelane_channels::hsperf::{Jvm, JvmError};
 use sidelane_timeline::record::{Kind, Record, Task, pause};
 
-/// HotSpot's collectors, by number: of the young generation, of all, and the stops of a concurrent one.
+/// HotSpot's collectors by number, each with its kind of pause: young generation, full collection, and stops of a
+/// concurrent collector.
 const COLLECTORS: [(usize, u32); 3] =
     [(0, pause::YOUNG_COLLECTION), (1, pause::FULL_COLLECTION), (2, pause::YOUNG_COLLECTION)];
-/// Ticks of a JVM, unless it says otherwise.
+/// Default frequency of a JVM's clock, in ticks per second.
 const TICKS_PER_S: u64 = 1_000_000_000;
 
-/// The last stop by a collector, in ticks.
+/// The last stop of a JVM by one of its collectors, in ticks of its clock.
 struct Collector {
-    /// Number of begun stops.
+    /// Counter of begun stops.
     begun: Word,
     entry: Word,
     exit: Word,
     detail: u32,
-    /// The end of the last stop that was reported.
+    /// End of the last stop that was reported, in ticks.
     told: u64,
-    /// The number of begun stops at that time.
+    /// Value of the counter of begun stops when the last stop was reported.
     told_begun: u64,
 }
 
-/// A JVM under watch.
+/// A JVM whose pauses are observed.
 pub struct JvmPauses {
     pid: u32,
-    /// A descriptor that is readable once the process has ended.
+    /// File descriptor that becomes readable when the process has ended (pidfd).
     end: OwnedFd,
     ticks: Ticks,
     collectors: Vec<Collector>,
     looked_ns: u64,
-    /// A moment before which the present stop began.
+    /// Time before which the present stop began; `None` if the JVM runs.
     stopped_ns: Option<u64>,
-    /// Stops that were followed by another one within one look.
+    /// Number of stops that were followed by another stop within one interval of observation, and so were not reported.
     missed: u64,
 }
 
 impl JvmPauses {
-    /// Opens the counters of a process.
+    /// Opens the counters of the process `pid`.
     ///
-    /// # Errors
-    /// If it is no JVM, or its counters cannot be read.
+    /// # Errors If the process is no JVM, or its counters cannot be read.
     pub fn open(pid: u32, now_ns: u64) -> Result<Self, JvmError> {
         let process = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(JvmError::NoProcess { pid })?;
         let end = pidfd_open(process, PidfdFlags::empty()).map_err(|_| JvmError::NoProcess { pid })?;
@@ -66,13 +66,13 @@ impl JvmPauses {
         Self { pid, end, ticks, collectors, looked_ns: now_ns, stopped_ns: None, missed: 0 }
     }
 
-    /// Looks at the counters, and adds the pauses since the last look. Returns the moment before which all pauses are
-    /// reported: a pause is reported at its end.
+    /// Reads the counters, and adds the pauses since the last call to `records`. A pause is reported at its end.
+    /// Returns the time before which all pauses are reported.
     pub fn look(&mut self, now_ns: u64, records: &mut Vec<Record>) -> u64 {
         let (before_ns, mut is_stopped) = (self.looked_ns, false);
         self.looked_ns = now_ns;
         for collector in &mut self.collectors {
-            // In this order: for a stop that begins now, only the begin is seen.
+            // The order of these reads matters: for a stop that begins now, only the begin is seen.
             let begun = collector.begun.read();
             let (entry, exit) = (collector.entry.read(), collector.exit.read());
             is_stopped |= entry > exit;
@@ -90,7 +90,7 @@ impl JvmPauses {
         self.stopped_ns.unwrap_or(before_ns)
     }
 
-    /// Returns the number of stops that were not reported since the last call.
+    /// Returns the number of stops since the last call that were not reported.
     pub fn take_missed(&mut self) -> u64 {
         std::mem::take(&mut self.missed)
     }
@@ -107,7 +107,7 @@ impl JvmPauses {
     }
 }
 
-/// Adds the two records of a pause. They belong to no CPU, and so have no number among a CPU's.
+/// Adds the two records of a pause, begin and end. They belong to no CPU, and so have no sequence number.
 fn add(pid: u32, detail: u32, (from_ns, to_ns): (u64, u64), records: &mut Vec<Record>) {
     let no_task = Task::default();
     let began = Record {
@@ -136,7 +136,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Counters of one collector in a file, and an unrelated process.
+    /// A file with counters of one collector, as of a JVM, and an unrelated process.
     struct Fake {
         file: File,
         pauses: JvmPauses,

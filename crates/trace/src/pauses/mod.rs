@@ -1,4 +1,4 @@
-//! Pauses of runtimes among the kernel's records: a thread looks at the counters of the service's JVMs once a
+//! Pauses of language runtimes among the kernel's records. A thread reads the counters of the service's JVMs once a
 //! millisecond.
 //!
 //! A pause is known when it has ended. So records wait until no earlier begin of a pause is possible.
@@ -22,40 +22,40 @@ use held::MergeBuffer;
 use jvm::JvmPauses;
 use sidelane_channels::hsperf::JvmError;
 
-/// Interval at which the counters are looked at.
+/// Interval at which the counters of JVMs are read.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// Looks between two checks for processes that have ended.
+/// Number of reads between two checks for processes that have ended.
 const ENDS_EVERY: u32 = 64;
-/// Looks of its owner at which a process is asked for its counters: a JVM has none when it has just begun.
+/// Number of attempts to open the counters of a process: a JVM has none when it has just begun.
 const TRIES: u32 = 20;
 
-/// A watcher of the JVMs of a service.
+/// Observer of the pauses of a service's JVMs.
 pub struct Pauses {
     held: MergeBuffer,
     records: Receiver<Record>,
     shared: Arc<Shared>,
     newcomers: Sender<JvmPauses>,
-    /// Channels for the thread, until there is one.
+    /// Channels for the thread that observes JVMs, until the thread is started.
     door: Option<(Receiver<JvmPauses>, Sender<Record>)>,
     thread: Option<JoinHandle<()>>,
-    /// Number of times that each process was asked.
+    /// Number of attempts to open the counters of each process, by process id.
     asked: BTreeMap<u32, u32>,
-    /// JVMs whose counters cannot be read.
+    /// JVMs whose counters cannot be read, with the reasons, by process id.
     unseen: BTreeMap<u32, String>,
 }
 
-/// State that the two threads share.
+/// State that the observing thread and its owner share.
 #[derive(Default)]
 struct Shared {
-    /// Time before which all begun pauses have been sent.
+    /// Time before which all begun pauses have been sent to the owner.
     told_ns: AtomicU64,
-    /// Pauses that were not seen since others followed at once.
+    /// Number of pauses that were not seen because others followed at once.
     missed: AtomicU64,
     ends: AtomicBool,
 }
 
 impl Pauses {
-    /// Watches the JVMs among these processes.
+    /// Starts to observe the JVMs among these processes.
     pub fn watch(pids: &BTreeSet<u32>) -> Self {
         let shared = Arc::new(Shared { told_ns: AtomicU64::new(now_ns()), ..Shared::default() });
         let ((send, records), (newcomers, come)) = (channel(), channel());
@@ -73,7 +73,7 @@ impl Pauses {
         new
     }
 
-    /// Sets the service's present processes. Ends are noticed by themselves.
+    /// Sets the present processes of the service. The observing thread itself notices the ends of processes.
     pub fn look_at(&mut self, pids: &BTreeSet<u32>) {
         self.asked.retain(|pid, _| pids.contains(pid));
         for pid in pids {
@@ -103,22 +103,22 @@ impl Pauses {
                 Err(error) => drop(self.unseen.insert(pid, error.to_string())),
             }
         }
-        // Without a thread this was reported already.
+        // If there is no thread, that was reported already.
         let _ = self.newcomers.send(jvm);
     }
 
-    /// Returns whether there is a runtime whose pauses are seen.
+    /// Returns whether the pauses of any runtime are observed.
     fn are_seen(&self) -> bool {
         self.thread.is_some()
     }
 
-    /// Returns the kinds of records that exist if the kernel makes these.
+    /// Returns the kinds of records that exist if the kernel makes the kinds `kernel`: pauses may be added.
     pub fn kinds_beside(&self, kernel: Kinds) -> Kinds {
         let pauses = [Kind::PauseBegan, Kind::PauseEnded];
         if self.are_seen() { pauses.into_iter().fold(kernel, Kinds::with) } else { kernel }
     }
 
-    /// Returns notes on runtimes that cannot be seen.
+    /// Returns notes on runtimes whose pauses cannot be observed.
     pub fn notes(&self) -> impl Iterator<Item = TraceNote> {
         let unseen = self.unseen.iter();
         let unseen = unseen.map(|(pid, error)| TraceNote::PausesUnseen { pid: *pid, error: error.clone() });
@@ -126,22 +126,23 @@ impl Pauses {
         unseen.chain((pauses > 0).then_some(TraceNote::PausesMissed { pauses }))
     }
 
-    /// Puts pauses among `records`, which are in the order of time, and keeps back records for which it is too early.
+    /// Inserts pauses into `records`, which are in the order of time. Holds back records before which a pause may still
+    /// come.
     pub fn merge(&mut self, records: &mut Vec<Record>) {
         if self.are_seen() {
-            // The time is read first: all pauses sent before it are in the channel.
+            // The time is read first, since all pauses that were sent before it are in the channel.
             let told_ns = self.shared.told_ns.load(Ordering::Acquire);
             self.held.add(records.drain(..), self.records.try_iter());
             self.held.release(told_ns, records);
         }
     }
 
-    /// Returns the time from which records are held back.
+    /// Returns the time of the oldest record that is held back.
     pub fn held_since_ns(&self) -> u64 {
         self.held.oldest_ns()
     }
 
-    /// Ends watching, and hands on the rest.
+    /// Ends the observation, and adds all records that were held back to `records`.
     pub fn finish(&mut self, records: &mut Vec<Record>) {
         self.stop();
         self.held.add(records.drain(..), self.records.try_iter());
@@ -151,7 +152,7 @@ impl Pauses {
     fn stop(&mut self) {
         self.shared.ends.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A watcher that panicked has no more pauses.
+            // A thread that panicked reports no more pauses.
             let _ = thread.join();
         }
     }

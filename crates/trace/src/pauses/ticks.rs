@@ -1,29 +1,30 @@
-//! A JVM's own clock. The JVM does not report its zero, which is bounded by events that happened between two looks.
+//! Clock of a JVM. The JVM does not report the clock's zero. Its bounds follow from events that happened between two
+//! reads.
 
-/// From ticks to `CLOCK_MONOTONIC`.
+/// Conversion from ticks of a JVM's clock to `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ticks {
     ticks_per_s: u64,
-    /// Bounds of the clock's zero.
+    /// Lower and upper bound of the clock's zero, in nanoseconds.
     zero_ns: (i128, i128),
 }
 
 impl Ticks {
-    /// Creates a clock of which only the rate is known.
+    /// Creates a clock of known frequency and unknown zero.
     pub fn new(ticks_per_s: u64) -> Self {
         Self { ticks_per_s: ticks_per_s.max(1), zero_ns: (i128::MIN, i128::MAX) }
     }
 
-    /// Takes in that the moment `ticks` lay between `before_ns` and `after_ns`.
+    /// Narrows the bounds of the zero: the moment `ticks` was between `before_ns` and `after_ns`.
     pub fn add(&mut self, ticks: u64, (before_ns, after_ns): (u64, u64)) {
         let since_ns = self.ns(ticks);
         let (low, high) = (i128::from(before_ns) - since_ns, i128::from(after_ns) - since_ns);
         let narrow = (self.zero_ns.0.max(low), self.zero_ns.1.min(high));
-        // The two clocks drift apart, if only a little: the latest look is right.
+        // Both clocks drift apart a little, so the latest bounds are right if they contradict earlier ones.
         self.zero_ns = if narrow.0 <= narrow.1 { narrow } else { (low, high) };
     }
 
-    /// Returns `ticks` on `CLOCK_MONOTONIC`; `None` before the first bound.
+    /// Returns `ticks` as a time of `CLOCK_MONOTONIC`; `None` before the first bound.
     pub fn at_ns(&self, ticks: u64) -> Option<u64> {
         let (low, high) = self.zero_ns;
         let zero_ns = if low == i128::MIN { return None } else { low + (high - low) / 2 };
@@ -55,7 +56,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each look narrows the bounds, which always contain the truth.
+        /// Each observation narrows the bounds, which always contain the true zero.
         #[test]
         fn looks_narrow_the_clock_offset_down(
             zero_ns in 0..1_u64 << 40,

@@ -36,7 +36,7 @@ void sidelane_gate_slow_path(void)
 {
 	uint64_t now = now_ns(), none = 0;
 
-	if (!stub->word) /* a promise */
+	if (!stub->word) /* the first call of a thread is its promise to check */
 		return;
 	__atomic_compare_exchange_n(&stub->entered_ns, &none, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 	stub->slow_paths++;

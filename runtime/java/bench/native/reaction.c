@@ -29,7 +29,8 @@ static int ascending(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Nanoseconds until a thread reached the slow path; GIVE_UP_NS if none did. */
+/* Closes the gate once. Returns the nanoseconds until a thread reached the slow path; GIVE_UP_NS
+ * if none did. */
 static uint64_t close_once(struct stub *stub, uint64_t closed_ns)
 {
 	uint64_t begin, entered = 0;

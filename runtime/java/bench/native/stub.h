@@ -5,10 +5,10 @@
 #include <stdint.h>
 #include <time.h>
 
-/* The file that gate_stub.c shares with the process that closes its gate. */
+/* Shared file of gate_stub.c and the process that closes its gate. */
 struct stub {
-	_Atomic uint32_t word;       /*  0: not 0: closed */
-	_Atomic uint32_t slow_paths; /*  4: how often a thread reached the slow path */
+	_Atomic uint32_t word;       /*  0: not 0: the gate is closed */
+	_Atomic uint32_t slow_paths; /*  4: number of times that a thread reached the slow path */
 	_Atomic uint64_t entered_ns; /*  8: when the first thread reached the closed gate; set to 0 before closing */
 };
 

@@ -3,7 +3,7 @@ package program;
 
 import dev.sidelane.Signals;
 
-/** A child for SignalsIT: emits more signals and more names than there is room for. */
+/** Child program of SignalsIT, which emits more signals and more names than there is room for. */
 public final class Emitting {
     private Emitting() {}
 

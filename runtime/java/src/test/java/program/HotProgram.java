@@ -4,8 +4,10 @@ package program;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 
-/** A child for AgentIT, outside the agent's package, which never gets checks. One thread runs a hot
- * counted loop, the other executes commands. */
+/**
+ * Child program of AgentIT, outside the agent's package, which never gets checks. One thread runs a
+ * hot counted loop, the other executes commands.
+ */
 public final class HotProgram {
     private static final int[] VALUES = new int[4096];
     private static volatile long sum;
@@ -37,7 +39,7 @@ public final class HotProgram {
         }
     }
 
-    /** A loop that the JIT would compile without any check. */
+    /** Runs a loop that the JIT would compile without any check. */
     private static long sumOnce(int n) {
         long once = 0;
         for (int i = 0; i < n; i++) {

@@ -4,12 +4,14 @@ package dev.sidelane;
 import java.io.File;
 import java.net.URISyntaxException;
 
-/** libsidelane_emit.so, beside the jar or in java.library.path, loaded once for signals and
- * requests. */
+/**
+ * Loader of libsidelane_emit.so, beside the jar or in java.library.path. It is loaded once for
+ * signals and requests.
+ */
 final class EmitLibrary {
     private static final String LIBRARY = "sidelane_emit";
 
-    /** Why it could not be loaded; null if it was. */
+    /** Reason why the library could not be loaded; null if it was. */
     static final String MISSING = load();
 
     private EmitLibrary() {}

@@ -21,28 +21,28 @@ public final class Requests {
 
     private Requests() {}
 
-    /** All of the request has arrived. */
+    /** Reports that all of the request has arrived. Any thread may call it. */
     public static void receive(long id) {
         if (MISSING == null) {
             received(id);
         }
     }
 
-    /** This thread starts to work on the request. */
+    /** Reports that this thread starts to work on the request. */
     public static void start(long id) {
         if (MISSING == null) {
             started(id);
         }
     }
 
-    /** The request's response was sent. */
+    /** Reports that the request's response was sent. Any thread may call it. */
     public static void finish(long id) {
         if (MISSING == null) {
             finished(id);
         }
     }
 
-    /** Why the calls do nothing; null if they work. */
+    /** Returns the reason why the calls do nothing; null if they work. */
     public static String why() {
         return MISSING;
     }

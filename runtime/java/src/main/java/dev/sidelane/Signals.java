@@ -27,8 +27,10 @@ public final class Signals {
     private static final int TAG = 1;
     private static final int COUNTER = 2;
 
-    /** Not sun.misc.Unsafe, of which Java 24 and later warn. Opaque mode, so that the JIT leaves no
-     * store out. */
+    /**
+     * Access to a word in opaque mode, so that the JIT leaves no store out. Not sun.misc.Unsafe, of
+     * which Java 24 and later warn.
+     */
     private static final VarHandle WORD =
             MethodHandles.byteBufferViewVarHandle(long[].class, ByteOrder.nativeOrder());
 
@@ -39,7 +41,7 @@ public final class Signals {
 
     private Signals() {}
 
-    /** A value that names the current activity. */
+    /** Signal whose value names the current activity. */
     public static final class Tag {
         private final ByteBuffer word;
 
@@ -47,13 +49,13 @@ public final class Signals {
             this.word = word;
         }
 
-        /** The tag is {@code value} from now on. */
+        /** Sets the tag to {@code value}. */
         public void set(long value) {
             WORD.setOpaque(word, 0, value);
         }
     }
 
-    /** A counter, whose value increases. */
+    /** Signal whose value increases. */
     public static final class Counter {
         private final ByteBuffer word;
 
@@ -61,34 +63,38 @@ public final class Signals {
             this.word = word;
         }
 
-        /** Adds to a counter that no other thread writes. */
+        /** Adds {@code count} to a counter that no other thread writes. */
         public void add(long count) {
             WORD.setOpaque(word, 0, (long) WORD.getOpaque(word, 0) + count);
         }
     }
 
-    /** The process's tag with that name; further calls get the same word. Names have up to 47
-     * bytes. */
+    /**
+     * Returns the process's tag with that name; further calls return the same word. Names have up
+     * to 47 bytes.
+     */
     public static Tag tag(String name) {
         return new Tag(wordOf(name, TAG, false));
     }
 
-    /** The process's counter with that name. */
+    /** Returns the process's counter with that name; further calls return the same word. */
     public static Counter counter(String name) {
         return new Counter(wordOf(name, COUNTER, false));
     }
 
-    /** A tag of the calling thread, which has to be a platform thread. */
+    /** Returns a tag of the calling thread, which has to be a platform thread. */
     public static Tag threadTag(String name) {
         return new Tag(wordOf(name, TAG, true));
     }
 
-    /** A counter of the calling thread, which has to be a platform thread. */
+    /** Returns a counter of the calling thread, which has to be a platform thread. */
     public static Counter threadCounter(String name) {
         return new Counter(wordOf(name, COUNTER, true));
     }
 
-    /** Names a tag's value in results. False: there was no room for the name. */
+    /**
+     * Sets the name of a tag's value in results. Returns false if there was no room for the name.
+     */
     public static synchronized boolean name(String tag, long value, String name) {
         if (MISSING != null) {
             return false;
@@ -101,13 +107,16 @@ public final class Signals {
         return kept;
     }
 
-    /** The address of the tag's word, for generated code that stores to it; 0 if there is none. */
+    /**
+     * Returns the address of the tag's word, for generated code that stores to it; 0 if there is
+     * none.
+     */
     public static long address(String tag) {
         ByteBuffer word = MISSING == null ? word(oneLine(tag), TAG, false) : null;
         return word == null ? 0 : addressOf(word);
     }
 
-    /** Why the calls do nothing; null if they work. */
+    /** Returns the reason why the calls do nothing; null if they work. */
     public static String why() {
         return MISSING;
     }
@@ -121,7 +130,7 @@ public final class Signals {
             isFullSaid = true;
             say("signal '" + name + "' is not emitted: there are 128 already, or there is no memory");
         }
-        // Aligned memory that no observer reads.
+        // Without the library: aligned memory that no observer reads.
         return ByteBuffer.allocateDirect(2 * Long.BYTES).alignedSlice(Long.BYTES);
     }
 
@@ -138,12 +147,15 @@ public final class Signals {
         System.err.println("sidelane: " + what);
     }
 
-    /** Tabs and line ends separate names in the file. */
+    /**
+     * Returns the text on one line. Tabs and line ends separate names in the file, so they are
+     * replaced.
+     */
     private static String oneLine(String text) {
         return text.replace('\t', ' ').replace('\n', ' ');
     }
 
-    /** The eight bytes of a word; null if there is no place. */
+    /** Returns the eight bytes of a signal's word; null if there is no place in the file. */
     private static native ByteBuffer word(String name, int kind, boolean ofThread);
 
     private static native long addressOf(ByteBuffer word);

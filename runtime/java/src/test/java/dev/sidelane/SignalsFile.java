@@ -13,7 +13,9 @@ import java.nio.file.Path;
 import java.util.Map;
 import java.util.TreeMap;
 
-/** The signals that a process emits, read from its open files in the format of abi/signal.h. */
+/**
+ * Reader of the signals that a process emits, from its open files in the format of abi/signal.h.
+ */
 public final class SignalsFile {
     public static final int TAG = 1;
     public static final int COUNTER = 2;
@@ -31,7 +33,9 @@ public final class SignalsFile {
         this.file = file;
     }
 
-    /** The file of that process; null if it has none. More than one is an error. */
+    /**
+     * Returns the file of signals of that process; null if it has none. More than one is an error.
+     */
     public static SignalsFile of(long pid) throws IOException {
         SignalsFile found = null;
         try (DirectoryStream<Path> open = Files.newDirectoryStream(Path.of("/proc/" + pid + "/fd"))) {
@@ -60,7 +64,7 @@ public final class SignalsFile {
         }
     }
 
-    /** The index of a signal of the whole process; -1 if there is none. */
+    /** Returns the index of a signal of the whole process; -1 if there is none. */
     public int place(String name, int kind) {
         return place(name, kind, false);
     }
@@ -79,7 +83,7 @@ public final class SignalsFile {
         return file.getLong(HEAD_BYTES + place * SIGNAL_BYTES);
     }
 
-    /** The names of a tag's values. */
+    /** Returns the names of a tag's values. */
     public Map<Long, String> names(String tag) {
         byte[] bytes = new byte[(int) file.getLong(24)];
         for (int i = 0; i < bytes.length; i++) {

@@ -18,7 +18,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import program.Emitting;
 
-/** Signals of this JVM, read from its own open files. */
+/** Tests of signals of this JVM, read from its own open files. */
 class SignalsIT {
     private static SignalsFile mine() throws IOException {
         return SignalsFile.of(ProcessHandle.current().pid());
@@ -71,7 +71,7 @@ class SignalsIT {
         assertTrue(mine().place("test.generated", SignalsFile.TAG) >= 0);
     }
 
-    /** Fills the file, so it runs in a JVM of its own. */
+    /** This test fills the file of signals, so it runs in a JVM of its own. */
     @Test
     void whatHasNoPlaceIsSaidOnceAndTheProgramRunsOn() throws Exception {
         List<String> said = run(Path.of("target", "sidelane-agent.jar"));
@@ -92,7 +92,10 @@ class SignalsIT {
         assertFalse(said.contains("why null"));
     }
 
-    /** From Java 24 on, the JVM also warns of native libraries. */
+    /**
+     * Returns the output lines of Sidelane. From Java 24 on, the JVM also warns of native
+     * libraries.
+     */
     private static List<String> ours(List<String> said) {
         return said.stream().filter(line -> line.startsWith("sidelane: ")).collect(Collectors.toList());
     }

@@ -9,16 +9,16 @@ import java.net.URISyntaxException;
 import java.util.Arrays;
 
 /**
- * Adds the gate's check to the program, or a tag for the running method, or both: to loaded classes
- * at once, and to further classes as they are loaded. On an error it prints one line, and the
- * program runs on as without the agent.
+ * Main class of the agent. It adds the gate's check to the program, or a tag for the running
+ * method, or both: to loaded classes at once, and to further classes as they are loaded. On an
+ * error it prints one line, and the program continues as without the agent.
  */
 public final class Agent {
     private static final String LIBRARY = "libsidelane_java.so";
 
     private Agent() {}
 
-    /** Called once by {@link Premain}. */
+    /** Starts the agent. {@link Premain} calls it once. */
     public static void start(String optionString, Instrumentation instrumentation) {
         Options options;
         try {
@@ -103,9 +103,9 @@ public final class Agent {
     }
 
     /**
-     * All classes at once, so that the program is stopped once and not for each class. And now,
-     * before the program begins: when classes change for the first time, HotSpot discards all
-     * compiled code.
+     * Transforms all loaded classes in one call, so that the program is stopped once and not for
+     * each class. It does so before the program begins: when classes change for the first time,
+     * HotSpot discards all compiled code.
      */
     private static void retransform(Options options, Scope scope, Instrumentation instrumentation) {
         Class<?>[] loaded = Arrays.stream(instrumentation.getAllLoadedClasses())

@@ -11,16 +11,16 @@ import org.objectweb.asm.ClassWriter;
 import org.objectweb.asm.MethodVisitor;
 
 /**
- * How the agent makes a class whose static method is called from all classes. The class is in
- * java.lang because every class loader, whatever its rules, asks the boot loader for {@code
- * java.*}, and because the JIT accepts {@code @ForceInline} there.
+ * Creation of a class whose static method is called from all classes. The class is in java.lang
+ * because every class loader, whatever its rules, asks the boot loader for {@code java.*}, and
+ * because the JIT accepts {@code @ForceInline} there.
  */
 final class BootClass {
     static final String UNSAFE = "jdk/internal/misc/Unsafe";
 
     private BootClass() {}
 
-    /** Whether another agent has defined the class already. */
+    /** Returns whether another agent has defined the class already. */
     static boolean isDefined(String name) {
         try {
             Class.forName(name.replace('/', '.'), false, null);
@@ -30,7 +30,7 @@ final class BootClass {
         }
     }
 
-    /** Defines a class of java.lang, in java.base. */
+    /** Defines a class in the package java.lang of the module java.base. */
     static Class<?> define(Instrumentation instrumentation, byte[] bytes) throws IllegalAccessException {
         instrumentation.redefineModule(
                 Object.class.getModule(),
@@ -48,7 +48,7 @@ final class BootClass {
         return cw;
     }
 
-    /** Begins a static method that the JIT inlines at every call. */
+    /** Returns the visitor of a new static method that the JIT inlines at every call. */
     static MethodVisitor inlinedMethod(ClassWriter cw, String name, String descriptor) {
         MethodVisitor mv = cw.visitMethod(ACC_PUBLIC | ACC_STATIC, name, descriptor, null, null);
         mv.visitAnnotation("Ljdk/internal/vm/annotation/ForceInline;", true).visitEnd();
@@ -60,7 +60,7 @@ final class BootClass {
         mv.visitMethodInsn(INVOKESTATIC, UNSAFE, "getUnsafe", "()L" + UNSAFE + ";", false);
     }
 
-    /** Ends a method without a result. */
+    /** Ends a method that returns nothing. */
     static void end(MethodVisitor mv) {
         mv.visitInsn(RETURN);
         mv.visitMaxs(0, 0);

@@ -14,7 +14,7 @@ import org.objectweb.asm.Handle;
 import org.objectweb.asm.MethodVisitor;
 import org.objectweb.asm.Type;
 
-/** Finds which methods each method of a class may call. */
+/** Visitor that finds which methods each method of a class may call. */
 final class CallFinder extends ClassVisitor {
     /** JDK classes whose methods call no method of the program if their arguments are plain. */
     private static final Set<String> SELF_CONTAINED = Set.of(
@@ -23,7 +23,7 @@ final class CallFinder extends ClassVisitor {
             "java/lang/Float", "java/lang/Double", "java/lang/String", "java/lang/StringBuilder",
             "java/lang/System");
 
-    /** A method and the methods that it may call; keys are name and descriptor. */
+    /** Method, and the methods that it may call; keys are name and descriptor. */
     static final class Method {
         final String key;
         final Set<String> callees = new HashSet<>();
@@ -41,8 +41,8 @@ final class CallFinder extends ClassVisitor {
     }
 
     /**
-     * Small methods first: the method that would close a cycle gets the check, and a large method
-     * is called less often.
+     * Returns the methods of a class, small ones first. The method that would close a cycle gets
+     * the check, and a large method is called less often.
      */
     static List<Method> in(ClassReader reader) {
         CallFinder finder = new CallFinder();
@@ -78,8 +78,10 @@ final class CallFinder extends ClassVisitor {
             }
         }
 
-        /** A method that creates a lambda counts as the lambda's caller, since it is about to pass
-         * the lambda on. */
+        /**
+         * Handles the creation of a lambda: the creating method counts as the lambda's caller,
+         * since it is about to pass the lambda on.
+         */
         @Override
         public void visitInvokeDynamicInsn(String name, String descriptor, Handle bootstrap, Object... arguments) {
             method.instructions++;
@@ -117,7 +119,10 @@ final class CallFinder extends ClassVisitor {
         return owner.startsWith("[") || SELF_CONTAINED.contains(owner) && isPlain(descriptor);
     }
 
-    /** Numbers, strings and arrays of numbers: types without methods that a program could override. */
+    /**
+     * Returns whether a type is plain: numbers, strings and arrays of numbers, which have no
+     * methods that a program could override.
+     */
     private static boolean isPlain(String descriptor) {
         for (Type argument : Type.getArgumentTypes(descriptor)) {
             Type element = argument.getSort() == Type.ARRAY ? argument.getElementType() : argument;

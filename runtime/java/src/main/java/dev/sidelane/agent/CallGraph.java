@@ -8,8 +8,9 @@ import java.util.Map;
 import java.util.Set;
 
 /**
- * Decides which methods check at their entry: enough that every recursion has a check. No further
- * methods check, since the checks of small methods, which are called most, are most of the cost.
+ * Graph of calls that decides which methods check at their entry: enough that every recursion has a
+ * check. No further methods check, since the checks of small methods, which are called most, are
+ * most of the cost.
  *
  * The graph has a node for each name and descriptor, whatever the class: a virtual call may reach
  * any method of that name, loaded already or not. Its edges are the calls of methods *without* a
@@ -23,18 +24,23 @@ import java.util.Set;
 final class CallGraph {
     static final String JDK = "JDK";
 
-    /** A search that visits more nodes is ended as if it had found a cycle. */
+    /** The most nodes that a search visits. A longer search is ended as if it had found a cycle. */
     private static final int SEARCH_MAX = 4000;
 
-    /** The methods by which the JDK calls a program. Lambdas are found where they are created. */
+    /**
+     * Names of the methods by which the JDK calls a program. Lambdas are found where they are
+     * created.
+     */
     private static final Set<String> CALLBACKS = Set.of(
             "compare", "compareTo", "equals", "hashCode", "toString", "run", "call", "apply", "accept",
             "test", "get", "iterator", "next", "hasNext", "size", "read", "write", "close", "charAt");
 
     private final Map<String, Set<String>> calls = new HashMap<>();
 
-    /** Whether a method that calls these has to check at its entry. If not, its calls are added to
-     * the graph. */
+    /**
+     * Returns whether {@code method}, which calls {@code callees}, has to check at its entry. If
+     * not, its calls are added to the graph.
+     */
     synchronized boolean needsCheck(String method, Set<String> callees) {
         boolean isCallback = CALLBACKS.contains(method.substring(0, method.indexOf('(')));
         if (reaches(callees, isCallback ? Set.of(method, JDK) : Set.of(method))) {

@@ -42,13 +42,15 @@ final class CheckClass {
     static final String METHOD = "check";
     static final String DESCRIPTOR = "()V";
 
-    /** Enough calls for HotSpot to start a profile, which it does after 200 calls, in the
-     * background. */
+    /**
+     * Number of training calls: enough for HotSpot to start a profile, which it does after 200
+     * calls, in the background.
+     */
     private static final int TRAINING_ROUNDS = 3000;
 
     private CheckClass() {}
 
-    /** Inserts calls of {@code checkClass.check()}: three bytes. */
+    /** Returns an insertion that calls {@code checkClass.check()}: three bytes. */
     static Insertion calls(String checkClass) {
         return new Insertion() {
             @Override
@@ -63,13 +65,19 @@ final class CheckClass {
         };
     }
 
-    /** Defines the class and initialises it. Returns false if this process has no gate. */
+    /**
+     * Defines the class of the checks and initialises it. Returns false if this process has no
+     * gate.
+     */
     static boolean define(Instrumentation instrumentation, String library) throws ReflectiveOperationException {
         Class<?> check = BootClass.define(instrumentation, bytes(library));
         return (long) check.getMethod("gateWord").invoke(null) != 0;
     }
 
-    /** Announces this thread, and threads that are started later, to the gate. */
+    /**
+     * Announces this thread, and threads that are started later, to the gate: they promise to
+     * check.
+     */
     static boolean promise() throws ReflectiveOperationException {
         return (boolean) Class.forName(NAME.replace('/', '.'), true, null).getMethod("promise").invoke(null);
     }

@@ -4,13 +4,13 @@ package dev.sidelane.agent;
 import org.objectweb.asm.MethodVisitor;
 
 /**
- * The code that is inserted at points. It takes no value from the operand stack, leaves none there
- * and has no jumps, so stack map frames stay valid.
+ * Code that is inserted at points. It takes no value from the operand stack, leaves none there and
+ * has no jumps, so stack map frames stay valid.
  */
 interface Insertion {
-    /** Writes the code at the current place in the method. */
+    /** Writes the inserted code at the current place in the method. */
     void insert(MethodVisitor method, Point point);
 
-    /** Number of operand stack slots that it needs. */
+    /** Returns the number of operand stack slots that the inserted code needs. */
     int stackSlots();
 }

@@ -4,7 +4,7 @@ package dev.sidelane.agent;
 import java.util.ArrayList;
 import java.util.List;
 
-/** The options after {@code -javaagent:sidelane-agent.jar=}. */
+/** Options of the agent: the text after {@code -javaagent:sidelane-agent.jar=}. */
 final class Options {
     static final String ALLOWED =
             "include=PREFIX:..., exclude=PREFIX:..., library=PATH, entries-only, loops-only,"
@@ -23,8 +23,10 @@ final class Options {
 
     private Options() {}
 
-    /** Options are separated by {@code ;}. Throws an IllegalArgumentException that lists the
-     * allowed ones. */
+    /**
+     * Parses options, which {@code ;} separates. Throws an IllegalArgumentException that lists the
+     * allowed options.
+     */
     static Options parse(String text) {
         Options options = new Options();
         for (String part : (text == null ? "" : text).split(";")) {
@@ -82,17 +84,17 @@ final class Options {
         }
     }
 
-    /** The classes and methods that get checks. */
+    /** Returns the classes and methods that get checks. */
     Scope scope() {
         return new Scope(include, exclude, false, false);
     }
 
-    /** The classes and methods that get tags. */
+    /** Returns the classes and methods that get tags. */
     Scope scopeOfTags() {
         return new Scope(include, exclude, everyMethod, exits);
     }
 
-    /** The name of the tag for the running method and loop; null if none is wanted. */
+    /** Returns the name of the tag for the running method and loop; null if none is wanted. */
     String tag() {
         return tag;
     }
@@ -101,7 +103,7 @@ final class Options {
         return library;
     }
 
-    /** Whether a tag is stored at every point, so that the JIT leaves none out. */
+    /** Returns whether a tag is stored at every point, so that the JIT leaves none out. */
     boolean exact() {
         return exact;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package dev.sidelane.agent;
 
-/** A place in the program where code is inserted. */
+/** Place in the program where code is inserted: a method or a loop. */
 final class Point {
     private final String method;
     private final String loop;
@@ -11,17 +11,17 @@ final class Point {
         this.loop = loop;
     }
 
-    /** The point of the method itself: its entry, and its exits if they are wanted. */
+    /** Returns the point of the method itself: its entry, and its exits if they are wanted. */
     static Point method(String method) {
         return new Point(method, null);
     }
 
-    /** The point of the loop that begins at that line; line 0: unknown. */
+    /** Returns the point of the loop that begins at that line; line 0: unknown. */
     static Point loop(String method, int line) {
         return new Point(method, line == 0 ? " loop" : " loop@line " + line);
     }
 
-    /** The name in results: {@code package.Class.method loop@line 12}. */
+    /** Returns the name of the point in results: {@code package.Class.method loop@line 12}. */
     String name() {
         return loop == null ? method : method + loop;
     }

@@ -6,8 +6,8 @@ import java.util.HashMap;
 import java.util.Map;
 
 /**
- * Numbers of points, from 1 on. Each is named in the file of signals when it is assigned, since an
- * observer may start at any time. A point keeps its number when its class is transformed again.
+ * Numbers of points, from 1 on. A point is named in the file of signals when it gets its number,
+ * since an observer may start at any time. It keeps its number when its class is transformed again.
  */
 final class PointIds {
     private final String tag;

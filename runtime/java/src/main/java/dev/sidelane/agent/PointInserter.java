@@ -11,31 +11,33 @@ import org.objectweb.asm.Label;
 import org.objectweb.asm.MethodVisitor;
 
 /**
- * Inserts code, a check or a tag, at the entry of a method, before each backward jump and, if
- * wanted, before returns. Every loop has an edge that jumps backwards or throws to a handler
- * further up, so every loop has a point.
+ * Visitor that inserts code, a check or a tag, at the entry of a method, before each backward jump
+ * and, if wanted, before returns. Every loop has an edge that jumps backwards or throws to a
+ * handler further up, so every loop has a point.
  *
  * The inserted code takes no value from the operand stack, leaves none there, and is not the target
  * of a jump. So stack map frames stay valid, and no class has to be looked up to compute them.
  */
 final class PointInserter extends MethodVisitor {
-    /** Which points a method gets. */
+    /** Kinds of points that a method gets. */
     static final class Where {
         boolean entry;
         boolean exits;
         boolean loops;
-        /** A constructor's entry is after super() or this() has returned. */
+        /**
+         * Whether the method is a constructor, whose entry is after super() or this() has returned.
+         */
         boolean isConstructor;
-        /** The version of the class file has stack map frames: from 50 on. */
+        /** Whether the class file has stack map frames: from version 50 on. */
         boolean hasFrames;
     }
 
     private final Insertion insertion;
     private final String method;
     private final Where where;
-    /** The labels visited so far, each with its line, 0 if unknown. */
+    /** Labels visited so far, each with its line; 0 if unknown. */
     private final Map<Label, Integer> visited = new HashMap<>();
-    /** The ends of the ranges that a handler protects. */
+    /** Ends of the code ranges that each exception handler protects. */
     private final Map<Label, Set<Label>> protectedEnds = new HashMap<>();
     private Label loopingHandler;
     private int line;
@@ -45,7 +47,7 @@ final class PointInserter extends MethodVisitor {
     private int inserted;
     private int codeSize;
 
-    /** {@code method} is the method's name in points. */
+    /** Creates an inserter; {@code method} is the method's name in points. */
     PointInserter(MethodVisitor next, Insertion insertion, String method, Where where) {
         super(ASM9, next);
         this.insertion = insertion;
@@ -53,17 +55,20 @@ final class PointInserter extends MethodVisitor {
         this.where = where;
     }
 
-    /** Number of points inserted so far. */
+    /** Returns the number of points inserted so far. */
     int sites() {
         return sites;
     }
 
-    /** Bytes of code, insertions included; valid after the method was visited. */
+    /**
+     * Returns the bytes of the method's code, insertions included; valid after the method was
+     * visited.
+     */
     int codeSize() {
         return codeSize;
     }
 
-    /** Bytes of the method's original code. */
+    /** Returns the bytes of the method's original code. */
     int codeSizeBefore() {
         return codeSize - inserted;
     }
@@ -139,7 +144,7 @@ final class PointInserter extends MethodVisitor {
         }
     }
 
-    /** A line begins at a label that was visited just before. */
+    /** Notes the line of a label that was visited just before. */
     @Override
     public void visitLineNumber(int number, Label start) {
         super.visitLineNumber(number, start);
@@ -147,8 +152,10 @@ final class PointInserter extends MethodVisitor {
         visited.put(start, number);
     }
 
-    /** The point of a handler comes after the handler's frame, which has to be at the handler's
-     * address. */
+    /**
+     * Inserts the point of an exception handler after the handler's frame, which has to be at the
+     * handler's address.
+     */
     @Override
     public void visitFrame(int type, int numLocal, Object[] local, int numStack, Object[] stack) {
         super.visitFrame(type, numLocal, local, numStack, stack);
@@ -188,7 +195,7 @@ final class PointInserter extends MethodVisitor {
         super.visitLookupSwitchInsn(other, keys, labels);
     }
 
-    /** Inserts one point, however many of the targets are backwards. */
+    /** Inserts one point before a jump if any of its targets is backwards. */
     private void insertBefore(Label target, Label... more) {
         Label head = visited.containsKey(target) ? target : null;
         for (Label label : more) {

@@ -17,13 +17,15 @@ import org.objectweb.asm.ClassWriter;
 import org.objectweb.asm.MethodVisitor;
 import org.objectweb.asm.Type;
 
-/** Inserts code into the classes in scope, at method entries and loops. A class that it cannot
- * transform stays unchanged. */
+/**
+ * Transformer that inserts code into the classes in scope, at method entries and loops. A class
+ * that it cannot transform stays unchanged.
+ */
 final class PointTransformer implements ClassFileTransformer {
-    /** HotSpot never compiles a larger method (HugeMethodLimit). */
+    /** Largest method that HotSpot compiles, in bytes (HugeMethodLimit). */
     private static final int COMPILED_SIZE_MAX = 8000;
 
-    /** The class file format allows no larger method. */
+    /** Largest method that the class file format allows, in bytes. */
     private static final int CODE_SIZE_MAX = 65535;
 
     private final Options options;
@@ -37,8 +39,10 @@ final class PointTransformer implements ClassFileTransformer {
         this.insertion = insertion;
     }
 
-    /** Loads all classes that a transformation needs, so that none is loaded during one. For the
-     * same reason there are no streams here. */
+    /**
+     * Loads all classes that a transformation needs, so that none is loaded during one. For the
+     * same reason the transformer uses no streams.
+     */
     void rehearse() throws IOException {
         try (InputStream in = PointTransformer.class.getResourceAsStream("PointTransformer.class")) {
             new PointTransformer(options, scope, insertion).instrument(in.readAllBytes());
@@ -59,7 +63,7 @@ final class PointTransformer implements ClassFileTransformer {
         }
     }
 
-    /** The class with points, or null if it needs none. */
+    /** Returns the class with points, or null if it needs none. */
     byte[] instrument(byte[] bytes) {
         ClassReader reader = new ClassReader(bytes);
         Set<String> entered = scope.everyMethod() ? Set.of() : recursive(reader);
@@ -77,7 +81,10 @@ final class PointTransformer implements ClassFileTransformer {
         }
     }
 
-    /** Keys of the methods that need a point at their entry, so that every recursion has one. */
+    /**
+     * Returns the keys of the methods that need a point at their entry, so that every recursion has
+     * one.
+     */
     private Set<String> recursive(ClassReader reader) {
         Set<String> recursive = new HashSet<>();
         if (options.entries() && Scope.entries(reader.getClassName())) {
@@ -90,7 +97,7 @@ final class PointTransformer implements ClassFileTransformer {
         return recursive;
     }
 
-    /** Names that several methods of the class share. */
+    /** Returns the names that several methods of the class share. */
     private static Set<String> overloaded(ClassReader reader) {
         Set<String> seen = new HashSet<>();
         Set<String> overloaded = new HashSet<>();
@@ -107,7 +114,7 @@ final class PointTransformer implements ClassFileTransformer {
         return overloaded;
     }
 
-    /** One pass over a class. Methods without points are copied unchanged. */
+    /** Visitor for one pass over a class. Methods without points are copied unchanged. */
     private final class Rewriter extends ClassVisitor {
         private final ClassReader reader;
         private final ClassWriter writer;
@@ -127,7 +134,7 @@ final class PointTransformer implements ClassFileTransformer {
             this.leftAlone = leftAlone;
         }
 
-        /** Keys of the methods that became too large. */
+        /** Rewrites the class. Returns the keys of the methods that became too large. */
         Set<String> run() {
             reader.accept(this, 0);
             Set<String> tooLarge = new HashSet<>();
@@ -171,8 +178,10 @@ final class PointTransformer implements ClassFileTransformer {
             return inserter;
         }
 
-        /** The JVM does not register objects whose finalizer is empty; a point would make the
-         * finalizer non-empty. */
+        /**
+         * Returns whether a method is a finalizer. The JVM does not register objects whose
+         * finalizer is empty; a point would make the finalizer non-empty.
+         */
         private boolean isFinalizer(String key) {
             return key.equals("finalize()V");
         }
@@ -187,7 +196,10 @@ final class PointTransformer implements ClassFileTransformer {
             return where;
         }
 
-        /** The method's name in points; with its arguments if several methods share the name. */
+        /**
+         * Returns the method's name in points, with its arguments if several methods share the
+         * name.
+         */
         private String shown(String name, String descriptor) {
             StringBuilder shown = new StringBuilder(reader.getClassName().replace('/', '.'));
             shown.append('.').append(name);

@@ -4,18 +4,19 @@ package dev.sidelane.agent;
 import java.lang.instrument.Instrumentation;
 
 /**
- * The entry points of the agent. Compiled for Java 8, so that an old JVM prints a message instead
- * of an UnsupportedClassVersionError, which would end the program. No method here may throw.
+ * Entry points of the agent. They are compiled for Java 8, so that an old JVM prints a message
+ * instead of an UnsupportedClassVersionError, which would end the program. No method here may
+ * throw.
  */
 public final class Premain {
     private Premain() {}
 
-    /** For {@code -javaagent:}, also in JAVA_TOOL_OPTIONS. */
+    /** Starts the agent for the option {@code -javaagent:}, also in JAVA_TOOL_OPTIONS. */
     public static void premain(String options, Instrumentation instrumentation) {
         start(options, instrumentation);
     }
 
-    /** For an agent that is attached to a running program. */
+    /** Starts an agent that is attached to a running program. */
     public static void agentmain(String options, Instrumentation instrumentation) {
         start(options, instrumentation);
     }
@@ -41,7 +42,7 @@ public final class Premain {
                 + "; the program runs on unchecked, the lane holder takes care of it");
     }
 
-    /** Why checks are not possible here, or null. */
+    /** Returns the reason why checks are not possible on this JVM, or null. */
     private static String unsupported() {
         return unsupported(
                 System.getProperty("java.vm.name", "unknown"),
@@ -54,7 +55,7 @@ public final class Premain {
         if (!vm.contains("HotSpot") && !vm.startsWith("OpenJDK ")) {
             return "the checks are made for HotSpot";
         }
-        // Before version 9 the text begins with 1.: 1.8.
+        // Before version 9, version texts begin with 1., as in 1.8.
         if (version.startsWith("1.") || Integer.parseInt(version) < 11) {
             return "it implements Java " + version + ", the agent needs 11 or later";
         }

@@ -4,36 +4,45 @@ package dev.sidelane.agent;
 import java.util.List;
 
 /**
- * Which classes and methods get points. Of the program: all classes, or those in {@code include}.
- * Of the JDK: the libraries with loops over the program's data. Of methods: for checks, those with
- * loops and some recursive ones are enough; for tags, it may be every method. Prefixes are of
- * internal names.
+ * Classes and methods that get points. In the program: all classes, or those in {@code include}. In
+ * the JDK: the libraries with loops over the program's data. For checks, methods with loops and
+ * some recursive methods are enough; for tags, it may be every method. Prefixes are of internal
+ * names.
  */
 final class Scope {
-    /** Excluded from every loader: the machinery of the JVM and of the agent. */
+    /**
+     * Classes that never get points, from any loader: the machinery of the JVM and of the agent.
+     */
     private static final List<String> NEVER = List.of(
             "dev/sidelane/",
-            // Small compare-and-swap loops, and methods with reserved additional stack.
+            // Classes with small compare-and-swap loops, and methods with reserved additional
+            // stack.
             "java/util/concurrent/locks/",
             "java/util/concurrent/atomic/");
 
-    /** Excluded from checks, but not from tags. */
+    /** Classes that get no checks, but may get tags. */
     private static final List<String> COSTLY = List.of(
-            // Their loops follow one bucket for a turn or two; checks there would be expensive for
-            // a program with many look-ups.
+            // Loops here follow one bucket for a turn or two; checks would be expensive for
+            // programs with many look-ups.
             "java/util/HashMap",
             "java/util/LinkedHashMap",
             "java/util/IdentityHashMap",
             "java/util/WeakHashMap",
             "java/util/concurrent/ConcurrentHashMap");
 
-    /** Without java.lang: its loops are short, intrinsics or part of the start of the JVM. */
+    /**
+     * JDK libraries that get points. Without java.lang: its loops are short, intrinsics or part of
+     * the start of the JVM.
+     */
     private static final List<String> JDK_LIBRARIES = List.of(
             "java/util/", "java/text/", "java/math/", "com/sun/org/apache/");
 
     private static final List<String> JDK = List.of("java/", "javax/", "jdk/", "sun/", "com/sun/");
 
-    /** Libraries that can run for long by recursion alone, such as a pattern that backtracks. */
+    /**
+     * Libraries that can run for long by recursion alone, such as a regular expression that
+     * backtracks.
+     */
     private static final List<String> RECURSIVE_LIBRARIES =
             List.of("java/util/regex/", "com/sun/org/apache/");
 
@@ -50,7 +59,7 @@ final class Scope {
         this.exits = exits;
     }
 
-    /** Whether the class gets any points. A null loader is the boot loader. */
+    /** Returns whether the class gets any points. A null loader is the boot loader. */
     boolean covers(ClassLoader loader, String name) {
         if (name == null || starts(name, NEVER) || starts(name, exclude)) {
             return false;
@@ -64,18 +73,23 @@ final class Scope {
         return include.isEmpty() || starts(name, include);
     }
 
-    /** Whether every method has a point at its entry; if not, only some recursive methods have. */
+    /**
+     * Returns whether every method has a point at its entry; if not, only some recursive methods
+     * have one.
+     */
     boolean everyMethod() {
         return everyMethod;
     }
 
-    /** Whether a method with a point at its entry also has one at each exit. */
+    /** Returns whether a method with a point at its entry also has one at each exit. */
     boolean exits() {
         return exits;
     }
 
-    /** Whether recursive methods of the class need a point at their entry. The JDK's do not: they
-     * are called from methods that have one. */
+    /**
+     * Returns whether recursive methods of the class need a point at their entry. Those of the JDK
+     * do not: methods that have a point call them.
+     */
     static boolean entries(String name) {
         return !starts(name, JDK) || starts(name, RECURSIVE_LIBRARIES);
     }

@@ -32,7 +32,7 @@ final class TagClass {
 
     private TagClass() {}
 
-    /** Inserts calls of {@code tagClass.set(id)} with the point's number. */
+    /** Returns an insertion that calls {@code tagClass.set(id)} with the point's number. */
     static Insertion calls(String tagClass, ToIntFunction<Point> ids) {
         return new Insertion() {
             @Override

@@ -24,7 +24,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import program.HotProgram;
 
-/** The built agent in JVMs of its own, with the stub instead of the gate library. */
+/** Tests of the built agent in JVMs of its own, with the stub instead of the gate library. */
 @Timeout(120)
 class AgentIT {
     private static final Path TARGET = Path.of("target").toAbsolutePath();
@@ -32,7 +32,7 @@ class AgentIT {
     @TempDir
     Path folder;
 
-    /** Both the hot loop, and a garbage collection while that loop's thread naps. */
+    /** The test covers the hot loop, and a garbage collection while that loop's thread naps. */
     @Test
     void hotLoopStopsAtTheClosedGateAndDelaysNoCollection() throws Exception {
         MappedByteBuffer stub = stubWord();
@@ -73,7 +73,9 @@ class AgentIT {
         assertEquals(List.of("hot false", "collected"), said.subList(1, 3));
     }
 
-    /** The word is read from time to time, as by an observer; it names the hot loop. */
+    /**
+     * The test reads the tag's word from time to time, as an observer does; it names the hot loop.
+     */
     @Test
     void theHotLoopIsTheHottestTag() throws Exception {
         for (String options : List.of("tag=java.method", "tag=java.method;every-method;exact")) {
@@ -154,7 +156,7 @@ class AgentIT {
         }
     }
 
-    /** From Java 24 on, the JVM warns of native libraries first. */
+    /** Waits for a line of output. From Java 24 on, the JVM warns of native libraries first. */
     private static void awaitLine(BufferedReader said, String wanted) throws IOException {
         String line = said.readLine();
         while (line != null && (line.isEmpty() || line.startsWith("WARNING: "))) {

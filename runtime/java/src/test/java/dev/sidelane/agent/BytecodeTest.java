@@ -12,11 +12,11 @@ import org.objectweb.asm.ClassWriter;
 import org.objectweb.asm.Label;
 import org.objectweb.asm.MethodVisitor;
 
-/** Bytecode that javac does not generate: {@code static int f(int n)} of a class. */
+/** Tests with bytecode that javac does not generate: {@code static int f(int n)} of a class. */
 class BytecodeTest {
     private static final int TURNS = 50;
 
-    /** Every turn ends with an exception, whose handler is the loop's head. */
+    /** Every turn of the loop ends with an exception, whose handler is the loop's head. */
     @Test
     void aHandlerIsTheHeadOfALoop() throws Exception {
         byte[] loop = method(V11, mv -> {
@@ -45,7 +45,7 @@ class BytecodeTest {
         assertTrue(CountingCheck.count >= TURNS - 1, "only " + CountingCheck.count + " checks");
     }
 
-    /** A loop with two entries. */
+    /** The loop has two entries. */
     @Test
     void anIrreducibleLoop() throws Exception {
         byte[] loop = method(V11, mv -> {
@@ -74,7 +74,10 @@ class BytecodeTest {
         assertEquals(TURNS, CountingCheck.count);
     }
 
-    /** A switch whose labels are all backwards, in a class too old for frames. */
+    /**
+     * The method has a switch whose labels are all backwards, in a class too old for stack map
+     * frames.
+     */
     @Test
     void aSwitchBackwardsInAnOldClass() throws Exception {
         byte[] loop = method(V1_4, mv -> {
@@ -94,7 +97,7 @@ class BytecodeTest {
         assertEquals(TURNS - 1, CountingCheck.count);
     }
 
-    /** With one more check HotSpot would never compile it. */
+    /** With one more check HotSpot would never compile the method. */
     @Test
     void aMethodAtTheLimitOfTheJitIsLeftAlone() {
         assertNull(transformer().instrument(countdown(8000)));
@@ -119,7 +122,7 @@ class BytecodeTest {
         })));
     }
 
-    /** With code in the finalizer, every object would be registered for finalization. */
+    /** With code in the finalizer, the JVM would register every object for finalization. */
     @Test
     void anEmptyFinalizerStaysEmpty() {
         ClassWriter cw = new ClassWriter(0);
@@ -140,7 +143,7 @@ class BytecodeTest {
         assertNull(transformer().transform(getClass().getClassLoader(), "a/B", null, null, bytes));
     }
 
-    /** A loop in a method of this many bytes. */
+    /** Returns a class with a loop in a method of {@code size} bytes. */
     private static byte[] countdown(int size) {
         int around = 15;
         return method(V1_5, mv -> {

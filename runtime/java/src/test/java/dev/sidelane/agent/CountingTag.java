@@ -4,11 +4,14 @@ package dev.sidelane.agent;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Replaces java.lang.SidelaneTag: records the stored values in order. */
+/** Replacement for java.lang.SidelaneTag that records the stored values in order. */
 public final class CountingTag {
     static final String NAME = "dev/sidelane/agent/CountingTag";
     static final List<String> SEEN = new ArrayList<>();
-    /** A point's number is the index of its name. Numbers start high, so that some exceed a short. */
+    /**
+     * Names of points; a point's number follows from its index here. Numbers start high, so that
+     * some exceed a short.
+     */
     private static final List<String> NAMES = new ArrayList<>();
     private static final int FIRST = Short.MAX_VALUE - 10;
 
@@ -18,7 +21,7 @@ public final class CountingTag {
         SEEN.add(NAMES.get(id - FIRST));
     }
 
-    /** Inserts calls of {@link #set}. */
+    /** Returns a transformer that inserts calls of {@link #set}. */
     static PointTransformer transformer(String options) {
         Options parsed = Options.parse(options);
         return new PointTransformer(parsed, parsed.scopeOfTags(), TagClass.calls(NAME, CountingTag::id));

@@ -7,7 +7,9 @@ import java.io.UncheckedIOException;
 import java.util.HashMap;
 import java.util.Map;
 
-/** Defines classes from given bytes, or with points; its parent loads the others. */
+/**
+ * Class loader that defines classes from given bytes, or with points; its parent loads the others.
+ */
 final class Loader extends ClassLoader {
     private final Map<String, byte[]> classes = new HashMap<>();
 
@@ -20,7 +22,7 @@ final class Loader extends ClassLoader {
         return this;
     }
 
-    /** The class and its nested classes, as the transformer returns them. */
+    /** Returns a loader of the class and its nested classes, as the transformer returns them. */
     static Loader transformed(PointTransformer transformer, Class<?>... originals) {
         Loader loader = new Loader();
         for (Class<?> original : originals) {

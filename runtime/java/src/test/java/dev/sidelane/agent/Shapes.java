@@ -5,8 +5,10 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.function.IntUnaryOperator;
 
-/** Loops and recursions as javac compiles them. Each takes at least n turns and returns a result of
- * its work. */
+/**
+ * Loops and recursions as javac compiles them. Each takes at least n turns and returns a result of
+ * its work.
+ */
 public final class Shapes {
     private final long built;
 
@@ -120,7 +122,7 @@ public final class Shapes {
         return mutualRecursion(n - 1) + 1;
     }
 
-    /** A lambda that calls the method that created it; the JDK runs the lambda. */
+    /** A lambda calls the method that created it; the JDK runs the lambda. */
     public static long recursionThroughLambda(int n) {
         if (n == 0) {
             return 0;

@@ -14,7 +14,10 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
 
-/** Loops as javac compiles them: the same results with points, and a check or a tag in every turn. */
+/**
+ * Tests of loops as javac compiles them: they give the same results with points, and have a check
+ * or a tag in every turn.
+ */
 class ShapesTest {
     private static final int TURNS = 50;
 
@@ -82,7 +85,7 @@ class ShapesTest {
         return Integer.parseInt(loop.substring(loop.lastIndexOf(' ') + 1));
     }
 
-    /** There are two constructors. */
+    /** The class has two constructors. */
     @Test
     void methodsOfOneNameAreToldApart() throws Exception {
         run(TAGGED_EVERYWHERE, "constructorLoop");
