@@ -159,7 +159,7 @@ impl Comparison {
     pub fn lines(&self) -> Vec<String> {
         let unmanaged = self.options.unmanaged.name();
         let rounds = format!(
-            "in each round: {} alone, beside batch unmanaged ({unmanaged}), and beside batch under Sidelane",
+            "in each round: {} alone, beside unmanaged batch ({unmanaged}), and beside batch under Sidelane",
             self.options.target
         );
         [vec![rounds], self.plan.lines()].concat()
@@ -180,14 +180,14 @@ impl Comparison {
 
 fn compare(options: &CompareOptions, environment: &mut Environment<'_>, limit: Limit) -> Result<Compared> {
     let given = options.run.unwrap_or_default();
-    eprint_fitted(&format!("sidelane: looking how many requests {} gets", options.target));
+    eprint_fitted(&format!("sidelane: counting the requests of {}", options.target));
     let Some(per_s) = environment.requests_per_s()? else {
         return Ok(Compared { rounds: Vec::new(), run: given, stop: Some(Stop::Asked) });
     };
     let run = options.run.unwrap_or_else(|| traffic::run_for(per_s));
     eprint_fitted(&format!(
-        "sidelane: {} gets {per_s:.0} requests a second, {}; a round measures it three times for {run:?}: alone, beside \
-         batch unmanaged, and with Sidelane",
+        "sidelane: {} gets {per_s:.0} requests per second, {}; a round measures it three times for {run:?}: alone, \
+         beside unmanaged batch, and with Sidelane",
         options.target,
         environment.source()
     ));

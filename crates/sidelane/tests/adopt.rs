@@ -256,7 +256,7 @@ fn adopted_batch_leaves_at_each_turn_of_the_service() {
     run.signal(libc::SIGTERM);
     let run = run.wait_for_end().must_exit(0);
     assert_eq!(run.figure("holds_count") as usize, TURNS, "{:?}", run.audit());
-    assert!(!run.stderr.contains("in a lane that was held"), "{run}");
+    assert!(!run.stderr.contains("on a lane that was held"), "{run}");
     before.must_come_back(&job);
 }
 

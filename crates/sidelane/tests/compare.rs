@@ -164,7 +164,7 @@ fn a_service_without_requests_is_an_error_that_says_what_to_do() {
     let Some((_turn, _lab, server)) = traceable_redis() else { return };
     let before = Footprint::now();
     let run = compare(&of(&server)).complete(&BATCH).must_exit(FAILURE);
-    assert_eq!(run.must_say(&["answered no request", "load generator", "sidelane requests"]).stdout, "");
+    assert_eq!(run.must_say(&["answered no request", "a load at a fixed rate", "sidelane requests"]).stdout, "");
     before.must_come_back();
 }
 
@@ -198,7 +198,7 @@ fn a_dry_run_says_what_would_be_compared_and_does_nothing() {
     let Some((_turn, _lab, server)) = traceable_redis() else { return };
     let before = Footprint::now();
     let run = compare(&of(&server)).and(&["--dry-run"]).complete(&["no-such-command"]).must_exit(0);
-    for words in ["alone, beside batch unmanaged (ordinary)", &of(&server), "gate holder"] {
+    for words in ["alone, beside unmanaged batch (ordinary)", &of(&server), "gate holder"] {
         assert!(run.stdout.contains(words), "no `{words}` in: {run}");
     }
     before.must_come_back();

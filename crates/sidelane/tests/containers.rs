@@ -36,7 +36,7 @@ fn containers_come_work_on_their_cpus_and_go_without_a_trace() {
     let mut churn = Churn::start(&STAYS, LENGTH, containers, &workshop).unwrap();
     let done = |churn: &Churn<'_>, work| churn.work_done().get(work).copied().unwrap_or(0);
     wait_until("the kernel works", || done(&churn, "matrix") > 100);
-    let group = Group::find(&format!("{path}/always")).expect("the container's group");
+    let group = Group::find(&format!("{path}/always")).expect("the container's cgroup");
     let found: BTreeSet<u32> = processes(&group.dir).into_iter().collect();
     assert_eq!((found.len(), allowed_cpus(&found)), (1, cpus));
 

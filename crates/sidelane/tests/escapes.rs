@@ -364,12 +364,12 @@ fn a_crash_starts_no_program_for_a_core_dump() {
         run.complete(&["sh", "-c", script]).must_exit(128 + libc::SIGSEGV)
     };
     let run = crash(&["unshare", "--mount", "sh", "-c", &mount]);
-    let run = run.must_say(&["no core dump was made", "ulimit -c unlimited"]);
+    let run = run.must_say(&["without a core dump", "ulimit -c unlimited"]);
     assert_eq!(run.stdout, "0\nmay\n", "{run}");
     let run = crash(&["sh", "-c", dumps]);
     let is_pipe = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap().starts_with('|');
     assert_eq!(run.stdout, if is_pipe { "0\nmay\n" } else { "unlimited\nmay\n" }, "{run}");
-    assert_eq!(run.stderr.contains("no core dump was made"), is_pipe, "{run}");
+    assert_eq!(run.stderr.contains("without a core dump"), is_pipe, "{run}");
 }
 
 #[test]

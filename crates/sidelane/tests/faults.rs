@@ -153,7 +153,7 @@ fn unreaped_zombie_service_is_not_found() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let service = Service::in_bursts();
     service.die_unreaped();
-    Run::beside(service.target()).complete(&["true"]).must_exit(125).must_say(&["no service found"]);
+    Run::beside(service.target()).complete(&["true"]).must_exit(125).must_say(&["cannot find the service"]);
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn a_service_that_comes_back_is_looked_after_again() {
     let _service = Service::in_bursts_at(TcpListener::bind(address).unwrap());
     run.wait_until_audited("hold", back_ns);
     run.signal(libc::SIGTERM);
-    run.wait_for_end().must_exit(128 + libc::SIGTERM).must_say(&["came back as another process"]);
+    run.wait_for_end().must_exit(128 + libc::SIGTERM).must_say(&["was restarted as another process"]);
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn batch_that_forks_all_the_time_is_kept_in_its_lane() {
     let forks = "i=0; while [ $i -lt 200 ]; do (: & : &) & i=$((i+1)); done; wait";
     let run = Run::beside(service.target()).complete(&["sh", "-c", forks]).must_exit(0);
     assert!(run.figure("holds_count") > 0.0, "{:?}", run.figures());
-    let strayed = ["outside its lanes", "in a lane that was held"];
+    let strayed = ["outside its lanes", "on a lane that was held"];
     assert!(!strayed.iter().any(|note| run.stderr.contains(note)), "{run}");
     before.must_come_back();
     service.must_be_unharmed(REQUEST_LANE);
@@ -267,7 +267,7 @@ fn batch_that_strays_is_put_back(unmount: &str) {
     run.signal(libc::SIGTERM);
     let run = run.wait_for_end().must_exit(128 + libc::SIGTERM).must_say(&["no cgroup with a cpuset"]);
     // On a busy machine batch may be put back before it has run there.
-    let told = ["outside its lanes", "was allowed other CPUs"];
+    let told = ["outside its lanes", "was given other CPUs"];
     assert!(told.iter().any(|told| run.stderr.contains(told)), "{run}");
 }
 
@@ -313,7 +313,7 @@ fn a_long_hold_does_not_leak() {
         },
     );
     assert_eq!(run.figure("evictions_count"), 1.0, "{:?}", run.figures());
-    assert!(!run.stderr.contains("in a lane that was held"), "{run}");
+    assert!(!run.stderr.contains("on a lane that was held"), "{run}");
 }
 
 /// Time that the kernel still gives batch is outside Sidelane's control.

@@ -134,7 +134,7 @@ fn thread_in_a_threaded_subgroup_is_held_and_evicted() {
     service.rest();
     run.wait_until("batch was back", |_| lane.is_batchs(LaneState::Released));
     let run = end(run);
-    assert!(!run.stderr.contains("left the group"), "it did not leave: {run}");
+    assert!(!run.stderr.contains("left the cgroup"), "it did not leave: {run}");
     before.must_come_back();
 }
 

@@ -274,7 +274,7 @@ fn a_program_that_stops_looking_is_held() {
         lane.must_stay_empty();
         turns.service.rest();
     }
-    turns.end().must_say(&["did not look for itself"]);
+    turns.end().must_say(&["did not check its lane"]);
 }
 
 #[test]

@@ -250,7 +250,10 @@ fn published_port_is_followed_to_the_server_in_its_container() {
     assert!(run.stdout.contains(&behind), "{run}");
     drop(server);
     let refused = target.find().unwrap_err().to_string();
-    assert!(refused.contains("who accepts them there is not found") && refused.contains("docker inspect"), "{refused}");
+    assert!(
+        refused.contains("no process that accepts them is found") && refused.contains("docker inspect"),
+        "{refused}"
+    );
 }
 
 /// While batch runs, a second process of the service's name starts, and one that listens beside the first.

@@ -63,7 +63,7 @@ fn report_fits_any_width_and_begins_with_its_finding() {
                 let widest = said.lines().map(|line| line.chars().count()).max().unwrap();
                 assert!(widest <= columns, "{widest} of {columns} columns:\n{said}");
                 let first = first_lines(&said);
-                assert!(first.contains("What observing cost"), "{columns} columns, {args:?}:\n{first}");
+                assert!(first.contains("The cost of observing"), "{columns} columns, {args:?}:\n{first}");
             }
         }
     }
@@ -72,7 +72,7 @@ fn report_fits_any_width_and_begins_with_its_finding() {
 #[test]
 fn quiet_is_the_finding_alone_and_verbose_has_the_histograms() {
     let [quiet, usual, verbose] = [&["-q"][..], &[], &["-v"]].map(|args| report("jvm.log", 100, args));
-    assert!(quiet.contains("What observing cost") && !quiet.contains('─'), "{quiet}");
+    assert!(quiet.contains("The cost of observing") && !quiet.contains('─'), "{quiet}");
     assert!(usual.contains('─') && !usual.contains('█'), "{usual}");
     assert!(verbose.contains('█') && verbose.contains("rate of jvm:sun.rt.safepoints"), "{verbose}");
     assert!(!usual.contains("rate of jvm:sun.rt.safepoints"), "events have no rate: {usual}");

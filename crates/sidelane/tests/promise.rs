@@ -30,7 +30,7 @@ fn a_broken_promise_is_the_first_line_and_in_the_result() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let run = unheld(&[]).must_exit(124);
     let line = first_line(&run);
-    assert!(line.starts_with(BROKEN) && line.contains("bound 1.0 %): the gate sched-idle is one to compare"), "{run}");
+    assert!(line.starts_with(BROKEN) && line.contains("bound 1.0 %): the gate sched-idle is for comparison"), "{run}");
     let result = run.result();
     assert_eq!(result.settings["broken_promise"][0], line["sidelane: ".len()..], "{result:?}");
     let check = &result.checks[0];

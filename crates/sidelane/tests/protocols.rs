@@ -248,5 +248,5 @@ fn tls_handshakes_are_noted_without_keep_alive() {
 fn expect_100_continue_counts_as_a_request_and_is_noted() {
     let Some(service) = Service::start(&[], |port, _| script("http_server.py", &[port])) else { return };
     let seen = service.seen(&mut script("http_client.py", &[&service.port, &REQUESTS.to_string()]));
-    seen.must_be_wrong_and_say("a handshake or `100 Continue` is one, too");
+    seen.must_be_wrong_and_say("and so does a handshake or `100 Continue`");
 }

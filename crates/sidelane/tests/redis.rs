@@ -47,7 +47,7 @@ fn redis_answers_all_requests_beside_a_compilation() {
     (0..FILES).for_each(|file| assert!(dir.path().join(format!("part{file}.o")).exists(), "{run}"));
     assert!(run.figure("holds_count") > 0.0, "{:?}", run.figures());
     assert!(run.figure("batch_cpu_s") > 0.0, "{:?}", run.figures());
-    assert!(!run.stderr.contains("in a lane that was held"), "{run}");
+    assert!(!run.stderr.contains("on a lane that was held"), "{run}");
     service.must_be_unharmed(common::lanes::REQUEST_LANE);
 }
 

@@ -193,7 +193,7 @@ fn batch_leaves_its_lane_at_each_turn_of_the_service() {
     let run = run.wait_for_end().must_exit(128 + libc::SIGTERM);
     // Each hold began once and lasted to the end of its turn.
     assert_eq!(run.figure("holds_count") as usize, TURNS, "{:?}", run.audit());
-    assert!(!run.stderr.contains("in a lane that was held"), "{run}");
+    assert!(!run.stderr.contains("on a lane that was held"), "{run}");
     // A holder that naps on the lane is not batch.
     let on_lane_s = run.figure("batch_cpu_s") + run.figure("napped_s");
     assert!(on_lane_s <= run.figure("wall_s"), "{:?}", run.figures());
@@ -249,7 +249,7 @@ fn the_books_of_a_run_agree_with_each_other() {
     assert!(at("service_cpu_s") <= at("wall_s"), "{figures:?}");
     let overlap_s = at("overlap_percent") / 100.0 * at("service_cpu_s");
     assert!(overlap_s <= at("batch_cpu_s") && overlap_s <= at("service_cpu_s"), "{figures:?}");
-    assert!(!run.stderr.contains("in a lane that was held"), "{run}");
+    assert!(!run.stderr.contains("on a lane that was held"), "{run}");
     let audit = run.audit();
     let count = |action: &str| audit.iter().filter(|entry| entry["action"] == action).count();
     let ends = count("release") + count("evict");

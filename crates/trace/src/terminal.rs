@@ -344,7 +344,7 @@ Traced for 15.1 s: 3,136 records, 10 a request, 4 % of one CPU in sidelane itsel
             "{first}"
         );
         report.diagnosis.requests = 0;
-        assert!(!headline(&report).contains("Check that load reaches it"), "{}", headline(&report));
+        assert!(!headline(&report).contains("Check that requests arrive"), "{}", headline(&report));
     }
 
     #[test]

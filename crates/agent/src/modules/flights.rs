@@ -185,7 +185,7 @@ mod tests {
             yield_now();
             news = flights.look();
         }
-        let why = "cannot write recordings: there is no directory /nonexistent".to_owned();
+        let why = "cannot write recordings: there is no directory /nonexistent; make it, or name another".to_owned();
         let lost = ModuleEvent::Noted(AgentNote::NotRecorded { service: "a".to_owned(), why: why.clone() }.into());
         assert_eq!(news, [("a".to_owned(), lost)]);
         flights.follow(vec![options]).unwrap();

@@ -57,7 +57,10 @@ pub enum Source {
 
 /// Error: no source distinguishes the cores.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("all cores are equal ({looked_at}); if some of them are faster, name them with --big CPUS --little CPUS")]
+#[error(
+    "cannot find big and little cores: all cores are equal ({looked_at}); if some are faster, name them with --big \
+         CPUS --little CPUS"
+)]
 pub struct AllEqual {
     /// Text that names each source and its content.
     pub looked_at: String,
@@ -79,15 +82,15 @@ pub enum CoresError {
         option: &'static str,
     },
     /// CPUs are in both lists.
-    #[error("CPUs {cpus} are in --big and in --little; name each CPU in one of them")]
+    #[error("CPUs {cpus} are in both --big and --little; name each CPU in one of them")]
     Overlap {
         /// CPUs that are in both lists.
         cpus: CpuSet,
     },
     /// CPUs of a list that the user gave are offline, or do not exist.
     #[error(
-        "{option} names CPUs {cpus}, which are not online; use some of {online}, or switch a CPU on with \
-         `echo 1 > /sys/devices/system/cpu/cpuN/online`"
+        "{option} names CPUs {cpus}, which are not online; name some of {online}, or switch a CPU on with `echo 1 > \
+         /sys/devices/system/cpu/cpuN/online`"
     )]
     Offline {
         /// Option of the list: `--big` or `--little`.

@@ -38,8 +38,9 @@ fn equal_cores_error_lists_the_sources_read() {
     let graviton = machine("graviton");
     assert_eq!(
         Cores::find(graviton.path()).expect_err("equal cores").to_string(),
-        "all cores are equal (cpu_capacity 1024 everywhere; no PMUs cpu_core and cpu_atom; no cpuinfo_max_freq; \
-         no acpi_cppc/highest_perf); if some of them are faster, name them with --big CPUS --little CPUS"
+        "cannot find big and little cores: all cores are equal (cpu_capacity 1024 everywhere; no PMUs cpu_core and \
+         cpu_atom; no cpuinfo_max_freq; no acpi_cppc/highest_perf); if some are faster, name them with --big CPUS \
+         --little CPUS"
     );
     assert_eq!(
         equal(machine("preferred_cores").path()),
@@ -120,11 +121,11 @@ fn given_lists_that_cannot_be_are_refused() {
     let refusals = [
         ("", "2-5", "--big names no CPU; name the CPUs of both kinds, as in --big 0,1 --little 2-5"),
         ("0", "", "--little names no CPU; name"),
-        ("0-2", "2-5", "CPUs 2 are in --big and in --little; name each CPU in one of them"),
+        ("0-2", "2-5", "CPUs 2 are in both --big and --little; name each CPU in one of them"),
         (
             "0",
             "4-7",
-            "--little names CPUs 6-7, which are not online; use some of 0-5, or switch a CPU on with `echo 1 > ",
+            "--little names CPUs 6-7, which are not online; name some of 0-5, or switch a CPU on with `echo 1 > ",
         ),
     ];
     for (big, little, start) in refusals {

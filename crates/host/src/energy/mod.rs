@@ -31,15 +31,15 @@ pub struct Energy {
 pub enum EnergyError {
     /// The machine has no energy meter of the CPUs.
     #[error(
-        "energy is not measured ({looked_at}): use a machine whose processor or board has meters, and in a virtual \
-         machine ask its host"
+        "energy is not measured ({looked_at}); use a machine whose processor or board has energy meters, or in a \
+         virtual machine ask its host"
     )]
     NoMeter {
         /// Text that names each source and its content.
         looked_at: String,
     },
     /// A meter's file could not be read. Kernels show the energy of processors to root only.
-    #[error("energy is not measured, because a meter cannot be read; try it as root")]
+    #[error("energy is not measured, because a meter cannot be read; run as root")]
     Unreadable(#[from] ReadError),
 }
 

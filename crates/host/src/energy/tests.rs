@@ -93,7 +93,7 @@ fn unreadable_package_is_an_error_and_not_left_out() {
     let error = anyhow::Error::from(Energy::open(sys.path()).expect_err("a part"));
     let error = format!("{error:#}");
     assert!(
-        error.starts_with("energy is not measured, because a meter cannot be read; try it as root: cannot read "),
+        error.starts_with("energy is not measured, because a meter cannot be read; run as root: cannot read "),
         "{error}"
     );
     assert!(error.contains("intel-rapl:1/energy_uj; check its permissions"), "{error}");

@@ -143,7 +143,9 @@ fn interference_policy_needs_a_metric_at_a_reload() {
     let perfiso = holmes(&replay).replace("kind = \"holmes\"\nreserved = \"0\"", "kind = \"perfiso\"");
     let mut daemon = Daemon::start(&perfiso.replace("interference_threshold = 40\ncalm_time = \"50ms\"\n", ""), 1, 1);
     daemon.reload(&holmes("source = \"counters\"\nformula = \"page-faults / context-switches\""));
-    daemon.run.wait_until("it was refused", |run| run.errors().contains("from its start on alone: restart it"));
+    daemon.run.wait_until("it was refused", |run| {
+        run.errors().contains("needs interference while the agent runs; restart the agent")
+    });
     assert_eq!(status()["agent"]["policy"], "perfiso");
     daemon.reload(&holmes(&replay));
     wait_until("batch was paused", || batch.is_frozen());

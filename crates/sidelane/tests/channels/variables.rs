@@ -81,7 +81,7 @@ fn unknown_field_is_refused_with_the_existing_ones() {
     };
     says("server.comands", "server has no field comands; did you mean commands?");
     says("server.first.length", "cannot follow length: server.first is a pointer");
-    says("server.first->length", "behind a pointer");
+    says("server.first->length", "the target of a pointer changes its place");
     says("server.commands.x", "server.commands is a number");
     says("server.queues[3].total", "server.queues has 3 elements");
     says("server.bits", "bits is a bit field");
@@ -116,7 +116,7 @@ fn a_stripped_program_has_what_its_debug_file_has() {
     run("strip", &[&program]).unwrap();
     let bare = Program::start(&mut Command::new(&program), tempfile::tempdir().unwrap());
     assert!(bare.refusal("static_counter").contains("its executable is stripped"));
-    assert!(bare.refusal("environ[1]").contains("its fields are not known: install the debug symbols"));
+    assert!(bare.refusal("environ[1]").contains("are not known; install the debug symbols"));
     drop(bare);
     run("objcopy", &all(&format!("--add-gnu-debuglink={}", debug.display()), &[&program])).unwrap();
     let linked = Program::start(&mut Command::new(&program), dir);

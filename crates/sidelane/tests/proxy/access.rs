@@ -194,6 +194,6 @@ fn a_log_that_cannot_be_opened_is_an_error_at_the_start() {
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && text.contains(why), "{text}");
         assert!(text.contains(&format!("cannot open the access log {}", file.display())), "{text}");
-        assert!(text.contains("name a file in a folder"), "{text}");
+        assert!(text.contains("name a file in a directory"), "{text}");
     }
 }

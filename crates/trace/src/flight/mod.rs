@@ -66,7 +66,7 @@ pub struct FlightOptions {
 /// Runs a flight recorder until `until` ends it, or until `length` is over.
 pub fn run(options: &FlightOptions, length: Option<Duration>, until: Shutdown, tell: Tell) -> Result<()> {
     let dir = &options.dir;
-    ensure!(dir.is_dir(), "cannot write recordings: there is no directory {}", dir.display());
+    ensure!(dir.is_dir(), "cannot write recordings: there is no directory {}; make it, or name another", dir.display());
     let mut source = Source::start(&options.target, options.light, until)?;
     let mut flight = Flight::new(options, source.recorded(), tell);
     (flight.tell)(Event::Began(options.service.clone()));
@@ -307,20 +307,17 @@ impl fmt::Display for Event {
             Self::Began(service) => write!(f, "recording the requests of {service}"),
             Self::Learned { limit_ns, requests } => {
                 let limit = Unit::Ns.human(*limit_ns as f64);
-                write!(
-                    f,
-                    "requests that take longer than {limit} count as slow: 3 times the p99 of the first {requests}"
-                )
+                write!(f, "requests of more than {limit} count as slow: 3 times the p99 of the first {requests}")
             }
             Self::Broken(how) | Self::Diagnosed(how) => f.write_str(how),
             Self::Written { page, log } => write!(f, "written to {} and {}", page.display(), log.display()),
             Self::Unwritten(why) => {
-                write!(f, "the recording could not be written: {why}; make room, the next one is written as usual")
+                write!(f, "cannot write the recording: {why}; free some space, and the next one is written")
             }
             Self::Full(recordings) => {
-                write!(f, "that was recording {recordings}; no more are written, to spare the disk")
+                write!(f, "that was recording {recordings}, the last one; start the recorder again for more")
             }
-            Self::Unbroken => f.write_str("the objective was not broken; nothing was written"),
+            Self::Unbroken => f.write_str("the objective was not broken, so nothing was written"),
         }
     }
 }
