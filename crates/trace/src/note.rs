@@ -5,7 +5,7 @@ use std::time::Duration;
 use sidelane_diagnostics::diagnostics;
 
 diagnostics! {
-    /// Note about a trace.
+    /// A trace.
     pub enum TraceNote in Trace;
     degraded {
         TasksUnseen {
