@@ -7,7 +7,7 @@ use sidelane_diagnostics::note::Note;
 use sidelane_lanes::note::LaneNote;
 
 diagnostics! {
-    /// Note on a result of the lab.
+    /// Note of the laboratory.
     pub enum LabNote in Laboratory;
     degraded {
         // Notes on parts that an experiment omitted.

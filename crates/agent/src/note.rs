@@ -7,7 +7,7 @@ use sidelane_policy::cpus::Inconclusive;
 use sidelane_requests::RequestNote;
 
 diagnostics! {
-    /// Note of the agent on what is degraded or failed.
+    /// Note of the agent.
     pub enum AgentNote in Agent;
     degraded {
         // Notes of the agent on degraded measurements.

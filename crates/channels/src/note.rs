@@ -3,7 +3,7 @@
 use sidelane_diagnostics::diagnostics;
 
 diagnostics! {
-    /// Note on how a channel is read.
+    /// Note of a channel that is read.
     pub enum ChannelNote in Observe;
     degraded {
         LaneInterrupted { lane: u32 = 0 } =>

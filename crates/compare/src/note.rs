@@ -3,7 +3,7 @@
 use sidelane_diagnostics::diagnostics;
 
 diagnostics! {
-    /// Note on a comparison.
+    /// Note of a comparison.
     pub enum CompareNote in Compare;
     degraded {
         TrafficChanged { from_per_s: u64 = 800, to_per_s: u64 = 1_400 } =>

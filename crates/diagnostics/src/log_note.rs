@@ -4,7 +4,7 @@ use crate::audit::AuditState;
 use crate::diagnostics;
 
 diagnostics! {
-    /// Note on a log.
+    /// Note of a log.
     pub enum LogNote in Logs;
     degraded {
         AuditFails { log: String = "/tmp/log".to_owned(), error: String = "No space left on device".to_owned() } =>

@@ -4,7 +4,7 @@ use sidelane_diagnostics::diagnostics;
 use sidelane_host::service::Target;
 
 diagnostics! {
-    /// Note about the mapping of threads to big and little cores.
+    /// Note of the mapping of threads to big and little cores.
     pub enum HurryNote in Hurry;
     degraded {
         MovedLate { error: String = "Operation not permitted".to_owned() } =>

@@ -7,7 +7,7 @@ use sidelane_policy::borrow::idle_threshold::IdleThreshold;
 use sidelane_policy::borrow::slowdown::Verdict;
 
 diagnostics! {
-    /// Note on batch on lanes.
+    /// Note of batch on lanes.
     pub enum LaneNote in Lanes;
     degraded {
         // Notes on what the machine lacks for batch.

@@ -3,7 +3,7 @@
 use sidelane_diagnostics::diagnostics;
 
 diagnostics! {
-    /// Note of an observation on what was missing or degraded.
+    /// Note of an observation.
     pub enum ObserveNote in Observe;
     degraded {
         LogEndsEarly { log: String = "/tmp/log".to_owned(), error: String = "No space left on device".to_owned() } =>

@@ -3,7 +3,7 @@
 use sidelane_diagnostics::diagnostics;
 
 diagnostics! {
-    /// Note about the proxy.
+    /// Note of the proxy.
     pub enum ProxyNote in Proxy;
     degraded {
         HazardsUnwatched {

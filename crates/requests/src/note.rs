@@ -3,7 +3,7 @@
 use sidelane_diagnostics::diagnostics;
 
 diagnostics! {
-    /// Note about requests of a service.
+    /// Note of the requests of a service.
     pub enum RequestNote in Requests;
     degraded {
         OtherSockets { service: String = "comm:caddy".to_owned(), sockets: String = "UDP port 443".to_owned() } =>

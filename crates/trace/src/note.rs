@@ -5,7 +5,7 @@ use std::time::Duration;
 use sidelane_diagnostics::diagnostics;
 
 diagnostics! {
-    /// A trace.
+    /// Note of a trace.
     pub enum TraceNote in Trace;
     degraded {
         TasksUnseen {

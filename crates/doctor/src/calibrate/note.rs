@@ -3,7 +3,7 @@
 use sidelane_diagnostics::diagnostics;
 
 diagnostics! {
-    /// Note on a calibration.
+    /// Note of a calibration.
     pub enum CalibrationNote in Calibration;
     degraded {
         InterferenceOfGivenEvents { formula: String = "page-faults / task-clock".to_owned() } =>

@@ -3,7 +3,7 @@
 use sidelane_diagnostics::diagnostics;
 
 diagnostics! {
-    /// Note on this process's own threads.
+    /// Note of Sidelane's own threads.
     pub enum OwnThreadsNote in OwnThreads;
     degraded {
         OnServiceCpus {
