@@ -145,8 +145,8 @@ impl HoldWord {
         self.leave(LaneState::Released, busy)
     }
 
-    /// Stores that the holder has evicted batch and blocks. It looks by its own timer whether the service has stopped,
-    /// and is summoned only for batch that runs there nevertheless.
+    /// Stores that batch is evicted and the holder blocks. A timer wakes the holder to check whether the service has
+    /// stopped. The kernel program summons it only if batch runs on the lane nevertheless.
     #[inline]
     pub fn evict(&self) {
         self.state.store(LaneState::Evicted as u32, Ordering::Release);

@@ -21,7 +21,7 @@ pub(crate) struct Thread {
     until_tsc: AtomicU64,
     /// First word that must not change during the pass.
     first: AtomicPtr<AtomicU64>,
-    /// Value of the first word when the pass was given.
+    /// Value of `first` at the time when the thread got its pass: permission to run batch without another check.
     first_was: AtomicU64,
     /// Second word that must not change during the pass; the next field is its value.
     second: AtomicPtr<AtomicU64>,

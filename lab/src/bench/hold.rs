@@ -35,7 +35,7 @@ use sidelane_tracker::histogram::Histogram;
 use sidelane_tracker::tracker::{LaneLending, Purpose};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
-/// Context switches per bounce, with their wakeups.
+/// Context switches in one bounce: a message from one thread to another and back. Each has a wakeup.
 const SWITCHES_PER_BOUNCE: f64 = 2.0;
 const TRACKED_BOUNCES: u64 = 10_000;
 /// Loop rounds of each side, 65 µs on a fast CPU, so that a hold begins and ends in each bounce.

@@ -149,8 +149,8 @@ pub fn fixture(
     Ok(fixture)
 }
 
-/// Prepares a [`fixture`], and measures well what a request takes at half load: a server under load takes several
-/// requests at a time.
+/// Prepares a [`fixture`], and measures the time per request at half load. Alone a request takes longer, since a loaded
+/// server reads several requests at a time.
 pub fn measured_stage(
     place: ExperimentCpus,
     lab: Lab,

@@ -23,8 +23,8 @@ use crate::borrow::observation::{ContentionCost, LaneObservation};
 use crate::borrow::refresh::RefreshBudget;
 use crate::borrow::state::LaneReason;
 
-/// Interval of reference periods: one new period in this many runs without batch, which costs 3 % of the co-running.
-/// Requests without batch by chance are references, too.
+/// Of this many new periods, one has no batch, so that its requests are a reference. That costs batch 3 % of its time
+/// beside requests. Requests that have no batch beside them by chance are references, too.
 const REFERENCE_EVERY: u32 = 32;
 /// The same while the contention cost is unknown: the budget is not stretched then, so a fast estimate is worth more.
 const REFERENCE_EVERY_UNKNOWN: u32 = 4;

@@ -22,7 +22,7 @@ pub enum PolicyKind {
     /// Batch runs only while the service is idle: Elfen's Fig. 9(a).
     #[default]
     BorrowIdle = 0,
-    /// One budget for each busy period, for requests that did not wait: Elfen's Fig. 9(b), stricter.
+    /// One budget for each busy period, as in Elfen's Fig. 9(b). Unlike there, a request that had to wait gets none.
     FixedBudget = 1,
     /// One budget for each request that did not wait: Elfen's Fig. 9(c), stricter.
     RefreshBudget = 2,

@@ -37,10 +37,12 @@ impl LaneState {
         matches!(self, Self::Released | Self::Lent)
     }
 
-    /// Returns whether a keeper has to keep batch off the lane. It has to while the service is `busy` beside a released
-    /// lane, and while a request runs that `must_be_spared` beside a lent one. It also has to in both states while the
-    /// service has threads on the batch lane itself and these `visitors` are not handled. Calls only the conditions
-    /// that matter.
+    /// Returns whether a keeper must keep batch off the lane:
+    ///
+    /// - a released lane: if the service is `busy`,
+    /// - a lent lane: if a request runs that `must_be_spared`,
+    /// - both: if threads of the service are on the batch lane itself (`visitors`),
+    /// - a held lane always, an evicted lane never.
     pub fn needs_keeper(
         self,
         busy: impl FnOnce() -> bool,

@@ -82,7 +82,7 @@ impl Learner {
         }
     }
 
-    /// Chooses candidates for a full set of requests.
+    /// Chooses the thresholds to simulate (the candidates) when the set of finished requests is full.
     fn propose(&mut self) {
         self.batch.sort_unstable_by_key(|served| served.work_ns);
         let little_ns = |served: ServedRequest| served.work_ns * 1000 / Nanos::from(self.how.little_speed_milli.max(1));

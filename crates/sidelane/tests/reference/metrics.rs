@@ -27,7 +27,7 @@ struct Families {
     /// Constants and variables that say what a metric is, with their expressions.
     named: BTreeMap<String, Expr>,
     found: Vec<(String, About)>,
-    /// Metrics that are made in another way.
+    /// Number of metrics whose name, unit or kind this test cannot read from the source.
     unreadable: usize,
 }
 

@@ -63,7 +63,7 @@ pub fn section(name: &str, heading: &str) -> String {
 pub struct Table {
     /// Cells of the first row.
     pub header: Vec<String>,
-    /// Cells of the others.
+    /// Cells of the rows below the header.
     pub rows: Vec<Vec<String>>,
 }
 

@@ -8,8 +8,8 @@ use crate::scenario::{Experiment, Point};
 use crate::sweep::{Outcome, Progress, Tell};
 use crate::time::Nanos;
 
-/// Latency limits of each service's whole requests at a point. `alone` has the results of the services alone, if they
-/// set a limit.
+/// Latency limit of each service at one point of the sweep. `alone` has the figures of a run without batch, if a limit
+/// is a multiple of these.
 struct Limits {
     limits_ns: Vec<Option<Nanos>>,
     alone: Option<MachineFigures>,

@@ -329,8 +329,8 @@ impl View<'_> {
     }
 }
 
-/// Facts that lie over a thread's state. The most are four of the CPU, one of the state, three of the thread's waits,
-/// two of its own spells, three of its process and three of all processes.
+/// Facts that apply during one state of a thread. A ready thread has the most, 13: four of the CPU, a move between CPUs,
+/// two halts of the thread, and two halts and a pause each of its process and of all processes.
 type Overlays<'a> = [Option<Overlay<'a>>; 15];
 
 /// Returns whether `cause` is a sleep on behalf of the thread's request, such as a wait for a disk, and not a delay

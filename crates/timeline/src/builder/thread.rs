@@ -337,7 +337,7 @@ impl Thread {
     pub fn comes(&mut self, at_ns: u64, cpu: u32, before: Task, woken_ns: u64) {
         self.touched_ns = at_ns;
         if self.state.state == State::Unknown && self.state.detail != LOST && self.states.len() == 0 && woken_ns != 0 {
-            // At the thread's first record, its CPU at the wakeup is unknown.
+            // The thread's first record: its state begins with the wakeup, on an unknown CPU.
             self.state.from_ns = woken_ns.min(at_ns);
         }
         let was_asleep = self.state.state == State::Asleep;

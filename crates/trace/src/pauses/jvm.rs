@@ -136,7 +136,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A file with counters of one collector, as of a JVM, and an unrelated process.
+    /// File with counters of one garbage collector, in the format of a JVM, and a process that is no JVM.
     struct Fake {
         file: File,
         pauses: JvmPauses,

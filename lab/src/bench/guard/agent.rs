@@ -21,7 +21,8 @@ use sidelane_agent::status::{SOCKET, Snapshot};
 /// Metric formula of the stand-in: page faults per nanosecond of the service. An emulated sibling causes the page
 /// faults while a thread emulates its loss.
 const FORMULA: &str = "page-faults / task-clock";
-/// Threshold of two page faults in a window of 50 µs: stores that run alone make one occasionally.
+/// Threshold of interference in page faults per ns of CPU time: two faults in a window of 50 µs. Redis and memcached
+/// without batch beside them have a window with one fault now and then.
 const THRESHOLD: &str = "interference_threshold = 0.00004\n";
 /// Longest wait for the agent's first observation, which finds services by their ports.
 const START_TIMEOUT: Duration = Duration::from_secs(10);

@@ -41,7 +41,7 @@ const WAYS: [(&str, Policy); 8] = [
     ("all-little", Policy::Bound(hurryup::Mapping::AllLittle)),
 ];
 
-/// Parts of a scenario that its settings refer to.
+/// Simulated machine and its services, which the scenario's settings refer to.
 pub(super) struct Machine<'m> {
     pub(super) hardware: &'m crate::model::Machine,
     pub(super) layout: Layout,

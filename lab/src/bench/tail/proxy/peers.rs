@@ -15,7 +15,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Length of the server's answer, that of a small object.
 const BODY_BYTES: usize = 100;
 
-/// Proxy that forwards requests.
+/// Compared proxy program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
     Sidelane,

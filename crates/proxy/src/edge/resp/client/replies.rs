@@ -165,7 +165,7 @@ impl Session {
                 self.out_has_once |= !reply.is_repeatable;
                 self.out.push(&reply.bytes);
             }
-            // A part of a long reply may have arrived before the reply was the client's next one.
+            // Bytes of a long reply may have arrived while the client was still owed an earlier reply.
             let waits = |server: &Server| {
                 let side = &self.sides[server.index()];
                 self.replies[server.index()].is_none()

@@ -85,7 +85,7 @@ class ShapesTest {
         return Integer.parseInt(loop.substring(loop.lastIndexOf(' ') + 1));
     }
 
-    /** The class has two constructors. */
+    /** A transformed class with two constructors keeps both. */
     @Test
     void methodsOfOneNameAreToldApart() throws Exception {
         run(TAGGED_EVERYWHERE, "constructorLoop");
