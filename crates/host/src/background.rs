@@ -56,7 +56,7 @@ impl<E, T> Background<E, T> {
     /// Waits for the end of the thread and returns its result; `None` if an earlier call has returned it.
     pub fn join(&mut self) -> Option<Result<T>> {
         let joined = self.thread.take()?.join();
-        Some(joined.unwrap_or_else(|_| Err(anyhow!("the thread ended early"))))
+        Some(joined.unwrap_or_else(|_| Err(anyhow!("a background thread panicked; its message is above"))))
     }
 
     /// Asks the thread to end, without waiting for that.

@@ -171,7 +171,7 @@ diagnostics! {
             "{times} times the batch program did not check its lane for 1 ms, and was held",
             "build the program with more checks, as in its loops, or use --gate holder";
         ExcusesNotBelieved { ms: u64 = 12 } =>
-            "the batch program reports {ms} ms more naps than it ran; none of its naps were taken off the overlap",
+            "the batch program reports naps {ms} ms longer than its CPU time: they are not believed, and count as overlap",
             "use --gate holder for programs that you do not trust";
 
         // Notes on degraded parts of the agent.

@@ -28,7 +28,7 @@ pub enum GlobError {
     #[error("is the root, with every process of the machine")]
     Root,
     /// A part that no path has.
-    #[error("has the part `{0}`, which is in no path")]
+    #[error("has the part `{0}`, which a path of a cgroup cannot have")]
     Part(String),
 }
 

@@ -37,7 +37,7 @@ pub enum FieldError {
     #[error("{of} has no field {field}{}", did_you_mean(.close))]
     NoField { of: String, field: String, close: Vec<String> },
     /// Path that leads through a number or a pointer.
-    #[error("cannot follow {field}: {of} is {is}, whose target changes its place; observe an address")]
+    #[error("cannot follow {field}: {of} is {is}, and what it points to can move; observe an address instead")]
     NoParts { of: String, is: &'static str, field: String },
     /// Index outside the array.
     #[error("{of} has {length} elements; the first is [0]")]

@@ -163,7 +163,7 @@ fn invalid_paths_are_refused() {
     for (path, why) in [
         ("batch", "does not begin with /"),
         ("/", "is the root, with every process of the machine"),
-        ("/a/../b", "has the part `..`, which is in no path"),
+        ("/a/../b", "has the part `..`, which a path of a cgroup cannot have"),
     ] {
         let problem = format!("a.toml:13: `batch.cgroup` is \"{path}\", which {why}; {ADVICE}");
         wrong("cgroup = \"/batch\"", &format!("cgroup = \"{path}\""), &[&problem]);
