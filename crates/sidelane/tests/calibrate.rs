@@ -46,5 +46,5 @@ fn invalid_formula_is_refused_before_any_measurement() {
     let ended = calibrate(&["--events", "reticulations / page-faults"]);
     assert_eq!(ended.status.code(), Some(1));
     let said = String::from_utf8_lossy(&ended.stderr);
-    assert!(said.contains("`reticulations` is no event"), "{said}");
+    assert!(said.contains("`reticulations` is not an event that is known here"), "{said}");
 }

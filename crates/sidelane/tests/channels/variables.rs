@@ -98,7 +98,7 @@ fn invalid_variable_is_refused_with_the_reason() {
     };
     says("global_conter", "has no variable global_conter; did you mean global_counter?");
     says("main", "main is a function of program");
-    says("per_thread", "per_thread of program is thread-local");
+    says("per_thread", "cannot observe per_thread of program: it is thread-local");
     says("twin", "twin may be any of these: twin at 0x");
     says("0x10/u8", "nothing is mapped there");
 }
