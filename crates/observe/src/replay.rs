@@ -129,7 +129,7 @@ impl Window {
         let start_s = |cycles: u64| cycles.wrapping_sub(self.start.unwrap_or(cycles)) as f64 / self.cycles_per_s;
         let (from_s, to_s) = (start_s(self.first), start_s(full_at));
         anyhow!(
-            "cannot write so long a trace for Perfetto: tags change {} million times; name a part of the log, as in \
+            "cannot write a trace for Perfetto: tags change more than {} million times; name a part of the log, as in \
              --from {from_s:.3}s --to {:.3}s",
             2 * TURNS_MAX / 1_000_000,
             // Rounded down, so that the suggested part is not too long again.
@@ -164,6 +164,6 @@ mod tests {
             assert_eq!(window.includes(at(seconds)), seconds >= 0.5);
         }
         let said = window.too_much(at(1.2349)).to_string();
-        assert!(said.contains("2 million times") && said.ends_with("--from 0.500s --to 1.234s"), "{said}");
+        assert!(said.contains("more than 2 million times") && said.ends_with("--from 0.500s --to 1.234s"), "{said}");
     }
 }

@@ -20,7 +20,7 @@ pub struct WriteError {
 
 /// Error of a file that cannot be written, found before a run.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write {}: there is no directory {}", path.display(), dir.display())]
+#[error("cannot write {}: there is no directory {}; make it, or name another", path.display(), dir.display())]
 pub struct NoDirectory {
     /// Path of the file.
     pub path: PathBuf,

@@ -59,7 +59,7 @@ pub enum Source {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "cannot find big and little cores: all cores are equal ({looked_at}); if some are faster, name them with --big \
-         CPUS --little CPUS"
+     CPUS --little CPUS"
 )]
 pub struct AllEqual {
     /// Text that names each source and its content.
