@@ -91,7 +91,7 @@ fn batch_that_leaves_its_group_is_returned_and_ended() {
     let is_home = || batch_groups.iter().all(|dir| processes(dir).contains(&batch));
     run.wait_until("batch was back in its group", |_| is_home());
     run.signal(libc::SIGTERM);
-    run.wait_for_end().must_exit(128 + libc::SIGTERM).must_say(&["batch left the group"]);
+    run.wait_for_end().must_exit(128 + libc::SIGTERM).must_say(&["batch left the cgroup"]);
     drop(groups);
     before.must_come_back();
 }

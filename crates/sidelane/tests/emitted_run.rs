@@ -109,7 +109,7 @@ fn batch_runs_beside_an_emitted_request_for_its_budget() {
         began_ns.push(turns.lane.busy_since_ns());
         turns.end_held();
     }
-    let run = turns.end().must_say(&["5.0 ms a request", "emitted by the service"]);
+    let run = turns.end().must_say(&["delay a request by 5.0 ms", "emitted by the service"]);
     let holds = holds(&run);
     assert!(!holds.is_empty(), "{:?}", run.audit());
     for began_ns in began_ns {

@@ -107,7 +107,7 @@ fn command_that_may_be_real_time_is_reported() {
     if run.code != Some(0) {
         return sidelane_testing::skip("needs a group that allows real-time threads (cpu.rt_runtime_us)");
     }
-    let run = run.must_say(&["--allow-realtime", "while the service works"]);
+    let run = run.must_say(&["--allow-realtime", "runs beside the service"]);
     assert_eq!(run.stdout, "real-time\n");
     // Adopted batch keeps its rights.
     let adopt = ["--adopt", &format!("pid:{}", service.pid())];
@@ -258,7 +258,7 @@ fn a_thread_that_left_its_group_alone_is_put_back() {
         assert!(processes(&dir).contains(&pid), "its process is there by the other thread");
         run.wait_until("the thread was back", |_| is_home());
     }
-    end(run).must_say(&["batch left the group"]);
+    end(run).must_say(&["batch left the cgroup"]);
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn a_child_that_is_born_into_another_group_is_fetched() {
     }
     run.wait_until("the child was in batch's group", |_| processes(&batch_group).contains(&child));
     assert_eq!(allowed_cpus(child).as_deref(), Some(BATCH_LANE));
-    end(run).must_say(&["batch left the group"]);
+    end(run).must_say(&["batch left the cgroup"]);
 }
 
 #[test]

@@ -162,7 +162,7 @@ fn a_thread_that_leaves_a_threaded_group_of_batch_is_put_back() {
     evict(&mut run, &mut service, &lane, &[pid, tid]);
     service.rest();
     run.wait_until("batch was back", |_| lane.is_batchs(LaneState::Released));
-    end(run).must_say(&["batch left the group"]);
+    end(run).must_say(&["batch left the cgroup"]);
     before.must_come_back();
 }
 
