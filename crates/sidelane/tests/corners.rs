@@ -156,7 +156,7 @@ fn the_request_lane_of_a_run_is_no_batch_lane_of_another() {
         Run::with_arguments(&["run", "--lanes", "1:0", "--service", &other.target()]).complete(&["echo", "ran"]);
     let owner = format!("process {}", run.pid());
     let crossed = crossed.must_exit(EXIT_OWN_FAILURE);
-    let crossed = crossed.must_say(&["CPU 0 is a request lane of another sidelane", &owner, "--lanes"]);
+    let crossed = crossed.must_say(&["batch lane 0: it is a request lane of another sidelane", &owner, "--lanes"]);
     assert_eq!(crossed.stdout, "");
     run.wait_for_end().must_exit(0);
 }
