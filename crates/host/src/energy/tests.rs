@@ -73,7 +73,7 @@ fn a_board_counts_without_its_graphics() {
 
 #[test]
 fn missing_energy_meter_error_lists_the_sources_read() {
-    let start = "energy is not measured (no package in powercap; no energy meter in hwmon): use a machine";
+    let start = "energy is not measured (no package in powercap; no energy meter in hwmon); use a machine";
     assert!(refused("").starts_with(start), "{}", refused(""));
     let others = "
         class/powercap/intel-rapl:0/name: psys
