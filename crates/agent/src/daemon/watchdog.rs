@@ -1,9 +1,9 @@
 //! The watchdog of lent lanes: what the agent does when batch does not leave a lane beside its service.
 //!
-//! The decisions are those of a run's watchdog ([`Watchdog`]). The agent's means differ. It puts threads that outrank a
-//! holder into the ordinary class, and remembers their original class. It writes the CPUs of containers again. In the
-//! end it
-//! lends no lane for a while: for the policy these CPUs do not exist, so containers move or pause.
+//! The decisions are those of a run's watchdog ([`sidelane_policy::borrow::watchdog`]). The agent's means differ. It puts
+//! threads that outrank a holder into the ordinary class, and remembers their original class. It writes the CPUs of
+//! containers again. In the end it lends no lane for a while: for the policy these CPUs do not exist, so containers move
+//! or pause.
 
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::procfs::{command_name, thread_name};

@@ -52,7 +52,7 @@ fn unpausable_batch_is_shown_as_running() {
     );
     let mut daemon = Daemon::start(&file, 1, 1);
     wait_until("batch had left the reserved CPU", || batch.cpus() == "1");
-    let cannot = format!("{}/one cannot be paused", tree.path());
+    let cannot = format!("container {}/one cannot be paused", tree.path());
     wait_until("it was noted that batch cannot be paused", || has_note(&cannot));
     service.work();
     // Each look during one second sees interference, and there is no other CPU for batch.
