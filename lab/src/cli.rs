@@ -263,7 +263,7 @@ pub struct HurryBenchArgs {
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct PapersArgs {
-    /// Shorter runs, as the scenarios' [quick] says
+    /// Shorter runs, as the scenarios' `[quick]` says
     #[arg(long)]
     pub quick: bool,
     /// Options for the files of the results.

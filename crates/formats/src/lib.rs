@@ -20,7 +20,7 @@
 //! with a C compiler's in the tests. [`view()`] turns mapped memory into them. All fields in shared memory are atomics,
 //! so a faulty writer cannot cause undefined behaviour in a reader.
 //!
-//! [`mod@look`] turns the words of a lane into the input of policies; [`nap`] waits on a lane.
+//! [`mod@sample`] turns the words of a lane into the input of policies; [`nap`] waits on a lane.
 //!
 //! This crate is linked into services and batch programs. So it needs no `std`, allocates nothing, and takes the time as
 //! an argument. It depends on `sidelane-policy` alone, whose observation it fills.

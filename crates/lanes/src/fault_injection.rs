@@ -43,7 +43,7 @@ impl SummonsDelay {
 #[cfg(debug_assertions)]
 const VARIABLE: &str = "SIDELANE_DELAY_SUMMONS";
 
-/// Returns a random time between [`LATE_MIN_US`] and [`LATE_MAX_US`].
+/// Returns a random time between `LATE_MIN_US` and `LATE_MAX_US`.
 #[cfg(debug_assertions)]
 fn next(random: &std::sync::atomic::AtomicU64) -> std::time::Duration {
     const LATE_MIN_US: u64 = 50;

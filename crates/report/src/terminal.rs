@@ -55,7 +55,7 @@ pub fn eprint(text: &str) {
 /// Prints text that already has a layout. The rest of a line that is longer than the terminal is wide goes on below.
 ///
 /// # Errors
-/// If standard output accepts no more, as in [`print`].
+/// If standard output accepts no more, as in [`print()`].
 pub fn print_fitted(text: &str) -> io::Result<()> {
     print(&fitted(text, width()))
 }

@@ -218,7 +218,8 @@ fn batch_that_comes_back_to_an_evicted_lane_is_sent_away() {
     wait_until("batch stood still", || !wants_cpu(batch) || lane.state() == Some(LaneState::Held));
     run.wait_until("batch was off the lane", |_| lane.is_kept() && !lane.batch_is_on());
     service.rest();
-    let run = end(run).must_say(&[&format!("the batch thread `sh` stayed on lane {BATCH_LANE} beside the service, or came back")]);
+    let run = end(run)
+        .must_say(&[&format!("the batch thread `sh` stayed on lane {BATCH_LANE} beside the service, or came back")]);
     let order: Vec<String> = run.audit().iter().map(|entry| entry["action"].to_string()).collect();
     let [evict, back] = ["\"evict\"", "\"put_back\""].map(|action| order.iter().position(|found| found == action));
     assert!(evict.is_some() && evict < back, "{order:?}");

@@ -24,7 +24,7 @@ pub struct SimArgs {
     /// Seed of all random numbers [default: the scenario's]
     #[arg(long, value_name = "NUMBER")]
     pub seed: Option<u64>,
-    /// Run the shorter variant that [quick] of the scenario describes
+    /// Run the shorter variant that `[quick]` of the scenario describes
     #[arg(long)]
     pub quick: bool,
     /// Files of the results

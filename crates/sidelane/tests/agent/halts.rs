@@ -77,7 +77,9 @@ fn demoted_holder_of_the_agent_is_promoted_again() {
     });
     scene.service.rest();
     scene.batch_must_come_back();
-    wait_until("it was noted", || status()["notes"].to_string().contains("scheduling class of the holder of batch lane 1"));
+    wait_until("it was noted", || {
+        status()["notes"].to_string().contains("scheduling class of the holder of batch lane 1")
+    });
     scene.must_end_well();
 }
 

@@ -101,7 +101,7 @@ fn t2(sleeper: Sleeper, flags: &Flags) {
     }
 }
 
-/// Waits until T2 reports `what`; returns the time of that in cycles, or `None` after [`PATIENCE_NS`].
+/// Waits until T2 reports `what`; returns the time of that in cycles, or `None` after [`TIMEOUT_NS`].
 fn wait_for(flags: &Flags, what: u32) -> Option<u64> {
     let since_ns = now_ns();
     while flags.heart.0.load(Ordering::Acquire) != what {
